@@ -1,0 +1,1 @@
+"""Group analyses: arrays and tables in, long tables out; nothing here touches the disk."""

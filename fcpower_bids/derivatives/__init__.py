@@ -1,0 +1,1 @@
+"""BIDS derivatives: finding inputs, naming and writing outputs, assembling cohorts."""

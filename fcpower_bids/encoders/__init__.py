@@ -1,0 +1,1 @@
+"""Published and own encoders, one whole model per file."""

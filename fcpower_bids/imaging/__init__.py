@@ -1,0 +1,1 @@
+"""The only code that sees voxels: atlases, streaming parcellation, confounds."""

@@ -1,0 +1,1 @@
+"""nipype interfaces: load, call one function, save."""

@@ -1,0 +1,1 @@
+"""Tables computed from one recording; each entry is one new output."""

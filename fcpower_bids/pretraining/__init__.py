@@ -1,0 +1,1 @@
+"""Kernel-alignment pretraining of the encoder: corpus, teacher, losses, training loop."""

@@ -1,0 +1,49 @@
+"""A registry maps a name to an object that is imported when it is first asked for.
+
+Adding a transform, a measure, an encoder or an analysis is one new file and one line in the registry of its folder;
+``--help`` can then list the names without importing anything heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from fcpower_bids.errors import UsageError
+
+
+class Registry(Mapping[str, Any]):
+    """Names and what they stand for, imported lazily.
+
+    Parameters
+    ----------
+    kind : str
+        What the entries are, in the singular and in the user's words ("transform", "measure", ...).
+    entries : dict of str to str
+        Name to ``"package.module:attribute"``.
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Any:
+        """Import and return the entry; an unknown name is a usage error that lists the known ones."""
+        if name not in self._entries:
+            known = ", ".join(self._entries)
+            raise UsageError(f"There is no {self.kind} called '{name}'. Choose from: {known}.")
+        module, _, attribute = self._entries[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}: {', '.join(self._entries)})"

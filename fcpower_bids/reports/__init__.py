@@ -1,0 +1,1 @@
+"""Figures, HTML pages and methods text, made from what was written."""

@@ -1,0 +1,1 @@
+"""nipype workflows: wiring only."""
