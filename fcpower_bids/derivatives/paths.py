@@ -1,0 +1,96 @@
+"""File names of the outputs, and the one place that knows which of them are drafts of BIDS.
+
+Order and keys are those of BIDS 1.11.1. ``relmat`` is BEP017's draft (2024-11), ``stat-`` and the region ``timeseries``
+are BEP012's draft (2024-09): when they are released with other names, this module is what changes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.records import Atlas, Entities, Output, Recording
+
+BIDS_VERSION = "1.11.1"
+ENTITY_ORDER = (
+    *("sub", "tpl", "ses", "cohort", "sample", "task", "tracksys", "acq", "nuc", "voi", "ce", "trc", "stain", "rec"),
+    *("dir", "run", "mod", "echo", "flip", "inv", "mt", "part", "proc", "hemi", "space", "split", "recording"),
+    *("chunk", "atlas", "seg", "scale", "res", "den", "label", "stat", "desc"),
+)
+LABEL = re.compile(r"[A-Za-z0-9+]+")
+
+TIMESERIES = Output("timeseries", (("stat", "mean"),))
+COVERAGE = Output("bold", (("stat", "coverage"),))
+CONNECTIVITY = Output("relmat", (("stat", "pearsoncorrelation"),))
+SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
+DESIGN = Output("design", (("desc", "confounds"),))
+OUTLIERS = Output("outliers", (("desc", "confounds"),))
+QUALITY = Output("qc", (("desc", "fcpower"),))
+
+BIDSIGNORE = (
+    *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
+    *("*stat-coverage_bold.*", "*.html", "figures", "group", "logs", "work", "corpus", "encoder"),
+)
+
+
+def order_entities(*parts: Entities) -> Entities:
+    """Merge entities, later ones winning, into the order of the specification; unknown keys come before ``desc``.
+
+    Raises
+    ------
+    DatasetError
+        If a label has characters that BIDS does not allow.
+    """
+    merged = {key: value for part in parts for key, value in part}
+    for key, value in merged.items():
+        if not LABEL.fullmatch(value):
+            raise DatasetError(f"The label '{value}' of '{key}-' is not alphanumeric, so no BIDS name can hold it.")
+    rank = {key: place for place, key in enumerate(ENTITY_ORDER)}
+    ordered = sorted(merged, key=lambda key: (rank.get(key, len(rank) - 1.5), key))
+    return tuple((key, merged[key]) for key in ordered)
+
+
+def file_name(entities: Entities, suffix: str, extension: str) -> str:
+    """Return ``key-value_..._suffix.ext`` from ordered entities."""
+    return "_".join([*(f"{key}-{value}" for key, value in entities), suffix]) + extension
+
+
+def output_folder(output_dir: Path, recording: Recording) -> Path:
+    """Return ``output_dir/sub-X[/ses-Y]/func``."""
+    parts = [f"sub-{recording.subject}"] + ([f"ses-{recording.session}"] if recording.session else [])
+    return output_dir.joinpath(*parts, "func")
+
+
+def output_path(output_dir: Path, recording: Recording, output: Output, atlas: Atlas | None = None) -> Path:
+    """Return where one output of a recording is written.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Root of the output dataset.
+    recording : Recording
+        Its entities are all carried.
+    output : Output
+        Suffix, further entities, extension.
+    atlas : Atlas, optional
+        Its entities are added for outputs that depend on the parcellation.
+    """
+    entities = order_entities(recording.entities, atlas.entities if atlas else (), output.entities)
+    return output_folder(output_dir, recording) / file_name(entities, output.suffix, output.extension)
+
+
+def parse_name(name: str) -> tuple[Entities, str, str]:
+    """Split a file name into entities, suffix and extension.
+
+    Raises
+    ------
+    ValueError
+        If the name is not ``key-value`` pairs joined by underscores and a suffix.
+    """
+    stem, dot, extension = name.partition(".")
+    *pairs, suffix = stem.split("_")
+    if not pairs or not all("-" in pair for pair in pairs) or not dot:
+        raise ValueError(f"'{name}' is not a BIDS file name.")
+    entities = tuple((pair.partition("-")[0], pair.partition("-")[2]) for pair in pairs)
+    return entities, suffix, dot + extension
