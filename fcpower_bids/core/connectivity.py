@@ -1,0 +1,209 @@
+"""Functional connectivity: Pearson correlations of parcel series, and parcels without data.
+
+A parcel without coverage is NaN in every row of its column of the series, and NaN in its row and column of every
+connectome computed from them. It is never replaced by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+MINIMUM_VOLUMES = 3
+
+
+class ParcelError(ValueError):
+    """Some parcels cannot be used; `parcels` holds their positions, counted from 0, for callers that know the names."""
+
+    def __init__(self, message: str, parcels: Iterable[int]) -> None:
+        self.parcels = tuple(int(parcel) for parcel in parcels)
+        listed = ", ".join(str(parcel) for parcel in self.parcels[:10])
+        more = f" and {len(self.parcels) - 10} more" if len(self.parcels) > 10 else ""
+        super().__init__(f"{message} (parcels counted from 0: {listed}{more}).")
+
+
+def standardise(series: ArrayLike) -> Array:
+    """Centre each parcel and divide by its standard deviation (denominator T - 1): Z of the paper, Section 3.2.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Any unit. A column that is NaN throughout is an uncovered parcel and stays NaN.
+
+    Returns
+    -------
+    ndarray of float64, shape (T, P)
+
+    Raises
+    ------
+    ParcelError
+        A parcel is constant, partly NaN, or infinite.
+    ValueError
+        Fewer than three volumes, or not two-dimensional.
+    """
+    series = np.asarray(series)
+    if series.ndim != 2 or len(series) < MINIMUM_VOLUMES:
+        raise ValueError(f"A series must be volumes by parcels with at least 3 volumes, not of shape {series.shape}.")
+    precision = np.finfo(series.dtype if series.dtype.kind == "f" else np.float64).eps
+    series = series.astype(np.float64)
+    uncovered = np.isnan(series).all(axis=0)
+    broken = ~np.isfinite(series).all(axis=0) & ~uncovered
+    if broken.any():
+        raise ParcelError("A parcel is missing or infinite in some volumes only", np.flatnonzero(broken))
+    constant = np.ptp(series, axis=0) <= 8 * precision * np.abs(series).max(axis=0)
+    if constant.any():
+        raise ParcelError("A parcel is constant, so its correlations are undefined", np.flatnonzero(constant))
+    centred = series - series.mean(axis=0)
+    # Dividing by the largest value first keeps the sum of squares of very small or very large units in range.
+    centred /= np.abs(centred).max(axis=0)
+    return centred / centred.std(axis=0, ddof=1)
+
+
+def pearson_connectivity(series: ArrayLike) -> Array:
+    """Plain Pearson correlation between parcel series, Sigma = Z' Z / (T - 1): the paper, Section 3.2.
+
+    No shrinkage; `nilearn.connectome.ConnectivityMeasure(kind="correlation")` shrinks by default and differs.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Any unit; a column that is NaN throughout is an uncovered parcel.
+
+    Returns
+    -------
+    ndarray of float64, shape (P, P)
+        Exactly symmetric, diagonal exactly 1; rows and columns of uncovered parcels are NaN.
+
+    Raises
+    ------
+    ParcelError
+        A parcel is constant, partly NaN, or infinite.
+    ValueError
+        Fewer than three volumes, not two-dimensional, or no parcel covered.
+    """
+    standardised = standardise(series)
+    uncovered = np.isnan(standardised[0])
+    if uncovered.all():
+        raise ValueError("No parcel is covered, so there is no connectivity to compute.")
+    correlations = standardised.T @ standardised / (len(standardised) - 1)
+    correlations = np.clip((correlations + correlations.T) / 2, -1.0, 1.0)
+    np.fill_diagonal(correlations, np.where(uncovered, np.nan, 1.0))
+    return correlations
+
+
+def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
+    """Which parcels of a connectome (P, P) carry data: shape (P,). An uncovered one is NaN in its row and column.
+
+    Raises
+    ------
+    ParcelError
+        A parcel is missing or infinite in some entries that should have data.
+    ValueError
+        Not a square matrix, or no parcel covered.
+    """
+    matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
+    missing = np.isnan(matrix)
+    covered = ~(missing.all(axis=0) & missing.all(axis=1))
+    if not covered.any():
+        raise ValueError("No parcel is covered, so there is no connectivity to transform.")
+    broken = ~np.isfinite(matrix[np.ix_(covered, covered)]).all(axis=0)
+    if broken.any():
+        raise ParcelError("A parcel has missing or infinite connectivity with others", np.flatnonzero(covered)[broken])
+    return covered
+
+
+def spread(block: ArrayLike, covered: NDArray[np.bool_]) -> Array:
+    """Put the matrix of the covered parcels, shape (C, C), into shape (P, P); every other entry is NaN."""
+    matrix = np.full((len(covered), len(covered)), np.nan)
+    matrix[np.ix_(covered, covered)] = block
+    return matrix
+
+
+def on_covered(function: Callable[[Array], Array], matrix: ArrayLike) -> Array:
+    """Apply a map of matrices to the covered parcels only; the uncovered ones stay NaN.
+
+    Parameters
+    ----------
+    function : callable
+        From (C, C) to (C, C).
+    matrix : array_like, shape (P, P)
+
+    Returns
+    -------
+    ndarray of float64, shape (P, P)
+
+    Raises
+    ------
+    ParcelError
+        A parcel is missing or infinite in some entries that should have data.
+    """
+    matrix = np.asarray(matrix)
+    covered = covered_parcels(matrix)
+    return spread(function(matrix[np.ix_(covered, covered)]), covered)
+
+
+def fisher_z(matrix: ArrayLike) -> Array:
+    """Fisher z of every correlation, arctanh r; the diagonal, where it is infinite, becomes 0.
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Correlations; NaN stays NaN.
+
+    Returns
+    -------
+    ndarray of float64, shape (P, P)
+
+    Raises
+    ------
+    ParcelError
+        Two different parcels have |r| = 1 (the same series twice), or a value outside [-1, 1].
+    """
+    correlations = np.array(matrix, dtype=np.float64)
+    diagonal = np.diag(correlations).copy()
+    np.fill_diagonal(correlations, 0.0)
+    extreme = (np.abs(correlations) >= 1).any(axis=0)
+    if extreme.any():
+        raise ParcelError("Fisher z is infinite: parcels correlate perfectly with another", np.flatnonzero(extreme))
+    transformed = np.arctanh(correlations)
+    np.fill_diagonal(transformed, np.where(np.isnan(diagonal), np.nan, 0.0))
+    return transformed
+
+
+def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> Array:
+    """Average the connectomes of several runs: the mean of Fisher z, turned back into correlations.
+
+    The result is not always positive definite; `spectral_power` clips what falls below zero and its count is reported.
+    A parcel that is uncovered in any run is uncovered in the average.
+
+    Parameters
+    ----------
+    matrices : array_like, shape (n, P, P)
+        Correlations.
+    weights : array_like, shape (n,), optional
+        Usually the volumes of each run minus 3, the inverse variance of Fisher z. Default: all runs alike.
+
+    Returns
+    -------
+    ndarray of float64, shape (P, P)
+        Symmetric, diagonal exactly 1 (NaN for uncovered parcels).
+
+    Raises
+    ------
+    ParcelError
+        Two different parcels are perfectly correlated in one run.
+    ValueError
+        No run at all, or weights that are not positive.
+    """
+    scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])
+    if weights is not None and not (np.asarray(weights) > 0).all():
+        raise ValueError("The weights of the runs to average must all be positive.")
+    averaged = np.tanh(np.average(scores, axis=0, weights=None if weights is None else np.asarray(weights)))
+    np.fill_diagonal(averaged, np.where(np.isnan(np.diag(averaged)), np.nan, 1.0))
+    return averaged

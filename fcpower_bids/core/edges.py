@@ -1,0 +1,112 @@
+"""Edges: the upper triangle of a connectome as a vector, and back.
+
+The order is that of ``numpy.triu_indices(P, 1)`` (row by row), without the diagonal. Off-diagonal entries occur twice
+in a symmetric matrix, so the weight sqrt(2) makes the inner product of two edge vectors the Frobenius inner product
+of the two matrices without their diagonals (the paper, Appendix B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+EDGE_WEIGHT = 2.0**0.5
+
+
+def edge_count(n_parcels: int) -> int:
+    """Count the edges among P parcels, E = P (P - 1) / 2."""
+    return n_parcels * (n_parcels - 1) // 2
+
+
+@lru_cache(maxsize=8)
+def _flat_indices(n_parcels: int) -> NDArray[np.intp]:
+    """Positions of the edges in the flattened (P, P) matrix; gathering by one index is faster than by two."""
+    rows, columns = np.triu_indices(n_parcels, 1)
+    flat = rows * n_parcels + columns
+    flat.setflags(write=False)
+    return flat
+
+
+def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.floating]:
+    """Take the edges of one or many symmetric matrices.
+
+    Parameters
+    ----------
+    matrices : array_like, shape (..., P, P)
+        Symmetric; only the upper triangle is read.
+    weighted : bool
+        Multiply by sqrt(2), so that inner products are Frobenius inner products.
+
+    Returns
+    -------
+    ndarray, shape (..., P (P - 1) / 2)
+        float32 stays float32, everything else becomes float64.
+
+    Raises
+    ------
+    ValueError
+        The last two axes are not square.
+    """
+    matrices = np.asarray(matrices)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"Edges are taken from square matrices, not from an array of shape {matrices.shape}.")
+    dtype = np.float32 if matrices.dtype == np.float32 else np.float64
+    n_parcels = matrices.shape[-1]
+    flattened = matrices.reshape(*matrices.shape[:-2], n_parcels * n_parcels)
+    edges: NDArray[np.floating] = np.take(flattened, _flat_indices(n_parcels), axis=-1).astype(dtype, copy=False)
+    return edges * dtype(EDGE_WEIGHT) if weighted else edges
+
+
+def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool = True) -> NDArray[np.floating]:
+    """Put edges back into symmetric matrices: the inverse of `vectorise_edges`.
+
+    Parameters
+    ----------
+    edges : array_like, shape (..., E)
+        E = P (P - 1) / 2 for some P.
+    diagonal : float or array_like, shape (..., P)
+        What the edges do not hold.
+    weighted : bool
+        Whether the edges carry the weight sqrt(2).
+
+    Returns
+    -------
+    ndarray, shape (..., P, P)
+
+    Raises
+    ------
+    ValueError
+        E is not the number of edges of any P.
+    """
+    edges = np.asarray(edges)
+    n_edges = edges.shape[-1]
+    n_parcels = (1 + isqrt(1 + 8 * n_edges)) // 2
+    if edge_count(n_parcels) != n_edges:
+        raise ValueError(f"{n_edges} is not the number of edges of a connectome: it must be P (P - 1) / 2.")
+    dtype = np.float32 if edges.dtype == np.float32 else np.float64
+    rows, columns = np.triu_indices(n_parcels, 1)
+    matrices = np.empty((*edges.shape[:-1], n_parcels, n_parcels), dtype)
+    matrices[..., rows, columns] = edges / dtype(EDGE_WEIGHT) if weighted else edges
+    matrices[..., columns, rows] = matrices[..., rows, columns]
+    parcels = np.arange(n_parcels)
+    matrices[..., parcels, parcels] = diagonal
+    return matrices
+
+
+def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Names of the two parcels of each edge, in the order of `vectorise_edges`.
+
+    Parameters
+    ----------
+    names : sequence of str, length P
+
+    Returns
+    -------
+    list of (str, str), length P (P - 1) / 2
+    """
+    rows, columns = np.triu_indices(len(names), 1)
+    return [(names[row], names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
