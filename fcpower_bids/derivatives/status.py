@@ -1,0 +1,105 @@
+"""One row per recording: what became of it and why.
+
+Each recording has a JSON of its own under ``logs/status``, so that parallel jobs on one output folder never write to
+the same file; ``logs/status.tsv`` is put together from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fcpower_bids._version import __version__
+from fcpower_bids.derivatives.tables import read_json, write_json, write_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+
+DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
+STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What became of one recording.
+
+    Attributes
+    ----------
+    recording : str
+        Its name.
+    state : str
+        ``done``, ``skipped``, ``excluded`` or ``failed``; ``running`` while it is at work.
+    stage : str
+        The step that it reached.
+    reason : str
+        Plain words; empty for ``done``.
+    seconds : float
+        Computing time.
+    peak_mb : float
+        Largest resident memory of the process that worked on it, in MB.
+    fingerprint : str
+        Configuration, version and size and time of the inputs: when it is the same, the work need not be done again.
+    outputs : tuple of str
+        Files written, relative to the output folder.
+    """
+
+    recording: str
+    state: str
+    stage: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    fingerprint: str = ""
+    outputs: tuple[str, ...] = ()
+
+
+def fingerprint(recording: Recording, settings: Settings) -> str:
+    """Return what the results of a recording depend on, in one comparable string."""
+    files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
+    stats = [file.stat() for file in files if file is not None and file.exists()]
+    inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
+    return f"{__version__};{settings.configuration_hash()};{recording.repetition_time};{inputs}"
+
+
+def status_path(output_dir: Path, recording: str) -> Path:
+    """Return the file with the status of one recording."""
+    return output_dir / "logs" / "status" / f"{recording}.json"
+
+
+def write_status(output_dir: Path, status: Status) -> None:
+    """Record the status of one recording in one step."""
+    write_json(status_path(output_dir, status.recording), asdict(status))
+
+
+def read_status(output_dir: Path, recording: str) -> Status | None:
+    """Return the recorded status, or None where there is none that can be read."""
+    try:
+        content = read_json(status_path(output_dir, recording))
+        return Status(**{**content, "outputs": tuple(content["outputs"])})
+    except (DatasetError, TypeError, KeyError):
+        return None
+
+
+def is_finished(output_dir: Path, recording: Recording, settings: Settings) -> bool:
+    """Whether the recording was finished with these inputs and settings and all its files are still there."""
+    status = read_status(output_dir, recording.name)
+    return (
+        status is not None
+        and status.state in (DONE, EXCLUDED)
+        and status.fingerprint == fingerprint(recording, settings)
+        and all((output_dir / output).is_file() for output in status.outputs)
+    )
+
+
+def write_status_table(output_dir: Path, recordings: Iterable[str] | None = None) -> pd.DataFrame:
+    """Put ``logs/status.tsv`` together and return the rows of ``recordings`` (all when None)."""
+    names = sorted(path.stem for path in (output_dir / "logs" / "status").glob("*.json"))
+    found = [status for name in names if (status := read_status(output_dir, name)) is not None]
+    columns = ["recording", "state", "stage", "reason", "seconds", "peak_mb"]
+    table = pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
+    write_table(output_dir / "logs" / "status.tsv", table)
+    wanted = None if recordings is None else set(recordings)
+    return table if wanted is None else table[table["recording"].isin(wanted)].reset_index(drop=True)

@@ -1,0 +1,157 @@
+"""Tables and sidecars on disk: lossless, deterministic, never half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.errors import DatasetError
+
+MISSING = "n/a"
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place only when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file in one step; the same text gives the same bytes."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON sidecar; NaN becomes null, because JSON has no NaN."""
+    return write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Turn numpy values, paths, tuples and non-finite numbers into what JSON knows."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def _decimal(value: float) -> str:
+    """Shortest decimal that reads back as the same float64; integers without a point."""
+    if value != value:
+        return MISSING
+    text = repr(value)
+    return text[:-2] if text.endswith(".0") else text
+
+
+def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> Path:
+    """Write a numeric array as TSV without losing a bit.
+
+    Parameters
+    ----------
+    path : Path
+        Where to.
+    values : ndarray, shape (rows, columns)
+        Numbers; NaN is written as ``n/a``.
+    columns : sequence of str
+        Header.
+    index : sequence of str, optional
+        Row names, written as a first column called ``Node`` (region-by-region matrices).
+    """
+    rows = ("\t".join(map(_decimal, row)) for row in np.asarray(values, dtype=np.float64).tolist())
+    header = "\t".join(([] if index is None else ["Node"]) + list(columns))
+    lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
+    return write_text(path, "\n".join([header, *lines]) + "\n")
+
+
+def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Read what :func:`write_matrix` wrote: values and column names; ``n/a`` becomes NaN.
+
+    Raises
+    ------
+    DatasetError
+        If the file is not a numeric TSV.
+    """
+    try:
+        table = pd.read_csv(path, sep="\t", na_values=[MISSING], keep_default_na=False, float_precision="round_trip")
+        table = table.drop(columns="Node") if table.columns[0] == "Node" else table
+        return table.to_numpy(dtype=np.float64), [str(name) for name in table.columns]
+    except (ValueError, IndexError, OSError, pd.errors.ParserError) as error:
+        raise DatasetError(f"{path} is not a numeric table ({error}). Remove it and run participant level.") from error
+
+
+def write_table(path: Path, table: pd.DataFrame) -> Path:
+    """Write a table of mixed columns as TSV; missing values become ``n/a``, tabs and line breaks become spaces."""
+    text = table.copy()
+    for name in text.columns:
+        text[name] = [_cell(value) for value in text[name].tolist()]
+    lines = ["\t".join(map(_cell, text.columns))] + ["\t".join(row) for row in text.to_numpy(dtype=object).tolist()]
+    return write_text(path, "\n".join(lines) + "\n")
+
+
+def _cell(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, (float, np.floating)) and value != value):
+        return MISSING
+    if isinstance(value, (float, np.floating)):
+        return _decimal(float(value))
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    return " ".join(str(value).split()) or MISSING
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a TSV with ``n/a`` as missing; identifiers such as 01 keep their zeros.
+
+    Raises
+    ------
+    DatasetError
+        If the file cannot be read as a table.
+    """
+    try:
+        table = pd.read_csv(path, sep="\t", dtype=str, na_values=[MISSING], keep_default_na=False, encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
+    for name in table.columns:
+        if name.endswith("_id") or name in ("participant", "session"):
+            continue
+        numbers = pd.to_numeric(table[name], errors="coerce")
+        if numbers.notna().sum() == table[name].notna().sum():
+            table[name] = numbers
+    return table
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    DatasetError
+        If it is not one.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DatasetError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
+    return content
