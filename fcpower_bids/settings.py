@@ -175,6 +175,11 @@ class Settings:
         }
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:8]
 
+    def as_toml(self) -> str:
+        """Return the settings as TOML; given back with ``--config-file`` it reproduces the run."""
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in self.as_dict().items()]
+        return "\n".join(lines) + "\n"
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):

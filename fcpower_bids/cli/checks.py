@@ -1,0 +1,124 @@
+"""What is wrong with a set of choices, before any work is done: every error, each with what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from fcpower_bids.settings import Settings
+
+EXPONENT_RULES = ("grid", "nested", "align")
+SHARES = ("min_coverage", "max_parcel_missing", "max_missing_parcels")
+POSITIVE = ("repeats", "folds", "inner_folds", "steps", "batch_size", "window", "devices", "omp_nthreads")
+NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd")
+
+
+def problems_of(settings: Settings) -> list[str]:
+    """Return every reason why these settings cannot work, in plain sentences."""
+    checks = (_folders, _band, _exponent, _numbers, _choices, _names, _files, _encoder)
+    return [problem for check in checks for problem in check(settings)]
+
+
+def _folders(settings: Settings) -> Iterator[str]:
+    bids, out = settings.bids_dir.absolute(), settings.output_dir.absolute()
+    if out == bids:
+        yield f"The output folder {out} is the input folder. Choose another, such as {bids}/derivatives/fcpower_bids."
+    elif out.exists() and not out.is_dir():
+        yield f"The output {out} is a file. Choose a folder."
+    elif bids.is_relative_to(out) and (out / "dataset_description.json").exists():
+        yield f"The input {bids} is inside the output folder {out}. Choose another output folder."
+
+
+def _band(settings: Settings) -> Iterator[str]:
+    high, low = settings.band
+    if high is not None and low is not None and high >= low:
+        yield f"--high-pass {high} Hz must be below --low-pass {low} Hz."
+
+
+def _exponent(settings: Settings) -> Iterator[str]:
+    alpha = settings.alpha
+    if alpha in EXPONENT_RULES:
+        if settings.level != "group":
+            yield f"--alpha {alpha} chooses the exponent of a cohort, so it works at group level only. Give a number."
+        return
+    try:
+        value = float(alpha)
+    except ValueError:
+        yield f"--alpha {alpha} is neither a number nor one of {', '.join(EXPONENT_RULES)}."
+        return
+    if not 0 < value <= 1:
+        yield f"--alpha {alpha} must be above 0 and at most 1 (1 is FC itself; the limit 0 is 'log_euclidean')."
+
+
+def _numbers(settings: Settings) -> Iterator[str]:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            fault = _fault(field.name, value)
+            if fault:
+                yield f"--{field.name.replace('_', '-')} {value} {fault}."
+
+
+def _fault(name: str, value: float) -> str | None:
+    """What is wrong with one number, or None."""
+    if not math.isfinite(value):
+        return "must be a finite number"
+    if name in SHARES and not 0 <= value <= 1:
+        return "is a share and must be between 0 and 1"
+    if name in POSITIVE and value < 1:
+        return "must be at least 1"
+    if name in NOT_NEGATIVE and value < 0:
+        return "must not be negative"
+    return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
+
+
+def _choices(settings: Settings) -> Iterator[str]:
+    """Values from a configuration file have not passed argparse."""
+    for field in dataclasses.fields(settings):
+        choices = field.metadata.get("choices")
+        if choices and getattr(settings, field.name) not in choices:
+            yield f"--{field.name.replace('_', '-')} must be one of {', '.join(choices)}."
+    if settings.dummy_scans != "auto" and not settings.dummy_scans.isdigit():
+        yield f"--dummy-scans {settings.dummy_scans} must be a whole number or 'auto'."
+
+
+def _names(settings: Settings) -> Iterator[str]:
+    from fcpower_bids.analyses import ANALYSES
+    from fcpower_bids.transforms import TRANSFORMS
+
+    for option, names, registry in (
+        ("--transforms", settings.transforms, TRANSFORMS),
+        ("--analyses", settings.analyses, ANALYSES),
+    ):
+        for name in names:
+            if name not in registry:
+                yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
+    for item in settings.composite:
+        if "=" not in item or not item.partition("=")[2]:
+            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..."
+
+
+def _files(settings: Settings) -> Iterator[str]:
+    for name in ("bids_filter_file", "exclude_file", "use_plugin", "config_file"):
+        value = getattr(settings, name)
+        if value is not None and not value.is_file():
+            yield f"--{name.replace('_', '-')} {value} is not there."
+    for path in settings.phenotypes:
+        if not path.is_file():
+            yield f"--phenotypes {path} is not there."
+    for folder in settings.atlas_dir:
+        if not folder.is_dir():
+            yield f"--atlas-dir {folder} is not a folder."
+    if settings.strategy.endswith((".yml", ".yaml")) and not Path(settings.strategy).is_file():
+        yield f"--strategy {settings.strategy} is not there."
+
+
+def _encoder(settings: Settings) -> Iterator[str]:
+    from fcpower_bids.encoders import ENCODERS
+
+    if settings.encoder is not None and settings.encoder not in ENCODERS:
+        yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
+    if settings.encoder is None and settings.encoder_weights is not None:
+        yield "--encoder-weights needs --encoder to say what the weights belong to."

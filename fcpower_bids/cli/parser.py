@@ -1,0 +1,191 @@
+"""The command line, generated from :class:`~fcpower_bids.settings.Settings`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids import __version__
+from fcpower_bids.cli.checks import problems_of
+from fcpower_bids.errors import UsageError
+from fcpower_bids.settings import LEVELS, SECTIONS, Settings
+
+PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
+USAGE = """fcpower_bids bids_dir output_dir {participant,group,pretrain} [options]
+       fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER"""
+EPILOG = """\
+examples:
+  fcpower_bids BIDS OUT participant                      all recordings, Schaefer-400, FC^0.35
+  fcpower_bids FMRIPREP OUT participant --dry-run        what was found and what is missing
+  fcpower_bids BIDS OUT group --targets age              prediction and fingerprinting
+exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,
+  6 recordings excluded under --strict.  Documentation: docs/ of the source, README.md first.
+Research software: not a medical device."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises instead of exiting, so that all errors are told at once."""
+
+    def error(self, message: str) -> typing.NoReturn:
+        """Raise the message as a usage error."""
+        raise UsageError(f"{message}. See fcpower_bids --help.")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser: three positionals and one option per field of Settings."""
+    parser = Parser(
+        prog="fcpower_bids",
+        usage=USAGE,
+        description="Functional connectomes with a flattened spectrum (FC^alpha) from fMRIPrep derivatives.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("bids_dir", type=Path, help="BIDS dataset, or fMRIPrep derivatives themselves")
+    parser.add_argument("output_dir", type=Path, help="output dataset (made if it is not there)")
+    parser.add_argument("level", choices=LEVELS, help="what to do")
+    parser.add_argument("--version", action="version", version=f"fcpower_bids {__version__}")
+    groups = {name: parser.add_argument_group(title) for name, title in SECTIONS.items()}
+    for field in option_fields():
+        groups[field.metadata["section"]].add_argument(*_flags(field), **_arguments(field))
+    return parser
+
+
+def option_fields() -> list[dataclasses.Field[Any]]:
+    """Return the fields of Settings that are options."""
+    return [field for field in dataclasses.fields(Settings) if "section" in field.metadata]
+
+
+@cache
+def field_types() -> Mapping[str, Any]:
+    """Return the type of every field, resolved."""
+    return typing.get_type_hints(Settings)
+
+
+def _flags(field: dataclasses.Field[Any]) -> list[str]:
+    """Both spellings of every name: ``--min-time`` and ``--min_time``."""
+    names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
+    return list(dict.fromkeys(spelling for name in names for spelling in (name, _underscored(name))))
+
+
+def _underscored(name: str) -> str:
+    return "--" + name[2:].replace("-", "_") if name.startswith("--") else name
+
+
+def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    kind = scalar_type(field.name)
+    text = field.metadata["text"].replace("%", "%%")
+    if kind is bool:
+        return {"action": "store_true", "dest": field.name, "help": text}
+    shown = field.default if field.default not in (None, ()) else None
+    shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
+    arguments: dict[str, Any] = {
+        "dest": field.name,
+        "type": kind,
+        "help": text if shown is None else f"{text} [{shown}]".replace("%%", "%").replace("%", "%%"),
+        "metavar": field.name.upper(),
+    }
+    if field.metadata["choices"]:
+        arguments |= {"choices": field.metadata["choices"]}
+        del arguments["metavar"]
+    if is_list(field.name):
+        arguments |= {"nargs": "+", "action": "extend"}
+    return arguments
+
+
+def is_list(name: str) -> bool:
+    """Whether an option takes several values."""
+    return typing.get_origin(field_types()[name]) is tuple
+
+
+def scalar_type(name: str) -> Any:
+    """Return the type of one value of an option: int, float, str, bool or Path."""
+    hint = field_types()[name]
+    if isinstance(hint, types.UnionType):
+        hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return typing.get_args(hint)[0] if is_list(name) else hint
+
+
+def parse_settings(argv: Sequence[str] | None = None) -> Settings:
+    """Turn a command line into Settings; a configuration file gives what the command line does not.
+
+    Raises
+    ------
+    UsageError
+        With every error found, one per line, each with what to do.
+    """
+    parser = build_parser()
+    given, unknown = parser.parse_known_args(argv)
+    values = vars(given)
+    errors = [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
+    errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
+    if "config_file" in values:
+        from_file, file_errors = read_configuration(values["config_file"])
+        values, errors = {**from_file, **values}, errors + file_errors
+    settings = Settings(**{name: _clean(name, value) for name, value in values.items()})
+    errors += problems_of(settings)
+    if errors:
+        raise UsageError("\n".join(errors))
+    return settings
+
+
+def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    close = difflib.get_close_matches(item.partition("=")[0], known, n=1)
+    return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
+
+
+def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read options from a TOML file; return them and what is wrong with it."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return {}, [f"The configuration file {path} cannot be read: {error}"]
+    names = {field.name for field in option_fields()}
+    values: dict[str, Any] = {}
+    errors = []
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name in ("bids_dir", "output_dir", "level"):
+            continue  # the resolved file carries them for the record; the command line decides
+        if name not in names:
+            errors.append(f"{path} has '{key}', which is not an option. See fcpower_bids --help.")
+            continue
+        try:
+            values[name] = _convert(name, value)
+        except (TypeError, ValueError):
+            errors.append(f"{path} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
+    return values, errors
+
+
+def _convert(name: str, value: Any) -> Any:
+    kind = scalar_type(name)
+    if kind is bool or isinstance(value, bool):
+        if kind is not bool or not isinstance(value, bool):
+            raise TypeError(name)
+        return value
+    if is_list(name):
+        return [kind(item) for item in (value if isinstance(value, list) else [value])]
+    if isinstance(value, (list, dict)):
+        raise TypeError(name)
+    return kind(value)
+
+
+def _clean(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        prefix = PREFIXES.get(name, "")
+        return tuple(item.removeprefix(prefix) if prefix else item for item in value)
+    return value

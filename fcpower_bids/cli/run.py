@@ -1,0 +1,74 @@
+"""From the command line to an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.settings import Settings
+
+INTERRUPTED = 130
+COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch:main"}
+"""Words that may stand in place of ``bids_dir output_dir level``."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the application and return its exit code; errors for people go to the standard error, one per line."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in argv
+    try:
+        return _run(argv)
+    except FcPowerError as error:
+        if debug:
+            traceback.print_exc()
+        print("\n".join(f"fcpower_bids: {line}" for line in str(error).splitlines()), file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
+        return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        print(f"fcpower_bids: internal error ({error!r}); please report it with the lines above.", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    if argv and argv[0] in COMMANDS:
+        from importlib import import_module
+
+        module, _, function = COMMANDS[argv[0]].partition(":")
+        return getattr(import_module(module), function)(argv[1:])
+    from fcpower_bids.cli.parser import parse_settings
+
+    settings = parse_settings(argv)
+    _limit_threads(settings)
+    return _level(settings)(settings)
+
+
+def _limit_threads(settings: Settings) -> None:
+    """BLAS reads these when numpy is first imported, so they are set before it is."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
+        os.environ[variable] = str(settings.omp_nthreads)
+    os.environ.setdefault("NO_ET", "1")  # nipype's version check
+
+
+def _level(settings: Settings) -> Callable[[Settings], int]:
+    if settings.level == "participant":
+        from fcpower_bids.workflows.participant import run_participants
+
+        return run_participants
+    if settings.level == "group":
+        from fcpower_bids.workflows.group import run_group
+
+        return run_group
+    from fcpower_bids.workflows.pretrain import run_pretrain
+
+    return run_pretrain
+
+
+def entry_point() -> None:
+    """Console script."""
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The output dataset as a whole: description, ``.bidsignore``, README, atlas copies, BIDS URIs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids._version import __version__
+from fcpower_bids.derivatives.paths import BIDS_VERSION, BIDSIGNORE
+from fcpower_bids.derivatives.tables import atomic, read_json, write_json, write_table, write_text
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+
+NAME = "fcpower_bids"
+README = """\
+# Functional connectomes by fcpower_bids
+
+Cleaned parcel time series, functional connectomes (FC) and connectomes with a flattened spectrum (FC^alpha), made from
+fMRIPrep derivatives. One page per participant: `sub-*.html`. What became of every recording: `logs/status.tsv`.
+Every choice of the run: `logs/settings.toml`; give it back with `--config-file` to repeat the run.
+
+FC^alpha is a strong fingerprint: people can be recognised from it. Treat these files as personal data.
+Research software: not a medical device.
+"""
+DESCRIPTIONS = {
+    "spectrum": "Eigenvalues of the connectome before and after they are raised to alpha",
+    "confounds": "Regressors and censored volumes of the cleaning",
+    "fcpower": "Quality of the recording after cleaning",
+    "fisherz": "Fisher z of the correlations",
+    "logeuclidean": "Matrix logarithm of the connectome",
+}
+
+
+def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> None:
+    """Make the output folder a BIDS derivative dataset, or check that it is one of ours.
+
+    Parameters
+    ----------
+    settings : Settings
+        Choices of the run.
+    inputs : mapping of str to Path
+        Input datasets by the name that BIDS URIs use.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be written, or holds the dataset of another program.
+    """
+    output = settings.output_dir
+    description = output / "dataset_description.json"
+    if description.exists() and not _is_ours(description):
+        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
+    try:
+        write_json(description, describe_dataset(settings, inputs))
+    except OSError as error:
+        raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
+    write_text(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
+    write_text(output / "README.md", README)
+    descriptions = {f"desc-{key}": text for key, text in DESCRIPTIONS.items()}
+    if "power" in settings.transforms:
+        label = f"desc-power{settings.exponent:g}".replace(".", "p")
+        descriptions[label] = f"Connectome with its eigenvalues raised to {settings.exponent:g}"
+    table = pd.DataFrame({"desc_id": list(descriptions), "description": list(descriptions.values())})
+    write_table(output / "descriptions.tsv", table)
+    write_text(output / "logs" / "settings.toml", settings.as_toml())
+
+
+def _is_ours(description: Path) -> bool:
+    try:
+        made_by = read_json(description).get("GeneratedBy", [])
+    except DatasetError:
+        return False
+    return any(entry.get("Name") == NAME for entry in made_by if isinstance(entry, dict))
+
+
+def describe_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str, Any]:
+    """Return ``dataset_description.json``: this program, then what made the input."""
+    chain: list[Any] = []
+    for path in inputs.values():
+        source = path / "dataset_description.json"
+        if source.is_file():
+            chain += [entry for entry in read_json(source).get("GeneratedBy", []) if entry not in chain]
+    return {
+        "Name": "Functional connectomes with a flattened spectrum",
+        "BIDSVersion": BIDS_VERSION,
+        "DatasetType": "derivative",
+        "License": "See the licence of the source datasets",
+        "GeneratedBy": [{"Name": NAME, "Version": __version__}, *chain],
+        "SourceDatasets": [{"URL": path.absolute().as_uri()} for path in inputs.values()],
+        "DatasetLinks": {name: path.absolute().as_uri() for name, path in inputs.items()},
+    }
+
+
+def name_inputs(roots: Iterable[Path]) -> dict[str, Path]:
+    """Give each input dataset the name that BIDS URIs use: ``fmriprep``, ``fmriprep2``, ..."""
+    named: dict[str, Path] = {}
+    for root in roots:
+        named["fmriprep" if not named else f"fmriprep{len(named) + 1}"] = root
+    return named
+
+
+def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:
+    """Return ``bids:NAME:relative/path`` for a file inside a known dataset, else its plain name."""
+    for name, root in datasets.items():
+        if path.absolute().is_relative_to(root.absolute()):
+            return f"bids:{name}:{path.absolute().relative_to(root.absolute()).as_posix()}"
+    return path.name
+
+
+def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
+    """Copy an atlas into ``sourcedata/atlases`` with its table, and return the copy of the image.
+
+    The label image is what the numbers were made with, so that the outputs explain themselves.
+    """
+    extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
+    if not atlas.image.name.endswith(extension):
+        extension = ".nii"
+    folder = output_dir / "sourcedata" / "atlases" / f"tpl-{atlas.space}"
+    target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
+    if not target.exists() or target.stat().st_size != atlas.image.stat().st_size:
+        with atomic(target) as temporary:
+            shutil.copyfile(atlas.image, temporary)
+    parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
+    write_table(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", pd.DataFrame(parcels))
+    about = {
+        "Name": atlas.name,
+        "License": atlas.licence,
+        "ReferencesAndLinks": [atlas.citation],
+        "Source": atlas.source,
+    }
+    write_json(
+        output_dir / "sourcedata" / "atlases" / f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json", about
+    )
+    return target
