@@ -5,8 +5,13 @@ nipype caches a node by the representation of its inputs, so every field is a pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Entities = tuple[tuple[str, str], ...]
 """BIDS entities in the order of the specification: ``(("sub", "01"), ("ses", "a"), ("task", "rest"))``."""
@@ -135,3 +140,90 @@ class Output:
     suffix: str
     entities: Entities = field(default=())
     extension: str = ".tsv"
+
+
+@dataclass(frozen=True, eq=False)
+class Cleaning:
+    """What was done to the volumes of one recording; the same for every atlas.
+
+    Attributes
+    ----------
+    kept : ndarray of bool, shape (T,)
+        Volumes of the file that are in the cleaned series.
+    framewise_displacement, dvars : ndarray, shape (T,)
+        Motion in mm and change of signal per volume; NaN where unknown.
+    design : ndarray, shape (T, K)
+        Confounds regressed, before filtering; NaN in dropped volumes.
+    design_names : tuple of str
+        Their names.
+    dropped_confounds : tuple of str
+        Constant confounds left out of the regression.
+    n_dummy : int
+        Volumes dropped at the start.
+    degrees_of_freedom : float
+        Left after censoring, filter and regression.
+    n_regressors : int
+        Rank of the regression.
+    repetition_time : float
+        Seconds.
+    excluded : str
+        Why the recording does not pass the quality limits; empty when it does.
+    """
+
+    kept: np.ndarray
+    framewise_displacement: np.ndarray
+    dvars: np.ndarray
+    design: np.ndarray
+    design_names: tuple[str, ...]
+    dropped_confounds: tuple[str, ...]
+    n_dummy: int
+    degrees_of_freedom: float
+    n_regressors: int
+    repetition_time: float
+    excluded: str = ""
+
+    @property
+    def seconds_kept(self) -> float:
+        """Seconds of the cleaned series."""
+        return float(self.kept.sum() * self.repetition_time)
+
+
+@dataclass(frozen=True, eq=False)
+class ParcelSeries:
+    """One recording seen through one atlas.
+
+    Attributes
+    ----------
+    coverage : ndarray, shape (P,)
+        Share of each parcel's voxels with signal.
+    raw : ndarray, shape (T, P)
+        Parcel means of every volume of the file.
+    clean : ndarray, shape (T_kept, P)
+        Cleaned and z-scored; NaN columns for uncovered parcels; no rows for an excluded recording.
+    connectivity : ndarray, shape (P, P)
+        Pearson FC; empty until computed.
+    """
+
+    coverage: np.ndarray
+    raw: np.ndarray
+    clean: np.ndarray
+    connectivity: np.ndarray
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A table computed from one recording and one atlas: a new output.
+
+    Attributes
+    ----------
+    output : Output
+        How its file is called.
+    columns : tuple of (str, str)
+        Name and description of every column, for the sidecar.
+    compute : callable
+        ``(ParcelSeries, Cleaning, Atlas, Settings) -> (table, metadata)``: a pandas table and JSON-ready metadata.
+    """
+
+    output: Output
+    columns: tuple[tuple[str, str], ...]
+    compute: Callable[..., tuple[Any, dict[str, Any]]]
