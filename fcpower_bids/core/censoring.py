@@ -1,0 +1,93 @@
+"""Which volumes are used, and what stands in for the others while the series is filtered."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import CubicSpline
+
+MIN_SPLINE_VOLUMES = 4
+"""A cubic through fewer points than this is not determined."""
+
+
+def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
+    """Say which volumes are kept: not a dummy scan, and not more displaced than the threshold.
+
+    Parameters
+    ----------
+    framewise_displacement : array_like, shape (T,)
+        Displacement of each volume against the one before, in mm. The first has none and is NaN.
+    threshold : float or None
+        Volumes with a displacement above it, in mm, are censored; None or 0 censors none.
+    dummy_scans : int
+        Volumes at the start that are never kept.
+
+    Returns
+    -------
+    ndarray of bool, shape (T,)
+        True where the volume is kept.
+
+    Raises
+    ------
+    ValueError
+        If the threshold or the number of dummy scans is impossible, or if a displacement after the first is NaN while
+        a threshold is set: such a volume can be neither trusted nor censored.
+
+    References
+    ----------
+    Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
+    """
+    displacement = np.asarray(framewise_displacement, dtype=np.float64)
+    if dummy_scans < 0 or (threshold is not None and not threshold >= 0):
+        raise ValueError(
+            f"The censoring threshold ({threshold} mm) and the dummy scans ({dummy_scans}) must not be negative."
+        )
+    kept = np.ones(displacement.shape, dtype=bool)
+    if threshold:
+        unknown = np.flatnonzero(np.isnan(displacement[1:])) + 1
+        if unknown.size:
+            raise ValueError(
+                f"The framewise displacement of {unknown.size} volumes is unknown (the first is volume {unknown[0]}, "
+                "counted from 0), so they cannot be judged; turn censoring off (threshold 0) or give the displacement."
+            )
+        kept = ~(displacement > threshold)
+    kept[:dummy_scans] = False
+    return kept
+
+
+def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float64]:
+    """Replace censored volumes by a cubic spline through the kept ones.
+
+    What a censored volume holds is not read: it may be an artefact of any size, or NaN.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Evenly sampled series.
+    kept : array_like of bool, shape (T,)
+        True where the volume is kept. The first and the last volume must be: a spline says nothing beyond its ends.
+
+    Returns
+    -------
+    ndarray, shape (T, P)
+        The series with its kept volumes unchanged.
+
+    Raises
+    ------
+    ValueError
+        If the first or last volume is censored, or fewer than four volumes are kept.
+    """
+    series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
+    if kept.all():
+        return series
+    if not (kept[0] and kept[-1]):
+        raise ValueError("The first and the last volume are censored or unknown; cut them off before interpolating.")
+    if kept.sum() < MIN_SPLINE_VOLUMES:
+        raise ValueError(
+            f"Only {kept.sum()} volumes are kept, but a cubic spline needs {MIN_SPLINE_VOLUMES}; "
+            "use a higher threshold or leave the recording out."
+        )
+    filled = series.copy()
+    times = np.arange(len(series), dtype=np.float64)
+    filled[~kept] = CubicSpline(times[kept], series[kept])(times[~kept])
+    return filled
