@@ -1,0 +1,268 @@
+"""Checkpoints of encoders: ``config.json`` + ``model.safetensors`` in a folder or on the Hugging Face hub.
+
+Strict in both directions: every missing and every unexpected key is named. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
+
+from fcpower_bids.errors import FcPowerError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from fcpower_bids.encoders.fbert import FBertConfig
+
+HUB_IDS = {"fbert-1m": "Marraffini-Giovanni/fbert-1m", "fbert-8m": "Marraffini-Giovanni/fbert-8m"}
+"""Where the paper's weights were released."""
+
+
+class EncoderUnavailable(FcPowerError):
+    """An encoder was asked for without its weights: its embeddings are skipped with this reason."""
+
+    exit_code = 0
+
+
+class CheckpointError(UsageError):
+    """The weights that the user named cannot be used."""
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a user must know of a checkpoint beside its architecture.
+
+    Attributes
+    ----------
+    roi_labels : tuple of str
+        Names of the P input parcels in the order of the weights: inputs are matched by name.
+    atlas : str
+        Name of the parcellation.
+    alpha : float
+        Exponent of the teacher FC^alpha.
+    band : tuple of float or None
+        Pass-band of the training series in Hz.
+    tr_range : tuple of float or None
+        Shortest and longest repetition time of the training recordings in seconds.
+    window : int
+        Timepoints of a training window; shorter recordings are refused.
+    read_window : int
+        Timepoints of the windows of the ``windows`` read.
+    teacher, selection, purpose, licence : str
+        In words: the target, how the checkpoint was chosen, what it is for, under what terms.
+    optimism : float or None
+        By how much the choice flattered the score it was chosen by.
+    corpus_sha256 : str
+        Digest of the corpus pack.
+    step, seed : int or None
+        Where in which training run the weights were taken.
+    """
+
+    roi_labels: tuple[str, ...]
+    atlas: str = "n/a"
+    alpha: float = 0.35
+    band: tuple[float, float] | None = None
+    tr_range: tuple[float, float] | None = None
+    window: int = 80
+    read_window: int = 200
+    teacher: str = "n/a"
+    selection: str = "n/a"
+    optimism: float | None = None
+    corpus_sha256: str = "n/a"
+    purpose: str = "n/a"
+    licence: str = "n/a"
+    step: int | None = None
+    seed: int | None = None
+
+
+WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
+HF_CONFIG = {
+    "hidden_size": "d",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "ff",
+    "hidden_act": "activation",
+    "layer_norm_eps": "norm_eps",
+    "hidden_dropout_prob": "dropout",
+}
+"""Names that the configuration of a Hugging Face BERT uses for the same things."""
+
+
+def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
+    """Read ``config.json``: architecture (every field required) and card.
+
+    Raises
+    ------
+    CheckpointError
+        Missing, not JSON, or incomplete: the missing fields are named, never guessed.
+    """
+    from fcpower_bids.encoders.fbert import FBertConfig
+
+    path = folder / "config.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        values = {HF_CONFIG.get(key, key): value for key, value in raw.items()}
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} does not exist; give the folder that holds config.json and model.safetensors."
+        ) from None
+    except (ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not a JSON object ({error}); download the checkpoint again.") from None
+    required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
+    if missing := [name for name in required if values.get(name) is None]:
+        raise CheckpointError(f"{path} does not state {', '.join(missing)}; add the values used in training.")
+    card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}
+    try:
+        config = FBertConfig(**{f.name: values[f.name] for f in fields(FBertConfig)})
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} describes an impossible model: {error}") from None
+    _check_labels(path, card["roi_labels"], config.n_parcels)
+    return config, ModelCard(**card)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_labels(path: Path, labels: tuple[str, ...], n_parcels: int) -> None:
+    if len(labels) != n_parcels or len(set(labels)) != n_parcels:
+        raise CheckpointError(
+            f"{path} lists {len(set(labels))} different roi_labels for {n_parcels} parcels; list each parcel once."
+        )
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors from ``.safetensors``, or from a torch file by its weights-only reader.
+
+    Raises
+    ------
+    CheckpointError
+        The file is missing, truncated, or holds anything but tensors.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        loaded: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        return loaded
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} does not exist; give the folder that holds config.json and model.safetensors."
+        ) from None
+    except (SafetensorError, RuntimeError, OSError, EOFError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged or incomplete ({error}); download or copy it again.") from None
+    except UnpicklingError as error:
+        raise CheckpointError(f"{path} holds more than tensors and is not loaded ({error}).") from None
+
+
+def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Copy tensors into a model whose names and shapes must match exactly.
+
+    Raises
+    ------
+    CheckpointError
+        Names every missing and unexpected key, every wrong shape, and every tensor that is not finite.
+    """
+    own = model.state_dict()
+    problems = {
+        "missing": sorted(own.keys() - state.keys()),
+        "unexpected": sorted(state.keys() - own.keys()),
+        "of another shape": [k for k in own if k in state and own[k].shape != state[k].shape],
+        "not finite": [k for k in own if k in state and not bool(state[k].isfinite().all())],
+    }
+    if found := "; ".join(f"{what}: {', '.join(keys)}" for what, keys in problems.items() if keys):
+        raise CheckpointError(f"The tensors of {source} do not fit the model of its config.json ({found}).")
+    model.load_state_dict({key: value.to(own[key].dtype) for key, value in state.items()})
+
+
+def locate(weights: str | Path, revision: str | None = None) -> Path:
+    """Return the local folder of a checkpoint; a hub id is downloaded (or found in the hub's cache).
+
+    Raises
+    ------
+    CheckpointError
+        There is no such folder, and the hub does not give it either.
+    """
+    folder = Path(weights).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_file() and folder.name == "model.safetensors":
+        return folder.parent
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(weights)):
+        raise CheckpointError(f"There is no checkpoint folder {weights}; give a folder or a hub id (owner/name).")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    patterns = ["config.json", "model.safetensors", "README.md"]
+    try:
+        return Path(snapshot_download(str(weights), revision=revision, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{weights} is no local folder and could not be fetched from the hub ({type(error).__name__}); "
+            "download it on a connected machine and give the folder."
+        ) from error
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def save_checkpoint(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
+    """Write a checkpoint folder; it appears whole or not at all, and an older one survives a failure.
+
+    Raises
+    ------
+    OSError
+        The disk is full or not writable; the old folder is as it was.
+    """
+    from safetensors.torch import save_file
+
+    def write(target: Path) -> None:
+        tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+        save_file(tensors, target / "model.safetensors")
+        text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)
+        (target / "config.json").write_text(text + "\n", encoding="utf-8")
+
+    replace_folder(folder, write)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a new folder, then put it in the place of `folder`; a failure leaves the old one.
+
+    Raises
+    ------
+    OSError
+        Writing failed (a full disk, for one); nothing half-written stays behind.
+    """
+    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{kind}") for kind in ("part", "old"))
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        write(part)
+        for file in part.iterdir():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+        if folder.exists():
+            folder.rename(old)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,229 @@
+"""From recordings to embeddings: match parcels by name, z-score, read whole or by windows, batch by equal length."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.connectivity import standardise
+from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.fbert import FBert, count_parameters
+from fcpower_bids.errors import RecordingError, UsageError
+
+logger = logging.getLogger(__name__)
+
+Read = Literal["sequence", "windows"]
+Array = NDArray[np.float32]
+TOKENS_PER_BATCH = 4096
+"""Recordings of equal length share a batch up to this many timepoints: more saves no time and costs memory."""
+
+
+class Encoder(Protocol):
+    """What the workflow asks of an encoder."""
+
+    def embed(
+        self,
+        series: Sequence[ArrayLike],
+        parcel_names: Sequence[str],
+        repetition_time: float | Sequence[float],
+        read: Read = "sequence",
+    ) -> Array:
+        """Embed n recordings (T_i, P): array (n, d)."""
+        ...
+
+    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
+        """Return what identifies the numbers: name, sha256, licence, window, and so on."""
+        ...
+
+
+@dataclass(frozen=True)
+class FBertEncoder:
+    """F-BERT with its weights.
+
+    Attributes
+    ----------
+    name : str
+        The registry entry it was loaded as.
+    model : FBert
+        In evaluation mode.
+    card : ModelCard
+        Parcels, window, range of repetition times, licence.
+    source : dict
+        Where the weights came from: ``weights``, ``revision``, ``sha256``.
+    allow_missing_parcels : bool
+        Whether missing parcels are filled with their mean.
+    """
+
+    name: str
+    model: FBert
+    card: ModelCard
+    source: Mapping[str, Any]
+    allow_missing_parcels: bool = False
+
+    def embed(
+        self,
+        series: Sequence[ArrayLike],
+        parcel_names: Sequence[str],
+        repetition_time: float | Sequence[float],
+        read: Read = "sequence",
+    ) -> Array:
+        """Embed recordings.
+
+        Parameters
+        ----------
+        series : sequence of n array_like, shapes (T_i, P_i)
+            Cleaned parcel series; z-scored again here over the whole recording (which changes nothing if they were).
+        parcel_names : sequence of P_i str
+            Names of the columns. Order is free and further parcels are ignored.
+        repetition_time : float or sequence of n float
+            Seconds. Outside the range of the training recordings a warning is logged.
+        read : {"sequence", "windows"}
+            The whole recording as one sequence, or the mean over windows of ``read_window`` timepoints.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, d)
+
+        Raises
+        ------
+        RecordingError
+            Parcels of the encoder are missing, NaN or constant (unless filling them was asked for), values are
+            partly NaN, or the recording is shorter than the training window.
+        UsageError
+            No such read.
+        """
+        if read not in ("sequence", "windows"):
+            raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
+        columns = self.columns(parcel_names)
+        self._check_repetition_times(np.broadcast_to(repetition_time, len(series)))
+        arrays = [np.asarray(one) for one in series]
+        for array in arrays:
+            if array.ndim != 2 or array.shape[1] != len(parcel_names):
+                raise RecordingError(
+                    f"A series must be volumes by {len(parcel_names)} named parcels, not of the shape {array.shape}."
+                )
+        prepared = [self._prepare(array, columns) for array in arrays]
+        if read == "windows":
+            return np.stack([self._forward(_windows(x, self.card.read_window)).mean(axis=0) for x in prepared])
+        return self._by_length(prepared)
+
+    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
+        """What identifies the embeddings: for the sidecar."""
+        card = self.card
+        return {
+            "name": self.name,
+            **self.source,
+            "n_parameters": count_parameters(self.model),
+            "n_dimensions": self.model.config.d,
+            "n_parcels": self.model.config.n_parcels,
+            "atlas": card.atlas,
+            "read": read,
+            "window": card.window,
+            "read_window": card.read_window if read == "windows" else None,
+            "alpha": card.alpha,
+            "band": card.band,
+            "tr_range": card.tr_range,
+            "teacher": card.teacher,
+            "selection": card.selection,
+            "optimism": card.optimism,
+            "corpus_sha256": card.corpus_sha256,
+            "purpose": card.purpose,
+            "licence": card.licence,
+            "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
+        }
+
+    def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
+        """Position in the input of each parcel of the encoder, -1 where it is missing.
+
+        Raises
+        ------
+        RecordingError
+            Parcels are missing and filling them was not asked for, or no parcel is there at all.
+        """
+        where = {name: i for i, name in enumerate(parcel_names)}
+        if len(where) != len(parcel_names):
+            raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
+        columns = np.array([where.get(name, -1) for name in self.card.roi_labels])
+        missing = [name for name, column in zip(self.card.roi_labels, columns, strict=True) if column < 0]
+        if missing and (not self.allow_missing_parcels or len(missing) == len(columns)):
+            raise RecordingError(
+                f"{_listed(missing)} of the {len(columns)} parcels of {self.name} are not among the "
+                f"{len(parcel_names)} of the recording; use the encoder's atlas ({self.card.atlas})"
+                f"{_or_fill(missing, columns)}."
+            )
+        return columns
+
+    def _check_repetition_times(self, times: NDArray[Any]) -> None:
+        if self.card.tr_range is None:
+            return
+        low, high = self.card.tr_range
+        for time in np.unique(times[(times < low - 1e-6) | (times > high + 1e-6)]):
+            logger.warning(
+                "Repetition time %g s is outside %g-%g s, the range that %s was trained on.", time, low, high, self.name
+            )
+
+    def _prepare(self, series: NDArray[Any], columns: NDArray[np.intp]) -> Array:
+        """Select, check and z-score one recording: (T, P) float32 in the encoder's order."""
+        if len(series) < self.card.window:
+            raise RecordingError(
+                f"The recording has {len(series)} volumes and {self.name} needs at least {self.card.window} "
+                "(its training window); leave it out of the embedding."
+            )
+        prepared = np.zeros((len(series), len(columns)), np.float32)
+        present = np.flatnonzero(columns >= 0)
+        values = series[:, columns[present]]
+        empty = np.isnan(values).all(axis=0) | (values == values[:1]).all(axis=0)
+        broken = ~np.isfinite(values).all(axis=0) & ~empty
+        self._refuse(present[broken], "partly missing or infinite", fillable=False)
+        self._refuse(present[empty], "without data or constant", fillable=True)
+        prepared[:, present[~empty]] = standardise(values[:, ~empty])
+        return prepared
+
+    def _refuse(self, parcels: NDArray[np.intp], what: str, fillable: bool) -> None:
+        if len(parcels) and not (fillable and self.allow_missing_parcels):
+            names = [self.card.roi_labels[i] for i in parcels]
+            remedy = (
+                "allow missing parcels to fill them with their mean, or exclude" if fillable else "repair or exclude"
+            )
+            raise RecordingError(f"{_listed(names)} of the recording are {what}; {remedy} the recording.")
+
+    def _by_length(self, prepared: Sequence[Array]) -> Array:
+        out = np.empty((len(prepared), self.model.config.d), np.float32)
+        lengths = np.array([len(one) for one in prepared])
+        for length in np.unique(lengths):
+            members = np.flatnonzero(lengths == length)
+            size = max(1, TOKENS_PER_BATCH // int(length))
+            for start in range(0, len(members), size):
+                batch = members[start : start + size]
+                out[batch] = self._forward(np.stack([prepared[i] for i in batch]))
+        return out
+
+    @torch.inference_mode()
+    def _forward(self, batch: Array) -> Array:
+        embedded: Array = self.model(torch.from_numpy(batch).to(self.model.cls_token)).float().cpu().numpy()
+        return embedded
+
+
+def _windows(x: Array, length: int) -> Array:
+    """Cut (T, P) into ceil(T / length) windows of equal length, evenly spread so that they cover all of it.
+
+    Where `length` divides T these are the consecutive windows of the paper; a shorter recording is one window.
+    """
+    length = min(length, len(x))
+    starts = np.linspace(0, len(x) - length, -(-len(x) // length)).round().astype(int)
+    return np.stack([x[start : start + length] for start in starts])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{len(names)} parcels ({', '.join(names[:5])}{more})"
+
+
+def _or_fill(missing: Sequence[str], columns: NDArray[np.intp]) -> str:
+    return "" if len(missing) == len(columns) else " or allow missing parcels to fill them with their mean"

@@ -1,0 +1,210 @@
+"""F-BERT, the whole model: one token per timepoint, a ``[CLS]`` token, a BERT encoder, the ``[CLS]`` output.
+
+What the paper leaves open (heads, activation, place of the norms, dropout, position of ``[CLS]``) is a field of the
+configuration, so that a checkpoint states it. Parameter names are those of ``torch.nn.TransformerEncoder``.
+Shapes: B recordings, T timepoints, P parcels, d hidden width, h heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SIZES: dict[str, dict[str, int]] = {
+    "fbert-1m": {"d": 128, "layers": 4, "heads": 8, "ff": 512},
+    "fbert-8m": {"d": 384, "layers": 8, "heads": 8, "ff": 512},
+}
+"""Widths of the two published sizes; feed-forward 512 in both reproduces 850,944 and 8,069,632 parameters."""
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+
+
+@dataclass(frozen=True)
+class FBertConfig:
+    """Everything that decides the output of F-BERT, apart from its weights.
+
+    Attributes
+    ----------
+    n_parcels : int
+        P, the number of input channels.
+    d, layers, heads, ff : int
+        Hidden width, number of layers, attention heads, width of the feed-forward part.
+    activation : str
+        ``"gelu"`` (exact, as BERT) or ``"relu"``.
+    norm_first, final_norm : bool
+        Norm before each sublayer instead of after it; one more norm after the last layer.
+    norm_eps : float
+        Added to the variance in the layer norms.
+    pe : str
+        ``"sinusoidal"`` (sine and cosine interleaved), ``"sinusoidal_halves"`` (sines, then cosines) or ``"none"``.
+    cls_position : bool
+        Whether ``[CLS]`` takes position 0; if not it has none and the first timepoint is position 0.
+    dropout : float
+        Probability during training, at attention weights and after each sublayer, as in BERT.
+    """
+
+    n_parcels: int
+    d: int = 128
+    layers: int = 4
+    heads: int = 8
+    ff: int = 512
+    activation: str = "gelu"
+    norm_first: bool = False
+    final_norm: bool = False
+    norm_eps: float = 1e-5
+    pe: str = "sinusoidal"
+    cls_position: bool = True
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.d % self.heads or self.d % 2:
+            raise ValueError(f"The width d={self.d} must be even and a multiple of the number of heads ({self.heads}).")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"The activation must be one of {', '.join(ACTIVATIONS)}, not '{self.activation}'.")
+        if self.pe not in ("sinusoidal", "sinusoidal_halves", "none"):
+            raise ValueError(f"The position code must be sinusoidal, sinusoidal_halves or none, not '{self.pe}'.")
+
+
+def position_code(length: int, d: int, kind: str = "sinusoidal") -> Tensor:
+    """Sinusoidal positions (length, d) in float64: angles p / 10000^(2i/d) (Vaswani et al. 2017)."""
+    if kind == "none":
+        return torch.zeros(length, d, dtype=torch.float64)
+    rate = torch.exp(torch.arange(0, d, 2, dtype=torch.float64) * (-math.log(10000.0) / d))
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    pair = torch.stack((angle.sin(), angle.cos()), dim=-1)  # (length, d/2, 2)
+    return pair.flatten(1) if kind == "sinusoidal" else pair.transpose(1, 2).flatten(1)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention without the T x T matrix; optionally for the first query only."""
+
+    def __init__(self, config: FBertConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.dropout
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * config.d, config.d))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * config.d))
+        self.out_proj = nn.Linear(config.d, config.d)
+
+    def forward(self, h: Tensor, cls_only: bool) -> Tensor:
+        """Attend from every token of h (B, T, d), or from the first one only: (B, T or 1, d)."""
+        d = h.shape[-1]
+        if cls_only:
+            q = F.linear(h[:, :1], self.in_proj_weight[:d], self.in_proj_bias[:d])
+            k, v = F.linear(h, self.in_proj_weight[d:], self.in_proj_bias[d:]).chunk(2, dim=-1)
+        else:
+            q, k, v = F.linear(h, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))  # (B, h, T, d/h)
+        a = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        out: Tensor = self.out_proj(a.transpose(1, 2).flatten(2))
+        return out
+
+
+class Block(nn.Module):
+    """One encoder layer: attention and a feed-forward part, each with a residual and a norm."""
+
+    def __init__(self, config: FBertConfig) -> None:
+        super().__init__()
+        self.norm_first, self.activation = config.norm_first, ACTIVATIONS[config.activation]
+        self.self_attn = Attention(config)
+        self.linear1 = nn.Linear(config.d, config.ff)
+        self.linear2 = nn.Linear(config.ff, config.d)
+        self.norm1 = nn.LayerNorm(config.d, eps=config.norm_eps)
+        self.norm2 = nn.LayerNorm(config.d, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def feed_forward(self, h: Tensor) -> Tensor:
+        """Apply linear, activation, linear: (B, T, d) to (B, T, d)."""
+        out: Tensor = self.linear2(self.dropout(self.activation(self.linear1(h))))
+        return out
+
+    def forward(self, x: Tensor, cls_only: bool) -> Tensor:
+        """Map (B, T, d) to (B, T, d), or to the row of the first token (B, 1, d)."""
+        kept = x[:, :1] if cls_only else x
+        if self.norm_first:
+            kept = kept + self.dropout(self.self_attn(self.norm1(x), cls_only))
+            return kept + self.dropout(self.feed_forward(self.norm2(kept)))
+        kept = self.norm1(kept + self.dropout(self.self_attn(x, cls_only)))
+        out: Tensor = self.norm2(kept + self.dropout(self.feed_forward(kept)))
+        return out
+
+
+class Stack(nn.Module):
+    """The layers and the optional last norm; only the ``[CLS]`` row leaves the last layer."""
+
+    def __init__(self, config: FBertConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.d, eps=config.norm_eps) if config.final_norm else nn.Identity()
+
+    def forward(self, x: Tensor, cls_only: bool) -> Tensor:
+        """Map (B, T, d) to (B, 1, d), or to (B, T, d) when every token is asked for."""
+        last = len(self.layers) - 1
+        for i, layer in enumerate(self.layers):
+            x = layer(x, cls_only=cls_only and i == last)
+        out: Tensor = self.norm(x)
+        return out
+
+
+class FBert(nn.Module):
+    """fMRI-BERT ("Pretraining by distillation" in the paper).
+
+    Parameters
+    ----------
+    config : FBertConfig
+        The architecture.
+    seed : int
+        Seed of the initial weights: N(0, 0.02) as BERT, biases 0; the global random state is left as it was.
+    """
+
+    def __init__(self, config: FBertConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.input_projection = nn.Linear(config.n_parcels, config.d)
+            self.cls_token = nn.Parameter(torch.empty(config.d))
+            self.encoder = Stack(config)
+            for parameter in self.parameters():
+                if parameter.dim() > 1:
+                    nn.init.normal_(parameter, std=0.02)
+            nn.init.normal_(self.cls_token, std=0.02)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """Series (B, T, P) to tokens with positions (B, T + 1, d), ``[CLS]`` first."""
+        h: Tensor = self.input_projection(x)
+        cls = self.cls_token.expand(len(h), 1, -1).to(h.dtype)
+        length, config = h.shape[1], self.config
+        if config.cls_position:
+            return torch.cat((cls, h), dim=1) + position_code(length + 1, config.d, config.pe).to(h)
+        return torch.cat((cls, h + position_code(length, config.d, config.pe).to(h)), dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Embed z-scored series (B, T, P): the ``[CLS]`` outputs (B, d)."""
+        out: Tensor = self.encoder(self.tokens(x), cls_only=True)[:, 0]
+        return out
+
+    def every_token(self, x: Tensor) -> Tensor:
+        """Outputs of all tokens (B, T + 1, d), computed without the shortcut of the last layer."""
+        out: Tensor = self.encoder(self.tokens(x), cls_only=False)
+        return out
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trainable numbers of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def forward_flops(config: FBertConfig, length: int) -> int:
+    """Floating-point operations of one forward pass over one series of `length` timepoints (matrix products only)."""
+    t, d, ff = length + 1, config.d, config.ff
+    full = 8 * t * d * d + 4 * t * t * d + 4 * t * d * ff  # qkv and output, scores and values, feed-forward
+    last = 4 * t * d * d + 4 * d * d + 4 * t * d + 4 * d * ff  # keys and values for all, the rest for [CLS]
+    return 2 * length * config.n_parcels * d + (config.layers - 1) * full + last

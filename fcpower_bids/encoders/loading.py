@@ -1,0 +1,100 @@
+"""The loaders of the registry: a name and a checkpoint to an encoder that is ready to embed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.encoders.checkpoints import (
+    HUB_IDS,
+    CheckpointError,
+    EncoderUnavailable,
+    ModelCard,
+    file_sha256,
+    load_strictly,
+    locate,
+    read_config,
+    read_tensors,
+)
+from fcpower_bids.encoders.embedding import FBertEncoder
+from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
+from fcpower_bids.encoders.keys import rename_keys
+from fcpower_bids.errors import RecordingError, UsageError
+
+
+def load_fbert(
+    weights: str | Path | None,
+    *,
+    name: str = "fbert",
+    revision: str | None = None,
+    seed: int = 0,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+) -> FBertEncoder:
+    """Load F-BERT of the size that its ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
+    if weights is None:
+        example = HUB_IDS.get(name, "your own checkpoint")
+        raise EncoderUnavailable(
+            f"No weights were given for the encoder {name}: give a checkpoint folder or a hub id ({example})."
+        )
+    folder = locate(weights, revision)
+    config, card = read_config(folder)
+    expected = SIZES.get(name, {"d": config.d, "layers": config.layers})
+    if (config.d, config.layers) != (expected["d"], expected["layers"]):
+        raise CheckpointError(
+            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers, not {name}; "
+            "use the encoder name 'fbert' for other sizes."
+        )
+    path = folder / "model.safetensors"
+    model = FBert(config).eval()
+    load_strictly(model, rename_keys(read_tensors(path)), str(path))
+    source = {"weights": str(weights), "revision": revision, "sha256": file_sha256(path)}
+    return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+
+
+def load_fbert_1m(weights: str | Path | None, **options: Any) -> FBertEncoder:
+    """Load ``fbert-1m`` (850,944 parameters at 450 parcels)."""
+    return load_fbert(weights, name="fbert-1m", **options)
+
+
+def load_fbert_8m(weights: str | Path | None, **options: Any) -> FBertEncoder:
+    """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
+    return load_fbert(weights, name="fbert-8m", **options)
+
+
+def load_random_init(
+    weights: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    seed: int = 0,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+) -> FBertEncoder:
+    """Make the negative control: F-BERT with seeded random weights.
+
+    With `weights`, the architecture and parcels of that checkpoint (its tensors are not read); without, those of
+    ``fbert-1m`` on `parcel_names`.
+    """
+    if weights is not None:
+        config, card = read_config(locate(weights, revision))
+    elif parcel_names is not None:
+        config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
+        card = ModelCard(tuple(parcel_names))
+    else:
+        raise UsageError("The encoder random-init needs the names of the parcels or a checkpoint to copy the shape of.")
+    card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
+    source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
+    encoder = FBertEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
+    return _ready(encoder, parcel_names)
+
+
+def _ready(encoder: FBertEncoder, parcel_names: Sequence[str] | None) -> FBertEncoder:
+    """Compare the parcels at loading, once, instead of at the first recording."""
+    if parcel_names is not None:
+        try:
+            encoder.columns(parcel_names)
+        except RecordingError as error:
+            raise CheckpointError(str(error)) from None
+    return encoder

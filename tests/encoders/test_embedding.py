@@ -1,0 +1,162 @@
+"""Embedding recordings: batches, reads, parcels by name, and inputs that must be refused."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.embedding import TOKENS_PER_BATCH
+from fcpower_bids.errors import RecordingError, UsageError
+from tests.encoders.conftest import NAMES
+
+
+@pytest.fixture
+def encoder(checkpoint):
+    return load_encoder("fbert", checkpoint)
+
+
+@pytest.mark.parametrize("read", ["sequence", "windows"])
+def test_one_by_one_equals_batched(encoder, recordings, read):
+    together = encoder.embed(recordings, NAMES, 2.0, read)
+    apart = np.concatenate([encoder.embed([one], NAMES, 2.0, read) for one in recordings])
+    assert together.shape == (4, 16)
+    np.testing.assert_allclose(together, apart, rtol=0, atol=2e-6)
+
+
+def test_batches_are_of_equal_length_and_bounded(encoder, recordings, monkeypatch):
+    shapes = []
+    forward = type(encoder.model).forward
+    monkeypatch.setattr(
+        type(encoder.model), "forward", lambda self, x: shapes.append(tuple(x.shape)) or forward(self, x)
+    )
+    long = np.random.default_rng(0).standard_normal((TOKENS_PER_BATCH // 2 + 1, 12))
+    encoder.embed([*recordings, long, long], NAMES, 2.0)
+    assert sorted(shapes) == sorted([(1, 25, 12), (2, 40, 12), (1, 60, 12), (1, *long.shape), (1, *long.shape)])
+
+
+def test_sequence_is_the_forward_of_the_z_scored_recording(encoder, recordings):
+    x = recordings[0]
+    z = (x - x.mean(0)) / x.std(0, ddof=1)
+    with torch.no_grad():
+        expected = encoder.model(torch.from_numpy(z[None].astype(np.float32))).numpy()
+    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0), expected, rtol=0, atol=2e-6)
+
+
+def test_windows_are_consecutive_where_the_length_allows(encoder, recordings):
+    x = recordings[3]  # 60 volumes: two windows of 30
+    z = ((x - x.mean(0)) / x.std(0, ddof=1)).astype(np.float32)
+    with torch.no_grad():
+        expected = encoder.model(torch.from_numpy(z.reshape(2, 30, 12))).mean(0).numpy()
+    np.testing.assert_allclose(encoder.embed([x], NAMES, 2.0, "windows")[0], expected, rtol=0, atol=2e-6)
+
+
+def test_windows_cover_every_volume(encoder):
+    """40 volumes, windows of 30: two windows that overlap; every volume changes the result."""
+    x = np.random.default_rng(3).standard_normal((40, 12))
+    reference = encoder.embed([x], NAMES, 2.0, "windows")
+    for volume in (0, 5, 20, 39):
+        changed = x.copy()
+        changed[volume] += np.random.default_rng(4).standard_normal(12)
+        assert np.abs(encoder.embed([changed], NAMES, 2.0, "windows") - reference).max() > 1e-6
+
+
+def test_a_recording_shorter_than_a_read_window_is_one_sequence(encoder, recordings):
+    short = [recordings[1]]
+    np.testing.assert_array_equal(encoder.embed(short, NAMES, 2.0, "windows"), encoder.embed(short, NAMES, 2.0))
+
+
+def test_parcels_are_matched_by_name(encoder, recordings):
+    expected = encoder.embed(recordings[:1], NAMES, 2.0)
+    order = np.random.default_rng(2).permutation(12)
+    extra = np.full((40, 1), np.nan)
+    shuffled = np.hstack([extra, recordings[0][:, order]])
+    names = ["unknown", *(NAMES[i] for i in order)]
+    np.testing.assert_array_equal(encoder.embed([shuffled], names, 2.0), expected)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(encoder.embed([recordings[0][:, order]], NAMES, 2.0), expected, atol=1e-6)
+
+
+def test_units_do_not_matter(encoder, recordings):
+    scaled = recordings[0] * np.linspace(0.1, 1000, 12) - 5000
+    expected = encoder.embed(recordings[:1], NAMES, 2.0)
+    np.testing.assert_allclose(encoder.embed([scaled], NAMES, 2.0), expected, rtol=0, atol=1e-5)
+
+
+def test_missing_parcels_are_refused_or_filled_with_their_mean(checkpoint, encoder, recordings):
+    names, series = NAMES[:-2], recordings[0][:, :-2]
+    with pytest.raises(RecordingError, match=r"2 parcels \(P10, P11\) of the 12 parcels.*toy"):
+        encoder.embed([series], names, 2.0)
+    filling = load_encoder("fbert", checkpoint, allow_missing_parcels=True)
+    z = np.zeros((1, 40, 12), np.float32)
+    z[0, :, :-2] = (series - series.mean(0)) / series.std(0, ddof=1)
+    with torch.no_grad():
+        expected = filling.model(torch.from_numpy(z)).numpy()
+    np.testing.assert_allclose(filling.embed([series], names, 2.0), expected, rtol=0, atol=2e-6)
+    uncovered = recordings[0].copy()
+    uncovered[:, -2:] = np.nan
+    np.testing.assert_allclose(filling.embed([uncovered], NAMES, 2.0), expected, rtol=0, atol=2e-6)
+    assert filling.provenance()["missing_parcels"] == "filled with their mean"
+    with pytest.raises(RecordingError, match="12 parcels"):
+        filling.embed([series], [f"other{i}" for i in range(10)], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda x: x.__setitem__((slice(None), 4), np.nan), r"P4.*without data or constant"),
+        (lambda x: x.__setitem__((slice(None), 7), 3.0), r"P7.*without data or constant"),
+        (lambda x: x.__setitem__((5, 2), np.nan), r"P2.*partly missing or infinite"),
+        (lambda x: x.__setitem__((5, 2), np.inf), r"P2.*partly missing or infinite"),
+    ],
+)
+def test_bad_parcels_are_named(encoder, recordings, spoil, message):
+    spoil(recordings[0])
+    with pytest.raises(RecordingError, match=message):
+        encoder.embed(recordings, NAMES, 2.0)
+
+
+def test_a_partly_missing_parcel_is_refused_even_when_filling(checkpoint, recordings):
+    recordings[0][3, 3] = np.nan
+    with pytest.raises(RecordingError, match="P3"):
+        load_encoder("fbert", checkpoint, allow_missing_parcels=True).embed(recordings, NAMES, 2.0)
+
+
+@pytest.mark.parametrize("read", ["sequence", "windows"])
+def test_shorter_than_the_training_window_is_refused(encoder, recordings, read):
+    with pytest.raises(RecordingError, match=r"19 volumes.*at least 20"):
+        encoder.embed([recordings[0][:19]], NAMES, 2.0, read)
+
+
+def test_wrong_shapes_names_and_reads(encoder, recordings):
+    with pytest.raises(RecordingError, match="shape"):
+        encoder.embed([recordings[0].T], NAMES, 2.0)
+    with pytest.raises(RecordingError, match="same name"):
+        encoder.embed(recordings, [*NAMES[:-1], "P0"], 2.0)
+    with pytest.raises(UsageError, match="sequence, windows"):
+        encoder.embed(recordings, NAMES, 2.0, "random")
+
+
+def test_repetition_time_outside_the_training_range_warns(encoder, recordings, caplog):
+    with caplog.at_level(logging.WARNING):
+        encoder.embed(recordings, NAMES, [0.7, 2.0, 3.0, 2.5])
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        encoder.embed(recordings, NAMES, [0.5, 2.0, 3.0, 2.5])
+    assert "0.5 s is outside 0.7-3 s" in caplog.text
+
+
+def test_provenance_identifies_the_numbers(encoder, config):
+    facts = encoder.provenance("windows")
+    assert facts["n_parameters"] == sum(p.numel() for p in encoder.model.parameters())
+    assert {
+        "name": "fbert",
+        "read": "windows",
+        "read_window": 30,
+        "window": 20,
+        "licence": "CC0-1.0",
+    }.items() <= facts.items()
+    assert encoder.provenance()["read_window"] is None

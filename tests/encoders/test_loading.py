@@ -1,0 +1,78 @@
+"""The registry of encoders and its loaders."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fcpower_bids.encoders import ENCODERS, load_encoder
+from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, ModelCard, save_checkpoint
+from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
+from fcpower_bids.errors import FcPowerError, UsageError
+from tests.encoders.conftest import NAMES
+
+
+@pytest.mark.parametrize("module", ["fcpower_bids.encoders", "fcpower_bids.encoders.checkpoints"])
+def test_names_and_errors_are_known_without_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_entry_can_be_imported():
+    assert {"fbert-1m", "fbert-8m", "fbert", "random-init"} <= set(ENCODERS)
+    assert all(callable(ENCODERS[name]) for name in ENCODERS)
+    with pytest.raises(UsageError, match="no encoder called 'bert'"):
+        load_encoder("bert", None)
+
+
+@pytest.mark.parametrize("name", ["fbert-1m", "fbert-8m", "fbert"])
+def test_without_weights_the_encoder_is_unavailable(name):
+    with pytest.raises(EncoderUnavailable, match=f"No weights were given for the encoder {name}") as caught:
+        load_encoder(name, None, parcel_names=NAMES)
+    assert isinstance(caught.value, FcPowerError)
+    assert caught.value.exit_code == 0
+
+
+def test_the_reason_names_the_released_weights():
+    with pytest.raises(EncoderUnavailable, match="Marraffini-Giovanni/fbert-1m"):
+        load_encoder("fbert-1m", None)
+
+
+def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
+    with pytest.raises(CheckpointError, match="width 16 with 2 layers, not fbert-1m"):
+        load_encoder("fbert-1m", checkpoint)
+    config = FBertConfig(12, **SIZES["fbert-1m"])
+    save_checkpoint(tmp_path / "right", FBert(config), config, ModelCard(NAMES))
+    assert load_encoder("fbert-1m", tmp_path / "right").provenance()["n_dimensions"] == 128
+
+
+def test_parcels_are_compared_at_loading(checkpoint):
+    with pytest.raises(CheckpointError, match="P11"):
+        load_encoder("fbert", checkpoint, parcel_names=NAMES[:-1])
+    load_encoder("fbert", checkpoint, parcel_names=NAMES[::-1])
+
+
+def test_random_init_is_a_seeded_control(recordings):
+    first, again, other = (load_encoder("random-init", None, seed=seed, parcel_names=NAMES) for seed in (1, 1, 2))
+    long = [np.random.default_rng(0).standard_normal((90, 12))]
+    np.testing.assert_array_equal(first.embed(long, NAMES, 2.0), again.embed(long, NAMES, 2.0))
+    assert np.abs(first.embed(long, NAMES, 2.0) - other.embed(long, NAMES, 2.0)).max() > 1e-3
+    facts = first.provenance()
+    assert facts["seed"] == 1
+    assert facts["sha256"] is None
+    assert "control" in facts["purpose"]
+
+
+def test_random_init_takes_the_shape_of_a_checkpoint_but_not_its_weights(checkpoint, recordings):
+    control = load_encoder("random-init", checkpoint, seed=0)
+    trained = load_encoder("fbert", checkpoint)
+    assert control.model.config == trained.model.config
+    assert np.abs(control.embed(recordings, NAMES, 2.0) - trained.embed(recordings, NAMES, 2.0)).max() > 1e-3
+
+
+def test_random_init_needs_parcels():
+    with pytest.raises(UsageError, match="names of the parcels"):
+        load_encoder("random-init", None)
