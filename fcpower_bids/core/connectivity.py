@@ -26,6 +26,26 @@ class ParcelError(ValueError):
         super().__init__(f"{message} (parcels counted from 0: {listed}{more}).")
 
 
+def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
+    """Which parcels of a series (T, P) carry data: shape (P,). An uncovered one is NaN in every volume.
+
+    Raises
+    ------
+    ParcelError
+        A parcel is missing or infinite in some volumes only.
+    ValueError
+        Fewer than three volumes, or not two-dimensional.
+    """
+    series = np.asarray(series)
+    if series.ndim != 2 or len(series) < MINIMUM_VOLUMES:
+        raise ValueError(f"A series must be volumes by parcels with at least 3 volumes, not of shape {series.shape}.")
+    covered = ~np.isnan(series).all(axis=0)
+    broken = covered & ~np.isfinite(series).all(axis=0)
+    if broken.any():
+        raise ParcelError("A parcel is missing or infinite in some volumes only", np.flatnonzero(broken))
+    return covered
+
+
 def standardise(series: ArrayLike) -> Array:
     """Centre each parcel and divide by its standard deviation (denominator T - 1): Z of the paper, Section 3.2.
 
@@ -46,14 +66,9 @@ def standardise(series: ArrayLike) -> Array:
         Fewer than three volumes, or not two-dimensional.
     """
     series = np.asarray(series)
-    if series.ndim != 2 or len(series) < MINIMUM_VOLUMES:
-        raise ValueError(f"A series must be volumes by parcels with at least 3 volumes, not of shape {series.shape}.")
+    covered_series(series)
     precision = np.finfo(series.dtype if series.dtype.kind == "f" else np.float64).eps
     series = series.astype(np.float64)
-    uncovered = np.isnan(series).all(axis=0)
-    broken = ~np.isfinite(series).all(axis=0) & ~uncovered
-    if broken.any():
-        raise ParcelError("A parcel is missing or infinite in some volumes only", np.flatnonzero(broken))
     constant = np.ptp(series, axis=0) <= 8 * precision * np.abs(series).max(axis=0)
     if constant.any():
         raise ParcelError("A parcel is constant, so its correlations are undefined", np.flatnonzero(constant))

@@ -1,4 +1,17 @@
-"""Maps from connectomes to connectomes, one file each."""
+"""Maps from connectomes to connectomes, one file each.
+
+A transform is a dataclass that derives from `contract.Transform`:
+
+- its parameters are keywords, kept as given; ``fit(X)``, ``transform(X)`` and ``metadata(recording)`` are its methods;
+- ``needs`` says whether a recording is handed over as its FC (P, P) or as its cleaned series (T, P); the result is
+  always (n, P, P), symmetric, float64;
+- ``stateless`` says that nothing is estimated from other recordings: the participant level runs only those;
+- ``label`` and ``entities`` name its output, ``summary`` describes it in one sentence;
+- parcels without coverage are NaN in the input and in the result, and do not touch the other parcels.
+
+A new transform is one file with one class, and one line here; the contract tests, ``--help``, the workflow, the
+sidecars and the transform screen then know it.
+"""
 
 from fcpower_bids.registry import Registry
 
@@ -9,5 +22,6 @@ TRANSFORMS = Registry(
         "fisher_z": "fcpower_bids.transforms.fisher_z:FisherZ",
         "log_euclidean": "fcpower_bids.transforms.log_euclidean:LogEuclidean",
         "partial_correlation": "fcpower_bids.transforms.partial_correlation:PartialCorrelation",
+        "precision": "fcpower_bids.transforms.precision:Precision",
     },
 )

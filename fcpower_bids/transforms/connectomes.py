@@ -1,0 +1,74 @@
+"""All connectomes of one recording: FC and the transforms that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms import TRANSFORMS
+
+FC = "fc"
+PARAMETERS = {"power": ("exponent",), "log_euclidean": ("floor", "shrinkage")}
+"""Settings that a transform takes, by its name; the exponent is called alpha there."""
+
+
+def make_transform(name: str, settings: Settings) -> Any:
+    """Return a transform with the user's parameters.
+
+    Raises
+    ------
+    UsageError
+        If the transform is fitted on a group, which one recording is not.
+    """
+    transform = TRANSFORMS[name]
+    if not transform.stateless:
+        raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
+    wanted = PARAMETERS.get(name, ())
+    return transform(**{("alpha" if key == "exponent" else key): getattr(settings, key) for key in wanted})
+
+
+def connect(
+    series: np.ndarray, names: Sequence[str], settings: Settings
+) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
+    """Compute FC and its transforms from one cleaned series.
+
+    Parameters
+    ----------
+    series : ndarray, shape (T, P)
+        Cleaned and z-scored; NaN columns are uncovered parcels. Without rows (an excluded recording): no connectome.
+    names : sequence of str
+        Parcels, for error messages.
+    settings : Settings
+        Which transforms, and their parameters.
+
+    Returns
+    -------
+    dict
+        ``"fc"`` and each transform: matrix (P, P) and what its sidecar says.
+
+    Raises
+    ------
+    RecordingError
+        If a parcel carries no information, or a transform cannot be had from this series; parcels are named.
+    """
+    if not len(series):
+        return {}
+    try:
+        connectomes = {FC: (pearson_connectivity(series), {"Estimator": "Pearson correlation"})}
+        for name in settings.transforms:
+            transform = make_transform(name, settings)
+            source = series if transform.needs == "series" else connectomes[FC][0]
+            connectomes[name] = (transform.fit([source]).transform([source])[0], transform.metadata(source))
+    except ValueError as error:
+        raise RecordingError(_with_names(error, names)) from error
+    return connectomes
+
+
+def _with_names(error: ValueError, names: Sequence[str]) -> str:
+    parcels = [names[i] for i in getattr(error, "parcels", ())]
+    return f"{error} Parcels: {', '.join(parcels)}." if parcels else str(error)

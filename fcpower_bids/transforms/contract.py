@@ -1,0 +1,124 @@
+"""What every transform of connectomes is: parameters by keyword, fit, transform, a label and its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.connectivity import Array, covered_parcels, covered_series, spread
+
+Self = TypeVar("Self", bound="Transform")
+
+
+@dataclass(kw_only=True, eq=False)
+class Transform:
+    """A map from the connectome or the series of a recording to a symmetric matrix of the same parcels.
+
+    A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `label`, `apply`,
+    and where it has something to say `describe`. Parcels without data never reach `apply` and are NaN in the result.
+
+    Attributes
+    ----------
+    needs : {"connectivity", "series"}
+        Whether a recording is handed over as its FC (P, P) or as its series (T, P).
+    stateless : bool
+        True where nothing is estimated from other recordings, so that `transform` works without `fit`. The others are
+        refused at the participant level.
+    equivariant : bool
+        Whether a new order of the parcels merely reorders the result.
+    diagonal : bool
+        Whether the diagonal of the result holds information that its edges do not, so features should include it.
+    summary : str
+        One sentence for ``--help`` and for the methods text.
+    statistic : str
+        Value of the BIDS entity ``stat``.
+    """
+
+    needs: ClassVar[Literal["connectivity", "series"]] = "connectivity"
+    stateless: ClassVar[bool] = True
+    equivariant: ClassVar[bool] = True
+    diagonal: ClassVar[bool] = False
+    summary: ClassVar[str]
+    statistic: ClassVar[str] = "pearsoncorrelation"
+
+    @property
+    def label(self) -> str:
+        """The transform and its main parameter in letters and digits, as BIDS entities need it."""
+        raise TypeError(f"{type(self).__name__} has no label.")
+
+    @property
+    def entities(self) -> tuple[tuple[str, str], ...]:
+        """The BIDS entities that tell its output from the others of the recording."""
+        return (("stat", self.statistic), ("desc", self.label))
+
+    def apply(self, recording: Array) -> Array:
+        """Transform one recording of which every parcel is covered: (P, P) or (T, P) to (P, P)."""
+        raise TypeError(f"{type(self).__name__} cannot be applied.")
+
+    def describe(self, recording: Array) -> dict[str, Any]:
+        """Describe what was done to one recording of which every parcel is covered."""
+        return {}
+
+    def fit(self: Self, X: Sequence[ArrayLike], y: object = None) -> Self:
+        """Estimate what is shared by the recordings; nothing for a stateless transform.
+
+        Parameters
+        ----------
+        X : sequence of (P, P) or (T, P) arrays
+        y : None
+            Ignored; scikit-learn's pipelines pass it.
+        """
+        return self
+
+    def transform(self, X: Sequence[ArrayLike]) -> Array:
+        """Transform recordings, each on its own.
+
+        Parameters
+        ----------
+        X : sequence of n arrays, shape (P, P) or (T, P)
+            As `needs` says. Uncovered parcels are NaN.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, P, P)
+
+        Raises
+        ------
+        ValueError
+            No recording, or one that the transform cannot take; a `ParcelError` names parcels.
+        """
+        if not len(X):
+            raise ValueError("There is no recording to transform.")
+        return np.stack([spread(self.apply(block), covered) for block, covered in map(self._covered, X)])
+
+    def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> Array:
+        """Fit to the recordings and transform them."""
+        return self.fit(X, y).transform(X)
+
+    def metadata(self, recording: ArrayLike) -> dict[str, Any]:
+        """Describe for the JSON sidecar what `transform` does to one recording, shape (P, P) or (T, P)."""
+        return self.describe(self._covered(recording)[0])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn's `clone` asks for them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self: Self, **params: Any) -> Self:
+        """Change parameters by name."""
+        unknown = params.keys() - self.get_params()
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no parameter {', '.join(sorted(unknown))}.")
+        self.__init__(**{**self.get_params(), **params})  # type: ignore[misc]
+        return self
+
+    def _covered(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+        recording = np.asarray(recording)
+        if self.needs == "series":
+            covered = covered_series(recording)
+            return recording[:, covered], covered
+        covered = covered_parcels(recording)
+        return recording[np.ix_(covered, covered)], covered

@@ -1,0 +1,28 @@
+"""Fisher z of the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fcpower_bids.core.connectivity import Array, fisher_z
+from fcpower_bids.transforms.contract import Transform
+
+
+@dataclass(kw_only=True, eq=False)
+class FisherZ(Transform):
+    """z = arctanh(r) for every edge; the diagonal, where z is infinite, is 0.
+
+    Two parcels that correlate perfectly are an error that names them.
+    """
+
+    summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
+
+    @property
+    def label(self) -> str:
+        """``fisherz``."""
+        return "fisherz"
+
+    def apply(self, recording: Array) -> Array:
+        """FC (P, P) to Fisher z (P, P)."""
+        return fisher_z(recording)

@@ -1,0 +1,45 @@
+"""Partial correlation: the correlation of two parcels given all the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fcpower_bids.core.connectivity import Array
+from fcpower_bids.transforms.contract import Transform
+from fcpower_bids.transforms.precision import shrunk_covariance, shrunk_precision
+
+
+@dataclass(kw_only=True, eq=False)
+class PartialCorrelation(Transform):
+    """-p_ij / sqrt(p_ii p_jj) of the inverse P of the Ledoit-Wolf shrunk covariance (the paper, Appendix E)."""
+
+    needs: ClassVar[Literal["connectivity", "series"]] = "series"
+    statistic: ClassVar[str] = "partialcorrelation"
+    summary: ClassVar[str] = (
+        "Partial correlation from the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
+    )
+
+    @property
+    def label(self) -> str:
+        """``partialcorrelation``."""
+        return "partialcorrelation"
+
+    @property
+    def entities(self) -> tuple[tuple[str, str], ...]:
+        """Only ``stat-partialcorrelation``: it is another statistic, not a version of Pearson FC."""
+        return (("stat", self.statistic),)
+
+    def apply(self, recording: Array) -> Array:
+        """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
+        precision = shrunk_precision(recording)
+        scale = 1 / np.sqrt(np.diag(precision))
+        partial = -precision * np.outer(scale, scale)
+        np.fill_diagonal(partial, 1.0)
+        return partial
+
+    def describe(self, recording: Array) -> dict[str, Any]:
+        """The shrinkage that the series asked for."""
+        return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}

@@ -1,0 +1,54 @@
+"""The inverse of the shrunk covariance of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from fcpower_bids.core.connectivity import Array, standardise
+from fcpower_bids.core.spd import eigendecompose, power_weights, regularise, spectral_map
+from fcpower_bids.transforms.contract import Transform
+
+
+def shrunk_covariance(series: Array) -> tuple[Array, float]:
+    """Ledoit-Wolf covariance, shape (P, P), of the z-scored series (T, P), and its shrinkage intensity.
+
+    (1 - s) S + s tr(S)/P I with S = Z' Z / T (scikit-learn's denominator) and s of Ledoit and Wolf (2004).
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    covariance, intensity = ledoit_wolf(standardise(series))
+    return covariance, float(intensity)
+
+
+def shrunk_precision(series: Array) -> Array:
+    """Inverse of `shrunk_covariance`, shape (P, P)."""
+    eigenvalues, eigenvectors = eigendecompose(shrunk_covariance(series)[0])
+    return spectral_map(eigenvalues, eigenvectors, power_weights(regularise(eigenvalues), -1.0))
+
+
+@dataclass(kw_only=True, eq=False)
+class Precision(Transform):
+    """Inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."""
+
+    needs: ClassVar[Literal["connectivity", "series"]] = "series"
+    statistic: ClassVar[str] = "precision"
+    summary: ClassVar[str] = "Precision: the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
+
+    @property
+    def label(self) -> str:
+        """``precision``."""
+        return "precision"
+
+    @property
+    def entities(self) -> tuple[tuple[str, str], ...]:
+        """Only ``stat-precision``: it is another statistic, not a version of Pearson FC."""
+        return (("stat", self.statistic),)
+
+    def apply(self, recording: Array) -> Array:
+        """Series (T, P) to precision (P, P)."""
+        return shrunk_precision(recording)
+
+    def describe(self, recording: Array) -> dict[str, Any]:
+        """The shrinkage that the series asked for."""
+        return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}
