@@ -222,8 +222,14 @@ class Measure:
         Name and description of every column, for the sidecar.
     compute : callable
         ``(ParcelSeries, Cleaning, Atlas, Settings) -> (table, metadata)``: a pandas table and JSON-ready metadata.
+    of_recording : bool
+        Whether the rows of all atlases go into one file of the recording, instead of one file per atlas.
+    of_excluded : bool
+        Whether it is computed for an excluded recording too, which has no cleaned series.
     """
 
     output: Output
     columns: tuple[tuple[str, str], ...]
     compute: Callable[..., tuple[Any, dict[str, Any]]]
+    of_recording: bool = False
+    of_excluded: bool = False

@@ -161,6 +161,15 @@ class Settings:
         """The pass-band in Hz; None on a side without a limit."""
         return self.high_pass or None, self.low_pass or None
 
+    def method_only(self) -> Settings:
+        """Return the same choices with all that cannot change participant-level numbers at its default."""
+        chosen = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.metadata.get("section") in METHOD_SECTIONS or field.name == "random_seed"
+        }
+        return Settings(Path(), Path(), self.level, **chosen)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain JSON and TOML values; unset ones are left out."""
         plain = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}

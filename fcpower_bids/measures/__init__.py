@@ -1,1 +1,12 @@
-"""Tables computed from one recording; each entry is one new output."""
+"""Tables computed from one recording; each entry is one new output (a :class:`~fcpower_bids.records.Measure`)."""
+
+from fcpower_bids.registry import Registry
+
+MEASURES = Registry(
+    "measure",
+    {
+        "coverage": "fcpower_bids.measures.coverage:COVERAGE",
+        "spectrum": "fcpower_bids.measures.spectrum:SPECTRUM",
+        "quality": "fcpower_bids.measures.quality:QUALITY",
+    },
+)

@@ -1,0 +1,143 @@
+"""The steps of one recording as nipype interfaces: load, call one function, save."""
+
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
+
+from fcpower_bids.derivatives.status import FAILED, RUNNING, Status, write_status
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
+
+
+class RecordingInputSpec(BaseInterfaceInputSpec):
+    """What every step knows."""
+
+    recording = traits.Any(mandatory=True, desc="the recording (records.Recording)")
+    atlases = traits.Any(mandatory=True, desc="its atlases (tuple of records.Atlas)")
+    settings = traits.Any(mandatory=True, desc="choices that change numbers (Settings.method_only)")
+    output_dir = traits.Any(mandatory=True, nohash=True, desc="where the status is written")
+    bundle = File(exists=True, desc="what the step before has written")
+
+
+class BundleOutputSpec(TraitedSpec):
+    """One file with everything that the next step needs."""
+
+    bundle = File(exists=True, desc="arrays and facts of this step")
+
+
+class RecordingStep(SimpleInterface):
+    """One step; an error becomes the status of the recording before nipype sees it."""
+
+    input_spec = RecordingInputSpec
+    output_spec = BundleOutputSpec
+    stage = ""
+
+    def _run_interface(self, runtime: Any) -> Any:
+        recording = self.inputs.recording.name
+        self._note(Status(recording, RUNNING, self.stage))
+        started = time.perf_counter()
+        try:
+            self._results["bundle"] = str(self.work(Path(runtime.cwd)))
+        except MemoryError:
+            self._note(Status(recording, FAILED, self.stage, "There was not enough memory. Give more, or --low-mem."))
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}"
+            seconds = time.perf_counter() - started
+            self._note(Status(recording, FAILED, self.stage, reason, round(seconds, 3), peak_megabytes()))
+            raise
+        return runtime
+
+    def _note(self, status: Status) -> None:
+        write_status(Path(self.inputs.output_dir), status)
+
+    def work(self, folder: Path) -> Path:
+        """Do the step inside ``folder`` and return the file for the next one."""
+        raise AssertionError("each step says what it does")
+
+
+def peak_megabytes() -> float:
+    """Largest resident memory of this process so far, in MB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+class Parcellate(RecordingStep):
+    """Parcel means of every volume, all atlases in one pass over the data."""
+
+    stage = "parcellate"
+
+    def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.imaging.parcellation import parcellate
+
+        found = parcellate(self.inputs.recording.bold, self.inputs.recording.mask, self.inputs.atlases)
+        arrays = {f"{i}/series": one.series for i, one in enumerate(found)}
+        arrays |= {f"{i}/coverage": one.coverage for i, one in enumerate(found)}
+        return save_bundle(folder / "parcels.npz", arrays, {})
+
+
+class Clean(RecordingStep):
+    """Dummy scans, censoring, band-pass, confound regression, z-score."""
+
+    stage = "clean"
+
+    def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.imaging.cleaning import clean_recording
+
+        arrays, _ = load_bundle(Path(self.inputs.bundle))
+        parcels = [(arrays[f"{i}/series"], arrays[f"{i}/coverage"]) for i in range(len(self.inputs.atlases))]
+        cleaning, series = clean_recording(self.inputs.recording, self.inputs.atlases, parcels, self.inputs.settings)
+        return save_series(folder / "clean.npz", cleaning, series)
+
+
+class Connect(RecordingStep):
+    """FC and its transforms, for every atlas; an excluded recording has none."""
+
+    stage = "connect"
+
+    def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.transforms.connectomes import connect
+
+        cleaning, series = load_series(Path(self.inputs.bundle))
+        arrays: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
+        for i, (one, atlas) in enumerate(zip(series, self.inputs.atlases, strict=True)):
+            for name, (matrix, about) in connect(one.clean, atlas.names, self.inputs.settings).items():
+                arrays[f"{i}/{name}"], facts[f"{i}/{name}"] = matrix, about
+        return save_bundle(folder / "connectomes.npz", arrays, {} if cleaning.excluded else facts)
+
+
+class SinkInputSpec(RecordingInputSpec):
+    """The sink knows the input datasets and what the steps before have written."""
+
+    datasets = traits.Any(mandatory=True, desc="input datasets by the name that BIDS URIs use (tuple of pairs)")
+    connectomes = File(exists=True, mandatory=True, desc="FC and its transforms")
+    embedding = File(exists=True, desc="embeddings, when there is an encoder")
+    fingerprint = traits.Str(mandatory=True, desc="what the results depend on")
+
+
+class Sink(RecordingStep):
+    """Measures and every file of the recording, then its final status."""
+
+    input_spec = SinkInputSpec
+    stage = "write"
+
+    def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.derivatives.outputs import Results, finish_recording
+
+        given = self.inputs
+        results = Results(
+            given.recording,
+            given.atlases,
+            given.settings,
+            dict(given.datasets),
+            *load_series(Path(given.bundle)),
+            load_bundle(Path(given.connectomes)),
+            load_bundle(Path(given.embedding)) if isdefined(given.embedding) else ({}, {}),
+        )
+        status = finish_recording(Path(given.output_dir), results, given.fingerprint)
+        return save_bundle(folder / "written.npz", {}, {"outputs": status.outputs})

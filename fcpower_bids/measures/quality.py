@@ -1,0 +1,82 @@
+"""One row of quality figures per recording and atlas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.core.connectivity import covered_parcels
+from fcpower_bids.core.quality import band_leakage
+from fcpower_bids.core.spd import eigendecompose
+from fcpower_bids.core.spectrum import spectrum_summary
+from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
+from fcpower_bids.settings import Settings
+
+COLUMNS = (
+    ("atlas", "Parcellation"),
+    ("state", "done, or excluded when the recording does not pass the quality limits"),
+    ("volumes", "Volumes of the file"),
+    ("dummy_volumes", "Volumes dropped at the start"),
+    ("censored_volumes", "Later volumes left out because of motion"),
+    ("kept_volumes", "Volumes of the cleaned series"),
+    ("seconds_kept", "Seconds of the cleaned series"),
+    ("mean_fd", "Mean framewise displacement in mm over the volumes that are not dummies"),
+    ("max_fd", "Largest framewise displacement in mm over the volumes that are not dummies"),
+    ("n_regressors", "Rank of the nuisance regression"),
+    ("degrees_of_freedom", "Effective degrees of freedom left after censoring, filter and regression"),
+    ("band_leakage", "Share of power outside the pass-band after cleaning, mean over parcels"),
+    ("parcels", "Parcels of the atlas"),
+    ("uncovered_parcels", "Parcels below the coverage threshold, n/a in every output"),
+    ("mean_coverage", "Mean share of voxels with signal per parcel"),
+    ("rank", "Numerical rank of FC"),
+    ("clipped", "Eigenvalues of FC below the clipping tolerance"),
+    ("participation_ratio", "(sum of eigenvalues)^2 / sum of squares, of FC"),
+    ("participation_ratio_power", "The same of FC^alpha"),
+)
+
+
+def tabulate_quality(
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Settings
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return one row with the figures of ``COLUMNS``; those of the cleaned series are missing when excluded."""
+    after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
+    fd = cleaning.framewise_displacement[after_dummies]
+    row: dict[str, Any] = {name: None for name, _ in COLUMNS}
+    row |= {
+        "atlas": atlas.name,
+        "state": "excluded" if cleaning.excluded else "done",
+        "volumes": len(cleaning.kept),
+        "dummy_volumes": cleaning.n_dummy,
+        "censored_volumes": int((after_dummies & ~cleaning.kept).sum()),
+        "kept_volumes": int(cleaning.kept.sum()),
+        "seconds_kept": cleaning.seconds_kept,
+        "mean_fd": float(np.nanmean(fd)) if np.isfinite(fd).any() else None,
+        "max_fd": float(np.nanmax(fd)) if np.isfinite(fd).any() else None,
+        "n_regressors": cleaning.n_regressors,
+        "degrees_of_freedom": cleaning.degrees_of_freedom,
+        "parcels": atlas.n_parcels,
+        "uncovered_parcels": int((series.coverage < settings.min_coverage).sum()),
+        "mean_coverage": float(series.coverage.mean()),
+    }
+    if not cleaning.excluded:
+        row |= _of_clean(series, cleaning, settings)
+    return pd.DataFrame([row]), {"Reason": cleaning.excluded} if cleaning.excluded else {}
+
+
+def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Settings) -> dict[str, Any]:
+    covered = covered_parcels(series.connectivity)
+    eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
+    summary = spectrum_summary(eigenvalues, settings.exponent)
+    leakage = band_leakage(series.clean, cleaning.repetition_time, *settings.band, kept=cleaning.kept)
+    return {
+        "rank": summary["rank"],
+        "clipped": summary["n_clipped"],
+        "participation_ratio": summary["participation_ratio"],
+        "participation_ratio_power": summary["participation_ratio_power"],
+        "band_leakage": float(np.nanmean(leakage)),
+    }
+
+
+QUALITY = Measure(Output("qc", (("desc", "fcpower"),)), COLUMNS, tabulate_quality, of_recording=True, of_excluded=True)

@@ -1,0 +1,86 @@
+"""Batches of recordings through nipype, and what to do when a process is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nipype import Workflow
+
+from fcpower_bids.derivatives.status import (
+    FAILED,
+    RUNNING,
+    Status,
+    fingerprint,
+    is_finished,
+    read_status,
+    status_path,
+    write_status,
+)
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.execution import run_workflow
+from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.recording import init_recording_wf
+
+Job = tuple[Recording, tuple[Atlas, ...]]
+BATCH = 1000
+"""Recordings per nipype graph; building a graph takes time and memory in proportion."""
+KILLED = (
+    "The process was killed from outside, alone and for the second time; as a rule memory ran out. "
+    "Give more memory, or fewer atlases at a time."
+)
+SILENT = "It was not finished and left no error. See logs/crashes, and run the same command again."
+STOPPED = "It was not started or not finished, because --stop-on-first-crash ended the run."
+
+
+def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
+    """Run every job that is not finished; afterwards each recording has a final status."""
+    todo = [job for job in jobs if not is_finished(settings.output_dir, job[0], settings)]
+    for recording, _ in todo:
+        status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
+    progress.begin(len(jobs) - len(todo))
+    for start in range(0, len(todo), BATCH):
+        _run_batch(todo[start : start + BATCH], settings, datasets, work, progress)
+    for recording, _ in todo:
+        if _is_open(recording, settings):
+            reason = STOPPED if settings.stop_on_first_crash else SILENT
+            write_status(settings.output_dir, Status(recording.name, FAILED, _stage(recording, settings), reason))
+    progress.end()
+
+
+def _run_batch(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
+    """Run a batch; when the pool of processes breaks, the recordings at work run alone and the rest together."""
+    while batch:
+        if run_workflow(init_batch_wf(batch, settings, datasets, work), settings, progress.on_event):
+            return
+        suspects = [job for job in batch if _stage(job[0], settings)]
+        for suspect in suspects:
+            intact = run_workflow(init_batch_wf([suspect], settings, datasets, work), settings, progress.on_event)
+            if not intact:
+                stage = _stage(suspect[0], settings)
+                write_status(settings.output_dir, Status(suspect[0].name, FAILED, stage, KILLED))
+                progress.failed(suspect[0].name)
+        batch = [job for job in batch if _is_open(job[0], settings) and job not in suspects]
+
+
+def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Workflow:
+    """Put the workflows of many recordings side by side."""
+    workflow = Workflow(name="participants", base_dir=str(work))
+    workflow.add_nodes(
+        [
+            init_recording_wf(recording, atlases, settings, datasets, fingerprint(recording, settings))
+            for recording, atlases in batch
+        ]
+    )
+    return workflow
+
+
+def _is_open(recording: Recording, settings: Settings) -> bool:
+    status = read_status(settings.output_dir, recording.name)
+    return status is None or status.state == RUNNING
+
+
+def _stage(recording: Recording, settings: Settings) -> str:
+    """Return the step at which a recording is, or nothing when it is not at work."""
+    status = read_status(settings.output_dir, recording.name)
+    return status.stage if status is not None and status.state == RUNNING else ""

@@ -1,0 +1,97 @@
+"""The participant level: find recordings, run what is not finished, tell what became of each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fcpower_bids._version import __version__
+from fcpower_bids.derivatives.dataset import copy_atlas, name_inputs, prepare_dataset
+from fcpower_bids.derivatives.query import Discovery, find_recordings
+from fcpower_bids.derivatives.status import EXCLUDED, FAILED, RUNNING, SKIPPED, Status, write_status, write_status_table
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.atlases import load_atlas
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.batches import Job, run_jobs
+from fcpower_bids.workflows.execution import configure_nipype, processes
+from fcpower_bids.workflows.progress import Progress
+
+SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
+
+
+def run_participants(settings: Settings) -> int:
+    """Process every recording that was asked for and return the exit code."""
+    discovery = find_recordings(settings)
+    if settings.dry_run:
+        from fcpower_bids.derivatives.preflight import preflight_table
+
+        print(preflight_table(discovery, settings))  # noqa: T201
+        return 0
+    datasets = name_inputs(discovery.derivatives)
+    prepare_dataset(settings, datasets)
+    work = _prepare_work(settings)
+    jobs = _jobs(discovery, settings)
+    progress = Progress(len(jobs), settings)
+    if jobs and not settings.reports_only:
+        run_jobs(jobs, settings, datasets, work, progress)
+    names = [job.name for job, _ in jobs] + [problem.recording for problem in discovery.problems]
+    table = write_status_table(settings.output_dir, names)
+    _report(jobs, settings)
+    progress.summarise(table, settings.output_dir)
+    if not settings.debug:
+        shutil.rmtree(work, ignore_errors=True)
+    return exit_code(table["state"].tolist(), settings.strict)
+
+
+def exit_code(states: Sequence[str], strict: bool) -> int:
+    """Return the documented exit code for the states of all recordings."""
+    failed = sum(state in (FAILED, RUNNING) for state in states)
+    if failed:
+        return ALL_FAILED if failed == len(states) else SOME_FAILED
+    return QUALITY_EXCLUDED if strict and EXCLUDED in states else 0
+
+
+def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
+    """Give each recording its atlases; what cannot be processed gets its status here."""
+    for problem in discovery.problems:
+        state = SKIPPED if problem.kind == "skipped" else FAILED
+        write_status(settings.output_dir, Status(problem.recording, state, "find", problem.sentence))
+    jobs = []
+    for recording in discovery.recordings:
+        try:
+            atlases = tuple(_atlas(spec, recording.space, recording.is_cifti, settings) for spec in settings.atlas)
+            jobs.append((recording, atlases))
+        except RecordingError as error:
+            write_status(settings.output_dir, Status(recording.name, FAILED, "atlas", str(error)))
+    for atlas in {atlas for _, atlases in jobs for atlas in atlases}:
+        copy_atlas(settings.output_dir, atlas)
+    return jobs
+
+
+_ATLASES: dict[tuple[str, str, bool], Atlas] = {}
+
+
+def _atlas(spec: str, space: str, cifti: bool, settings: Settings) -> Atlas:
+    key = (spec, space, cifti)
+    if key not in _ATLASES:
+        _ATLASES[key] = load_atlas(spec, space, settings.atlas_dir, settings.work / "atlases", cifti=cifti)
+    return _ATLASES[key]
+
+
+def _prepare_work(settings: Settings) -> Path:
+    """Return the folder of this version and configuration: nipype knows nothing of changes of the code."""
+    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{settings.configuration_hash()}"
+    if settings.clean_workdir:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    configure_nipype(settings)
+    return work
+
+
+def _report(jobs: list[Job], settings: Settings) -> None:
+    from fcpower_bids.reports.participant import write_participant_reports
+
+    subjects = sorted({recording.subject for recording, _ in jobs})
+    write_participant_reports(settings, subjects, processes(settings))

@@ -1,0 +1,81 @@
+"""A live line in a terminal, plain lines in a log, nothing with --quiet; a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from fcpower_bids.settings import Settings
+
+
+class Progress:
+    """Tells how far the recordings are.
+
+    Parameters
+    ----------
+    total : int
+        Recordings asked for.
+    settings : Settings
+        ``quiet`` and ``verbose``.
+    """
+
+    def __init__(self, total: int, settings: Settings) -> None:
+        self.total = total
+        self.settings = settings
+        self.started = time.monotonic()
+        self._bar: tqdm | None = None
+        self._count = 0
+        self._seen: set[str] = set()
+
+    def say(self, text: str) -> None:
+        """Write one line, above the live line if there is one."""
+        if not self.settings.quiet:
+            tqdm.write(text, file=sys.stderr)
+
+    def begin(self, already_done: int) -> None:
+        """Start counting."""
+        self._count = already_done
+        again = f", {already_done} of them finished before" if already_done else ""
+        self.say(f"{self.total} recordings{again}")
+        if sys.stderr.isatty() and not self.settings.quiet:
+            self._bar = tqdm(total=self.total, initial=already_done, unit="rec", file=sys.stderr, dynamic_ncols=True)
+
+    def on_event(self, node: Any, event: str) -> None:
+        """Follow nipype: the last step of a recording, or the first that fails, is the end of it."""
+        _, _, path = node.fullname.partition(".")
+        recording, _, step = path.rpartition(".")
+        if recording in self._seen or not (event == "exception" or (event == "end" and step == "write")):
+            return
+        self._seen.add(recording)
+        self._step(node.inputs.recording.name, "failed at " + step if event == "exception" else "done")
+
+    def failed(self, recording: str) -> None:
+        """Note a recording whose process was killed."""
+        self._step(recording, "failed")
+
+    def _step(self, recording: str, what: str) -> None:
+        self._count += 1
+        if self._bar is not None:
+            self._bar.update(1)
+            if what == "done" and not self.settings.verbose:
+                return
+        elapsed = time.monotonic() - self.started
+        self.say(f"[{self._count}/{self.total}] {recording}: {what} ({elapsed:.0f} s)")
+
+    def end(self) -> None:
+        """Stop the live line."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def summarise(self, table: pd.DataFrame, output_dir: Path) -> None:
+        """Print what became of the recordings, with the reason of each that is not done."""
+        for row in table[table["state"] != "done"].itertuples():
+            self.say(f"{row.state}: {row.recording} at {row.stage}: {row.reason}")
+        counts = table["state"].value_counts()
+        self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
+        self.say(f"Outputs: {output_dir}  Pages: {output_dir}/sub-*.html  Status: {output_dir}/logs/status.tsv")
