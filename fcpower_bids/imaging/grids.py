@@ -1,0 +1,86 @@
+"""Voxel grids: whether two are the same, and a label image carried from one to another."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+SAME_GRID = 0.1
+"""Largest distance, in voxels, between corners of grids that count as the same: affines are stored as float32."""
+
+
+def is_same_grid(
+    shape: tuple[int, ...], affine: np.ndarray, other_shape: tuple[int, ...], other_affine: np.ndarray
+) -> bool:
+    """Return whether two grids have one shape and put every corner in the same place."""
+    if tuple(shape) != tuple(other_shape):
+        return False
+    corners = np.array([*itertools.product(*((0, extent - 1) for extent in shape))])
+    there = _map_voxels(corners, affine, other_affine)
+    return bool(np.abs(there - corners).max() < SAME_GRID)
+
+
+def resample_labels(
+    labels: np.ndarray, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray
+) -> np.ndarray:
+    """Carry a label image to another grid by nearest neighbour.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (I, J, K)
+        Integers; 0 is background.
+    affine : ndarray of shape (4, 4)
+        Voxel to mm of the labels.
+    shape : tuple of int
+        (X, Y, Z) of the new grid.
+    to_affine : ndarray of shape (4, 4)
+        Voxel to mm of the new grid.
+
+    Returns
+    -------
+    ndarray of shape (X, Y, Z)
+        The label of the voxel that holds the centre of each new voxel; 0 outside the label image.
+    """
+    if is_same_grid(labels.shape, affine, shape, to_affine):
+        return labels
+    carried = np.zeros(shape, dtype=labels.dtype)
+    plane = np.indices((shape[0], shape[1], 1)).reshape(3, -1).T
+    for z in range(shape[2]):  # one plane at a time keeps a 1 mm grid within a few MB
+        plane[:, 2] = z
+        nearest, inside = _nearest_voxels(plane, to_affine, affine, labels.shape)
+        values = np.zeros(len(plane), dtype=labels.dtype)
+        values[inside] = labels[tuple(nearest[inside].T)]
+        carried[:, :, z] = values.reshape(shape[:2])
+    return carried
+
+
+def share_inside(labels: np.ndarray, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray) -> np.ndarray:
+    """Return how much of each label lies within another grid.
+
+    Returns
+    -------
+    ndarray of shape (max label,)
+        For labels 1, 2, ...: share of the label's voxels whose centre is within the other grid; 0 for a label
+        without voxels.
+    """
+    voxels = np.argwhere(labels > 0)
+    values = labels[tuple(voxels.T)] - 1
+    within = _nearest_voxels(voxels, affine, to_affine, shape)[1]
+    size = int(labels.max(initial=0))
+    total = np.bincount(values, minlength=size)
+    return np.bincount(values[within], minlength=size) / np.maximum(total, 1)
+
+
+def _map_voxels(voxels: np.ndarray, affine: np.ndarray, to_affine: np.ndarray) -> np.ndarray:
+    there = np.linalg.inv(to_affine) @ affine
+    return voxels @ there[:3, :3].T + there[:3, 3]
+
+
+def _nearest_voxels(
+    voxels: np.ndarray, affine: np.ndarray, to_affine: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest voxel of the other grid, and whether it exists there."""
+    # Halfway cases must not hang on the last bit of an affine: round away the noise first.
+    nearest = np.floor(np.round(_map_voxels(voxels, affine, to_affine), 6) + 0.5).astype(np.intp)
+    return nearest, np.all((nearest >= 0) & (nearest < np.array(shape)), axis=1)

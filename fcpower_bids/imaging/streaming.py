@@ -1,0 +1,236 @@
+"""Read a run volume by volume: the 4-D image is never held.
+
+Inflating the gzip stream is the floor of what parcellation can cost, so the inflater is the fastest at hand
+(``isal``; the standard library where a platform lacks it) and everything else touches a volume once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nibabel
+import numpy as np
+from nibabel.cifti2 import BrainModelAxis, SeriesAxis
+from nibabel.filebasedimages import ImageFileError
+from nibabel.spatialimages import HeaderDataError, HeaderTypeError
+
+from fcpower_bids.errors import RecordingError
+
+InflateError: type[Exception]
+try:
+    from isal import igzip, isal_zlib
+except ImportError:
+    open_gzip, InflateError = gzip.open, zlib.error
+else:
+    open_gzip, InflateError = igzip.open, isal_zlib.error  # type: ignore[assignment]
+
+DAMAGED: tuple[type[Exception], ...] = (
+    *(EOFError, OSError, ValueError, MemoryError, struct.error, zlib.error, InflateError),
+    *(ImageFileError, HeaderDataError, HeaderTypeError),
+)
+"""What a truncated or overwritten image raises somewhere in nibabel, the inflater or the file system."""
+
+SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
+LONGEST_PLAUSIBLE_TR = 30.0
+
+
+class HeaderSummary(NamedTuple):
+    """What the header of a run says; no data are read.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        As in the file: (X, Y, Z, T) for NIfTI, (T, G) for CIFTI.
+    zooms : tuple of float
+        Voxel sizes in mm; empty for CIFTI.
+    n_volumes : int
+        T.
+    repetition_time : float or None
+        Seconds; None where the header does not say.
+    dtype : numpy.dtype
+        Of the stored values, with their byte order.
+    affine : ndarray of shape (4, 4) or None
+        Voxel to mm; None for CIFTI.
+    offset : int
+        Bytes before the first stored value.
+    scaling : tuple of float
+        (slope, intercept): value = slope * stored + intercept.
+    """
+
+    shape: tuple[int, ...]
+    zooms: tuple[float, ...]
+    n_volumes: int
+    repetition_time: float | None
+    dtype: np.dtype
+    affine: np.ndarray | None
+    offset: int
+    scaling: tuple[float, float]
+
+    @property
+    def grid(self) -> tuple[tuple[int, ...], np.ndarray]:
+        """(X, Y, Z) and affine of a NIfTI run."""
+        return self.shape[:3], np.asarray(self.affine)
+
+
+def load_header(path: Path) -> Any:
+    """Return the nibabel image of a file, its data unread.
+
+    Raises
+    ------
+    RecordingError
+        If the file is missing, is no image, or its header is damaged.
+    """
+    try:
+        return nibabel.load(path)
+    except FileNotFoundError:
+        raise RecordingError(f"{path} does not exist: check the path or rerun the step that writes it.") from None
+    except DAMAGED as error:
+        raise RecordingError(
+            f"{path} cannot be read as an image ({error}): copy it again or rerun the step that wrote it."
+        ) from error
+
+
+def header_summary(path: Path) -> HeaderSummary:
+    """Return shape, voxel sizes, repetition time and storage of a BOLD run without reading its data.
+
+    Raises
+    ------
+    RecordingError
+        If the file is missing, damaged, not a 4-D NIfTI or CIFTI ``dtseries``, or stores complex or colour values.
+    """
+    path = Path(path)
+    image = load_header(path)
+    if not hasattr(image, "nifti_header"):
+        summary = _nifti_summary(path, image)
+    elif path.name.endswith(".dtseries.nii"):
+        summary = _cifti_summary(path, image)
+    else:
+        raise RecordingError(f"{path} is a CIFTI file but no dtseries: give the dense time series of the run.")
+    if summary.dtype.kind not in "iuf":
+        raise RecordingError(f"{path} stores {summary.dtype} values: only real numbers can be BOLD signal.")
+    return summary
+
+
+def repetition_time_of(bold: Path) -> float | None:
+    """Return the seconds between volumes that the header declares, or None where it declares none."""
+    return header_summary(bold).repetition_time
+
+
+def n_volumes(bold: Path) -> int:
+    """Return the number of volumes that the header declares."""
+    return header_summary(bold).n_volumes
+
+
+def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
+    if not path.name.endswith((".nii", ".nii.gz")):
+        raise RecordingError(f"{path} is not a .nii or .nii.gz file: convert it to NIfTI.")
+    if len(image.shape) != 4 or min(image.shape) < 1:
+        raise RecordingError(
+            f"{path} has shape {image.shape} but a BOLD run has four dimensions (x, y, z, time): give the whole series."
+        )
+    zooms = image.header.get_zooms()
+    return HeaderSummary(
+        shape=image.shape,
+        zooms=tuple(float(zoom) for zoom in zooms[:3]),
+        n_volumes=image.shape[3],
+        repetition_time=_seconds(float(zooms[3]), image.header.get_xyzt_units()[1]),
+        dtype=image.header.get_data_dtype(),
+        affine=image.affine,
+        offset=image.dataobj.offset,
+        scaling=(float(image.dataobj.slope), float(image.dataobj.inter)),
+    )
+
+
+def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
+    series, grayordinates = (image.header.get_axis(dimension) for dimension in (0, 1))
+    if not isinstance(series, SeriesAxis) or not isinstance(grayordinates, BrainModelAxis):
+        raise RecordingError(f"{path} is not (time, grayordinates): give the dense time series of the run.")
+    step = float(series.step) if series.unit == "SECOND" else 0.0
+    return HeaderSummary(
+        shape=image.shape,
+        zooms=(),
+        n_volumes=image.shape[0],
+        repetition_time=step if step > 0 else None,
+        dtype=image.nifti_header.get_data_dtype(),
+        affine=None,
+        offset=image.dataobj.offset,
+        scaling=(float(image.dataobj.slope), float(image.dataobj.inter)),
+    )
+
+
+def _seconds(step: float, unit: str) -> float | None:
+    """A step without a unit is taken as seconds when it can be a repetition time, never guessed otherwise."""
+    if not np.isfinite(step) or step <= 0:
+        return None
+    if unit == "unknown":
+        return step if step < LONGEST_PLAUSIBLE_TR else None
+    return step * SECONDS[unit] if unit in SECONDS else None
+
+
+def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:
+    """Yield the volumes of a NIfTI run after the first ``n_dummy``, one at a time.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii`` or ``.nii.gz``.
+    header : HeaderSummary
+        Of the same file.
+    n_dummy : int
+        Volumes to skip at the start.
+
+    Yields
+    ------
+    ndarray of shape (X * Y * Z,)
+        Stored values (scaling not applied) in the order of the file, x fastest. The array is overwritten by the
+        next volume.
+
+    Raises
+    ------
+    RecordingError
+        If the file ends early or its compressed stream is damaged.
+    """
+    n_read = 0
+    try:
+        stored = np.empty(int(np.prod(header.shape[:3])), dtype=header.dtype)
+        with open_stored(path) as stream:
+            stream.seek(header.offset + n_dummy * stored.nbytes)
+            for _ in range(header.n_volumes - n_dummy):
+                fill(stream, stored)
+                n_read += 1
+                yield stored
+            # The checksum of a gzip stream comes after its last byte: reading on is what verifies it.
+            stream.read(1)
+    except DAMAGED as error:
+        raise RecordingError(
+            f"{path} is truncated or damaged: {n_dummy + n_read} of its {header.n_volumes} volumes could be read "
+            f"({error}). Copy it again or rerun the step that wrote it."
+        ) from error
+
+
+def open_stored(path: Path) -> BufferedIOBase:
+    """Open an image for reading its bytes, inflated if the name says so."""
+    return open_gzip(path, "rb") if path.name.endswith(".gz") else path.open("rb")
+
+
+def fill(stream: BufferedIOBase, values: np.ndarray) -> None:
+    """Read exactly as many bytes as the contiguous array holds: one ``readinto`` may return fewer.
+
+    Raises
+    ------
+    EOFError
+        If the stream ends first.
+    """
+    window = values.view(np.uint8).reshape(-1).data
+    filled = 0
+    while filled < len(window):
+        got = stream.readinto(window[filled:])
+        if not got:
+            raise EOFError("the file ends too early")
+        filled += got
