@@ -1,0 +1,70 @@
+"""``python -m fcpower_bids.demo OUTPUT_DIR``: write the demo dataset and say what to do with it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from fcpower_bids.demo.dataset import make_dataset
+from fcpower_bids.demo.design import FMRIPREP_VERSIONS, DemoDesign
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.imaging.builtin import SPACES
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the command line from the design's fields and defaults."""
+    default = DemoDesign()
+    parser = argparse.ArgumentParser(
+        prog="python -m fcpower_bids.demo",
+        description="Write a small synthetic BIDS dataset with fMRIPrep-style derivatives whose truth is known.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("output_dir", type=Path, help="new or empty folder for the dataset")
+    for name, words in (
+        ("subjects", "participants"),
+        ("sessions", "sessions of each participant"),
+        ("runs", "runs of each session"),
+        ("volumes", "volumes of each run"),
+        ("seed", "same seed, same bytes"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help=words)
+    parser.add_argument("--repetition-time", type=float, default=default.repetition_time, help="seconds per volume")
+    parser.add_argument("--noise", type=float, default=default.noise, help="SD of voxel noise over SD of signal")
+    parser.add_argument("--nuisance", type=float, default=default.nuisance, help="strength of artefacts, 0 for none")
+    parser.add_argument("--space", choices=SPACES, default=default.space, help="template space in the file names")
+    parser.add_argument(
+        "--fmriprep-version", choices=FMRIPREP_VERSIONS, default=default.fmriprep_version, help="whose names to use"
+    )
+    parser.add_argument(
+        "--no-troubles",
+        dest="troubles",
+        action="store_false",
+        help="leave out the additional run, the incomplete field of view and the moving participants",
+    )
+    parser.add_argument("--no-truth", dest="save_truth", action="store_false", help="do not write the truth")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the dataset; return the exit code."""
+    chosen = vars(build_parser().parse_args(argv))
+    folder: Path = chosen["output_dir"]
+    try:
+        design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
+        truth = make_dataset(folder, design, save_truth=chosen["save_truth"])
+    except FcPowerError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    output = folder.parent / f"{folder.name}_out"
+    print(
+        f"Wrote {len(truth.recordings)} recordings of {design.subjects} participants to {folder}. "
+        f"Next: fcpower_bids {folder} {output} participant --atlas builtin"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
