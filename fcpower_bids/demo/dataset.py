@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,8 @@ class DemoTruth:
         """Read what :meth:`save` wrote."""
         names = ("recordings", "subjects", "participants")
         with np.load(path, allow_pickle=False) as archive:
-            fields: dict[str, Any] = dict(archive)
-        return cls(**fields | {name: tuple(fields[name].tolist()) for name in names})
+            arrays: dict[str, Any] = dict(archive)
+        return cls(**arrays | {name: tuple(arrays[name].tolist()) for name in names})
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
         subjects=tuple(labels[person] for person, _, _ in keys),
         participants=labels,
         factor=people.factor,
-        **{name: np.stack([getattr(one, name) for one in drawn]) for name in _Drawn.__dataclass_fields__},
+        **{field.name: np.stack([getattr(one, field.name) for one in drawn]) for field in fields(_Drawn)},
     )
     if save_truth:
         truth.save(folder / layout.TRUTH)
@@ -131,7 +131,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
 
 
 def _start_stream(design: DemoDesign, *place: int) -> np.random.Generator:
-    """A stream of random numbers of its own for each thing drawn, so that a larger design keeps what a smaller had."""
+    """A stream of random numbers of its own for each thing drawn, so that no recording depends on another."""
     return np.random.default_rng([design.seed, *place])
 
 

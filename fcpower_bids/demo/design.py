@@ -47,7 +47,7 @@ class DemoDesign:
     sessions: int = 2
     runs: int = 1
     volumes: int = 180
-    repetition_time: float = 2.0
+    repetition_time: float = 2.5
     noise: float = 0.5
     nuisance: float = 1.0
     troubles: bool = True

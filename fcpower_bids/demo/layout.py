@@ -33,9 +33,7 @@ PARTICIPANT_COLUMNS: dict[str, dict[str, Any]] = {
     "null_score": {"Description": "Score that depends on nothing"},
 }
 
-IGNORED = (
-    "*.html\nlogs/\nfigures/\n*_timeseries.*\n*_regressors.*\n*_confounds.tsv\n*_preproc.nii.gz\n*_brainmask.nii.gz\n"
-)
+IGNORED = "*_timeseries.*\n*_regressors.*\n*_confounds.tsv\n*_preproc.nii.gz\n*_brainmask.nii.gz\n"
 """``.bidsignore`` of the derivatives: like fMRIPrep's, for what released BIDS does not know."""
 
 MODERN = {"bold": "desc-preproc_bold", "mask": "desc-brain_mask", "confounds": "desc-confounds_timeseries"}
@@ -69,7 +67,7 @@ def describe_files(design: DemoDesign) -> dict[str, dict[str, Any]]:
             "SliceTimingCorrected": False,
             "TaskName": TASK,
         },
-        "mask": {"RawSources": [], "Resolution": RESOLUTION, "Type": "Brain"},
+        "mask": {"Resolution": RESOLUTION, "Type": "Brain"},
     }
 
 
@@ -80,7 +78,7 @@ def describe_raw() -> dict[str, Any]:
         "BIDSVersion": "1.10.0",
         "DatasetType": "raw",
         "License": "CC0",
-        "Authors": ["fcpower_bids"],
+        "Authors": ["A random number generator", "The fcpower_bids developers"],
     }
 
 

@@ -22,7 +22,7 @@ STEP = 4
 BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
 """The voxels of the 2 mm template that become the grid: 8 mm, symmetric about x = 0, brain and one voxel around."""
 
-UNSEEN_SLICES = 6
+UNSEEN_SLICES = 5
 """Slices at the top that the incomplete field of view lacks."""
 
 BASELINES = {"grey": (9_000.0, 11_000.0), "white_matter": (8_500.0, 9_500.0), "csf": (12_000.0, 14_000.0)}
