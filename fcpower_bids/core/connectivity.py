@@ -216,6 +216,8 @@ def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) 
     ValueError
         No run at all, or weights that are not positive.
     """
+    if not len(np.asarray(matrices)):
+        raise ValueError("There is no connectome to average.")
     scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])
     if weights is not None and not (np.asarray(weights) > 0).all():
         raise ValueError("The weights of the runs to average must all be positive.")

@@ -58,7 +58,7 @@ def test_negated_parcel_flips_its_correlations():
 
 def test_standardised_series_has_mean_zero_and_unit_variance():
     standardised = standardise(1e4 + draw_series())
-    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-11)
     np.testing.assert_allclose(standardised.var(axis=0, ddof=1), 1, rtol=1e-12)
 
 
@@ -85,7 +85,7 @@ def test_uncovered_parcels_are_missing_and_touch_nobody():
 def test_partly_missing_parcel_is_named(value):
     series = draw_series()
     series[3, 2] = value
-    with pytest.raises(ParcelError, match="some volumes only.*counted from 0: 2") as caught:
+    with pytest.raises(ParcelError, match=r"some volumes only.*counted from 0: 2") as caught:
         pearson_connectivity(series)
     assert caught.value.parcels == (2,)
 
@@ -160,7 +160,7 @@ def test_average_of_equals_is_the_same_and_weights_count():
     )
     with pytest.raises(ValueError, match="positive"):
         average_connectivity([first, second], weights=[1, 0])
-    with pytest.raises(ValueError, match="no run"):
+    with pytest.raises(ValueError, match="There is no connectome"):
         average_connectivity([])
 
 
