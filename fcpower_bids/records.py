@@ -5,13 +5,14 @@ nipype caches a node by the representation of its inputs, so every field is a pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 Entities = tuple[tuple[str, str], ...]
 """BIDS entities in the order of the specification: ``(("sub", "01"), ("ses", "a"), ("task", "rest"))``."""
@@ -233,3 +234,39 @@ class Measure:
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     of_recording: bool = False
     of_excluded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """The scans and people of a group analysis; made from files by ``derivatives.cohort``, or from anyone's arrays.
+
+    Attributes
+    ----------
+    scans : pandas.DataFrame
+        One row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
+        ``seconds``, ``mean_fd``, ``n_runs``. A scan is all included runs of one person in one session, combined.
+    edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
+        Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
+    parcels, networks : tuple of str
+        Names of the P parcels and of their networks.
+    phenotypes : pandas.DataFrame
+        One row per person, indexed by ``participant_id``; columns as the tables have them; missing values are NaN.
+    embeddings : mapping of str to ndarray, shape (n_scans, d)
+        By encoder; a scan without one is a row of NaN.
+    excluded : pandas.DataFrame
+        Who and what was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
+    series : tuple of callable
+        Per scan, a function that returns its cleaned runs as a list of arrays (T, P), for analyses of scan length.
+    repetition_times : tuple of float
+        Seconds between volumes, per scan.
+    """
+
+    scans: pd.DataFrame
+    edges: np.ndarray
+    parcels: tuple[str, ...]
+    networks: tuple[str, ...]
+    phenotypes: pd.DataFrame
+    excluded: pd.DataFrame
+    embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
+    series: tuple[Callable[[], list[np.ndarray]], ...] = ()
+    repetition_times: tuple[float, ...] = ()

@@ -56,7 +56,15 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> St
         results.recording.name, state, "clean" if reason else "write", reason, 0.0, peak, fingerprint, names
     )
     write_status(output_dir, status)
+    for key, (state, sentence) in _embedding_problems(results):
+        name = f"{results.recording.name}_{key.partition('/')[2]}_embedding"
+        write_status(output_dir, Status(name, state, "embed", sentence))
     return status
+
+
+def _embedding_problems(results: Results) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Embeddings that were skipped or failed; the recording itself is done all the same."""
+    return ((key, facts) for key, facts in results.embeddings[1].items() if key.startswith("problem/"))
 
 
 def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:

@@ -61,7 +61,16 @@ def fingerprint(recording: Recording, settings: Settings) -> str:
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     stats = [file.stat() for file in files if file is not None and file.exists()]
     inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
-    return f"{__version__};{settings.configuration_hash()};{recording.repetition_time};{inputs}"
+    method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
+    return f"{method};{recording.repetition_time};{inputs}"
+
+
+def weights_state(settings: Settings) -> str:
+    """Return size and time of the encoder's weights, so that new weights under an old name are noticed."""
+    if settings.encoder is None or settings.encoder_weights is None:
+        return ""
+    files = sorted(Path(settings.encoder_weights).glob("*.safetensors"))
+    return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
 
 
 def status_path(output_dir: Path, recording: str) -> Path:

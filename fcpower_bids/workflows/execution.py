@@ -10,6 +10,7 @@ from typing import Any
 from nipype import Workflow, config, logging
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.interfaces import LOG_LEVEL_VARIABLE
 from fcpower_bids.settings import Settings
 
 POLL_SECONDS = 0.02
@@ -35,6 +36,7 @@ def configure_nipype(settings: Settings) -> None:
         }
     )
     logging.update_logging(config)
+    os.environ[LOG_LEVEL_VARIABLE] = _level(settings)
 
 
 def _level(settings: Settings) -> str:

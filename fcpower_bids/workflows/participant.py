@@ -36,7 +36,8 @@ def run_participants(settings: Settings) -> int:
     progress = Progress(len(jobs), settings)
     if jobs and not settings.reports_only:
         run_jobs(jobs, settings, datasets, work, progress)
-    names = [job.name for job, _ in jobs] + [problem.recording for problem in discovery.problems]
+    names = [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
+    names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     table = write_status_table(settings.output_dir, names)
     _report(jobs, settings)
     progress.summarise(table, settings.output_dir)

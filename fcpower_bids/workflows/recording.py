@@ -8,6 +8,7 @@ from typing import Any
 
 from nipype import Node, Workflow
 
+from fcpower_bids.derivatives.status import weights_state
 from fcpower_bids.interfaces.recording import Clean, Connect, Parcellate, Sink
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
@@ -60,7 +61,7 @@ def init_recording_wf(
     if settings.encoder is not None:
         from fcpower_bids.interfaces.embedding import Embed
 
-        embed = _step("embed", Embed, {**known, "weights": settings.encoder_weights or ""})
+        embed = _step("embed", Embed, {**known, "weights_state": weights_state(settings)})
         workflow.connect([(clean, embed, [("bundle", "bundle")]), (embed, write, [("bundle", "embedding")])])
     return workflow
 
