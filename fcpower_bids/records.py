@@ -254,7 +254,7 @@ class Cohort:
     embeddings : mapping of str to ndarray, shape (n_scans, d)
         By encoder; a scan without one is a row of NaN.
     excluded : pandas.DataFrame
-        Who and what was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
+        What was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
     series : tuple of callable
         Per scan, a function that returns its cleaned runs as a list of arrays (T, P), for analyses of scan length.
     repetition_times : tuple of float
@@ -270,3 +270,22 @@ class Cohort:
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
     series: tuple[Callable[[], list[np.ndarray]], ...] = ()
     repetition_times: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A result of a group analysis: one long table, one row per fold, scan or pair; never a summary alone.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        The rows.
+    columns : mapping of str to str
+        What each column means, with its unit.
+    facts : mapping of str to Any
+        What the sidecar says besides: protocol, seeds, rules, warnings.
+    """
+
+    frame: pd.DataFrame
+    columns: Mapping[str, str]
+    facts: Mapping[str, Any] = field(default_factory=dict)

@@ -13,6 +13,12 @@ from tqdm import tqdm
 from fcpower_bids.settings import Settings
 
 
+def say(text: str, settings: Settings) -> None:
+    """Write one line to the standard error, above a live line if there is one; nothing with ``--quiet``."""
+    if not settings.quiet:
+        tqdm.write(text, file=sys.stderr)
+
+
 class Progress:
     """Tells how far the recordings are.
 
@@ -33,9 +39,8 @@ class Progress:
         self._seen: set[str] = set()
 
     def say(self, text: str) -> None:
-        """Write one line, above the live line if there is one."""
-        if not self.settings.quiet:
-            tqdm.write(text, file=sys.stderr)
+        """Write one line."""
+        say(text, self.settings)
 
     def begin(self, already_done: int) -> None:
         """Start counting."""
