@@ -1,0 +1,273 @@
+"""Outer and inner folds: families never split, sites held out in turn, and the splits of CBIG's MATLAB code."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One outer fold: whom it trains on, whom it predicts, and how the training rows are split again.
+
+    Attributes
+    ----------
+    repeat, fold : int
+        Which fold of which repeat, both from 0.
+    train, test : ndarray of int
+        Row numbers. Rows in neither take no part (relatives of a test person who were scanned at another site).
+    inner : tuple of ndarray of int
+        Validation rows of each inner fold; together they are the training rows.
+    """
+
+    repeat: int
+    fold: int
+    train: Rows
+    test: Rows
+    inner: tuple[Rows, ...]
+
+
+def family_numbers(families: ArrayLike | None, n: int) -> Rows:
+    """Number the families of n rows from 0 in sorted order; without families everyone is their own.
+
+    Raises
+    ------
+    ValueError
+        If a row has no family, or there is not one family per row.
+    """
+    if families is None:
+        return np.arange(n, dtype=np.intp)
+    names = np.asarray(families)
+    if names.shape != (n,):
+        raise ValueError(f"There must be one family per row: {n} rows, families of shape {names.shape}.")
+    unnamed = np.flatnonzero((names != names) | np.isin(names.astype(str), ("", "n/a", "nan", "None", "<NA>")))
+    if unnamed.size:
+        raise ValueError(f"Row {unnamed[0]} has no family; give people without relatives a family of their own.")
+    return np.unique(names, return_inverse=True)[1].astype(np.intp)
+
+
+def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Rows:
+    """Deal whole families into folds of nearly equal size: in random order, large ones first, to the smallest fold.
+
+    Parameters
+    ----------
+    families : ndarray of int, shape (n,)
+        Family number of each row.
+    n_folds : int
+        Number of folds.
+    rng : numpy.random.Generator
+        Source of the random order.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        Fold of each row.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer families than folds, or one family is larger than a fold.
+    """
+    _, members, sizes = np.unique(families, return_inverse=True, return_counts=True)
+    if n_folds < 2 or sizes.size < n_folds:
+        raise ValueError(f"{sizes.size} families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds.")
+    if sizes.max() > families.size / n_folds:
+        raise ValueError(
+            f"A family of {sizes.max()} is larger than one of {n_folds} folds of {families.size} people; "
+            "use fewer folds or check the family column."
+        )
+    order = rng.permutation(sizes.size)
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    fold_of_family = np.empty(sizes.size, dtype=np.intp)
+    filling = [(0, fold) for fold in range(n_folds)]
+    for family in order:
+        size, fold = filling[0]
+        fold_of_family[family] = fold
+        heapq.heapreplace(filling, (size + int(sizes[family]), fold))
+    return fold_of_family[members]
+
+
+def replicated_folds(
+    n: int,
+    n_folds: int = 10,
+    n_inner: int = 5,
+    n_repeats: int = 20,
+    seed: int = 0,
+    families: ArrayLike | None = None,
+) -> tuple[Fold, ...]:
+    """Repeat a K-fold split with other random assignments, families whole in the outer and the inner loop.
+
+    Source: the paper, Appendix "Evaluation protocols" (20 x 10 outer folds, 5 inner). Each repeat and each inner split
+    has its own random stream, so more repeats leave the earlier ones as they are.
+
+    Returns
+    -------
+    tuple of Fold
+        ``n_repeats * n_folds`` folds, ordered by repeat and fold.
+
+    Raises
+    ------
+    ValueError
+        If a family is larger than a fold, in the outer or the inner loop.
+    """
+    family = family_numbers(families, n)
+    folds = []
+    for repeat in range(n_repeats):
+        labels = deal_families(family, n_folds, np.random.default_rng((seed, repeat)))
+        for fold in range(n_folds):
+            train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
+            inner = _inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
+            folds.append(Fold(repeat, fold, train, test, inner))
+    return tuple(folds)
+
+
+def leave_one_site_out(
+    sites: ArrayLike,
+    n_inner: int = 5,
+    n_repeats: int = 1,
+    seed: int = 0,
+    families: ArrayLike | None = None,
+    inner_by_site: bool = False,
+) -> tuple[Fold, ...]:
+    """Hold out each site in turn (sorted by name); relatives of a test person at other sites leave the training rows.
+
+    Parameters
+    ----------
+    sites : array_like, shape (n,)
+        Site of each row.
+    n_inner : int
+        Inner folds: random, families whole. With ``inner_by_site`` the remaining sites are held out in turn instead.
+    n_repeats : int
+        Repeats have the same test sets and differ in the inner folds only, so they are no independent evidence.
+    seed : int
+        Seed of the inner folds.
+    families : array_like, shape (n,), optional
+        Family of each row.
+    inner_by_site : bool
+        Whether the inner loop also holds out whole sites (needs three sites).
+
+    Raises
+    ------
+    ValueError
+        If there is only one site, or two with ``inner_by_site``.
+    """
+    site = family_numbers(sites, np.asarray(sites).size)
+    family = family_numbers(families, site.size)
+    n_sites = int(site.max()) + 1
+    if n_sites < (3 if inner_by_site else 2):
+        raise ValueError(f"{n_sites} site(s) are too few to hold out one in turn in every loop; use K-fold instead.")
+    folds = []
+    for repeat in range(n_repeats):
+        for fold in range(n_sites):
+            test = np.flatnonzero(site == fold)
+            train = np.flatnonzero((site != fold) & ~np.isin(family, family[test]))
+            if inner_by_site:
+                inner = _partition(train, site[train])
+            else:
+                inner = _inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
+            folds.append(Fold(repeat, fold, train, test, inner))
+    return tuple(folds)
+
+
+def cbig_folds(
+    subjects: Sequence[str],
+    n_folds: int = 10,
+    n_inner: int = 10,
+    seeds: Sequence[int] = tuple(range(1, 61)),
+    families: Sequence[str] | None = None,
+) -> tuple[Fold, ...]:
+    """Splits of CBIG's kernel-ridge workflow, equal to those that MATLAB draws from the same seeds.
+
+    Families (or subjects) are sorted as strings, permuted by ``rng(seed); randperm``, and dealt to fold 1..K in turn,
+    passing over folds that already have ``ceil(n / K)`` people. The inner folds are ``rng(1); cvpartition(n, 'kfold',
+    k)`` on the training rows in their order: the same for every seed, and not aware of families.
+
+    Source: CBIG_cross_validation_data_split and CBIG_KRR_innerloop_cv, as used by Ooi et al. 2022
+    (doi:10.1016/j.neuroimage.2022.119636).
+    """
+    n = len(subjects)
+    family = np.unique(np.asarray(families if families is not None else subjects, dtype=str), return_inverse=True)[1]
+    folds = []
+    for repeat, seed in enumerate(seeds):
+        labels = _deal_in_turn(family, n_folds, seed)
+        for fold in range(n_folds):
+            train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
+            stream = np.random.RandomState(1).random_sample(train.size)
+            inner = _partition(train, (np.arange(train.size) % n_inner)[np.argsort(stream, kind="stable")])
+            folds.append(Fold(repeat, fold, train, test, inner))
+    if any(fold.test.size == 0 for fold in folds):
+        raise ValueError(f"{n} people in {family.max() + 1} families leave one of {n_folds} folds empty.")
+    return tuple(folds)
+
+
+def check_folds(folds: Sequence[Fold], n: int) -> None:
+    """Raise a ValueError unless every fold keeps test, training and inner rows apart and inside ``range(n)``."""
+    if not folds:
+        raise ValueError("There are no folds to evaluate.")
+    for fold in folds:
+        name = f"Repeat {fold.repeat}, fold {fold.fold}"
+        rows = np.concatenate([fold.train, fold.test])
+        if fold.train.size == 0 or fold.test.size == 0 or rows.min() < 0 or rows.max() >= n:
+            raise ValueError(f"{name} has no training or test rows, or rows outside the {n} of the cohort.")
+        if np.unique(rows).size != rows.size:
+            raise ValueError(f"{name} has a row twice among its training and test rows.")
+        inner = np.concatenate(fold.inner) if fold.inner else np.empty(0, np.intp)
+        if len(fold.inner) < 2 or not np.array_equal(np.sort(inner), np.sort(fold.train)):
+            raise ValueError(f"{name}: the inner folds must divide the training rows into two parts or more.")
+
+
+def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]:
+    """Long table of the folds, one line per fold and row, as columns.
+
+    Returns
+    -------
+    dict of str to ndarray, each of shape (n_folds * n,)
+        ``repeat``, ``fold``, ``row`` (int), ``role`` ("test", "train" or "excluded") and ``inner_fold`` (int, -1 unless
+        the row trains). Repeats, folds and inner folds count from 0.
+    """
+    role = np.full((len(folds), n), "excluded", dtype="<U8")
+    inner_fold = np.full((len(folds), n), -1, dtype=np.intp)
+    for i, fold in enumerate(folds):
+        role[i, fold.test], role[i, fold.train] = "test", "train"
+        for j, rows in enumerate(fold.inner):
+            inner_fold[i, rows] = j
+    return {
+        "repeat": np.repeat([fold.repeat for fold in folds], n),
+        "fold": np.repeat([fold.fold for fold in folds], n),
+        "row": np.tile(np.arange(n), len(folds)),
+        "role": role.ravel(),
+        "inner_fold": inner_fold.ravel(),
+    }
+
+
+def _inner_folds(train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...]) -> tuple[Rows, ...]:
+    try:
+        return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed)))
+    except ValueError as problem:
+        raise ValueError(f"In the inner loop: {problem}") from None
+
+
+def _partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:
+    return tuple(rows[labels == label] for label in np.unique(labels))
+
+
+def _deal_in_turn(family: Rows, n_folds: int, seed: int) -> Rows:
+    """CBIG's order of dealing: fold 1..K in turn, full folds passed over."""
+    sizes = np.bincount(family)
+    full = -(-family.size // n_folds)
+    filled = np.zeros(n_folds, dtype=np.intp)
+    fold_of_family = np.empty(sizes.size, dtype=np.intp)
+    fold = -1
+    for chosen in np.argsort(np.random.RandomState(seed).random_sample(sizes.size), kind="stable"):
+        fold = (fold + 1) % n_folds
+        while filled[fold] >= full:
+            fold = (fold + 1) % n_folds
+        fold_of_family[chosen] = fold
+        filled[fold] += sizes[chosen]
+    return fold_of_family[family]

@@ -1,0 +1,273 @@
+"""How good predictions are: the seven measures of CBIG, and AUC and balanced accuracy for two classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+FloatArray = NDArray[np.float64]
+
+
+class Training(NamedTuple):
+    """Mean and standard deviation (n - 1) of the training targets: shape (m,), or one per row of pooled predictions."""
+
+    mean: FloatArray
+    std: FloatArray
+
+    @classmethod
+    def of(cls, targets: FloatArray) -> Training:
+        """Describe training targets (n, m)."""
+        return cls(
+            targets.mean(axis=0), targets.std(axis=0, ddof=1) if len(targets) > 1 else np.zeros(targets.shape[1])
+        )
+
+
+Metric = Callable[[FloatArray, FloatArray, Training], FloatArray]
+
+FLAT = 1e-12
+"""A column whose range is below this share of its largest magnitude is constant up to rounding."""
+
+
+def pearson(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Pearson correlation over rows; NaN where the target or the prediction is constant."""
+    x, y = observed - _mean(observed), predicted - _mean(predicted)
+    scale = np.sqrt(np.sum(x * x, axis=-2) * np.sum(y * y, axis=-2))
+    return _quotient(np.sum(x * y, axis=-2), scale, _constant(observed) | _constant(predicted))
+
+
+def cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Coefficient of determination about the mean of the test rows; NaN where the target is constant."""
+    return _explained(observed, predicted, _mean(observed), _constant(observed))
+
+
+def predictive_cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Coefficient of determination about the mean of the training rows; NaN where every row equals that mean."""
+    return _explained(observed, predicted, train.mean, (observed == train.mean).all(axis=-2))
+
+
+def mae(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Mean absolute error, in the target's unit."""
+    return np.mean(np.abs(predicted - observed), axis=-2)
+
+
+def mae_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Mean absolute error over the standard deviation of the training targets; NaN where that is zero."""
+    return np.mean(_normalise(np.abs(predicted - observed), train.std), axis=-2)
+
+
+def mse(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Mean squared error, in the target's unit squared."""
+    return np.mean((predicted - observed) ** 2, axis=-2)
+
+
+def mse_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Mean squared error over the variance of the training targets; NaN where that is zero."""
+    return np.mean(_normalise(predicted - observed, train.std) ** 2, axis=-2)
+
+
+def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Area under the ROC curve of 0/1 targets, ties counted half (Mann-Whitney); NaN where only one class is present.
+
+    Raises
+    ------
+    ValueError
+        If a target is neither 0 nor 1.
+    """
+    positive = _is_positive(observed)
+    n_positive = positive.sum(axis=-2)
+    n_negative = observed.shape[-2] - n_positive
+    rank_sum = np.sum(rankdata(predicted, axis=-2) * positive, axis=-2)
+    wins = rank_sum - n_positive * (n_positive + 1) / 2
+    return _quotient(wins, (n_positive * n_negative).astype(float), _constant(observed))
+
+
+def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
+    """Mean of sensitivity and specificity of 0/1 targets; NaN where only one class is present.
+
+    A regression on 0 and 1 predicts values about the share of ones it was trained on, so the threshold is that share
+    (`train.mean`): at 0.5 a rare class would never be predicted.
+    """
+    positive = _is_positive(observed)
+    called = predicted > train.mean
+    sensitivity = _quotient(np.sum(called & positive, axis=-2), positive.sum(axis=-2), _constant(observed))
+    specificity = _quotient(np.sum(~called & ~positive, axis=-2), (~positive).sum(axis=-2), _constant(observed))
+    return (sensitivity + specificity) / 2
+
+
+SCORES: dict[str, Metric] = {
+    "pearson": pearson,
+    "cod": cod,
+    "predictive_cod": predictive_cod,
+    "mae": mae,
+    "mae_norm": mae_norm,
+    "mse": mse,
+    "mse_norm": mse_norm,
+    "auc": auc,
+    "balanced_accuracy": balanced_accuracy,
+}
+"""Names and functions of (observed, predicted, train), rows on the second-last axis, without missing values."""
+
+CONTINUOUS_SCORES = ("pearson", "cod", "predictive_cod", "mae", "mae_norm", "mse", "mse_norm")
+"""The seven measures of CBIG, in its order."""
+
+BINARY_SCORES = ("auc", "balanced_accuracy")
+"""The measures of 0/1 targets."""
+
+NEEDS_TRAINING = frozenset({"predictive_cod", "mae_norm", "mse_norm", "balanced_accuracy"})
+"""The measures that compare with the training targets."""
+
+LOSSES = frozenset({"mae", "mae_norm", "mse", "mse_norm"})
+"""The measures of which less is better."""
+
+
+def score_predictions(
+    name: str, observed: ArrayLike, predicted: ArrayLike, train: Training | None = None
+) -> FloatArray:
+    """Score predictions by name; rows whose target is missing (NaN) are left out, target by target.
+
+    Parameters
+    ----------
+    name : str
+        Key of `SCORES`.
+    observed : array_like, shape (n,) or (n, m)
+        What was measured, NaN where it was not.
+    predicted : array_like, shape (..., n, m), or (n,)
+        What was predicted.
+    train : Training, optional
+        Mean and standard deviation of the training targets, one per target or one per row (predictions pooled over
+        folds). Needed by the measures in `NEEDS_TRAINING`.
+
+    Returns
+    -------
+    ndarray, shape (..., m), or () for one target given as (n,)
+        NaN where the score is not defined: constant target or prediction, one class only, fewer than two rows.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, a prediction is NaN, `train` is needed and missing, or shapes do not match.
+    """
+    metric = find_score(name)
+    y, f = np.asarray(observed, dtype=float), np.asarray(predicted, dtype=float)
+    if y.ndim == 1:
+        alone = None if train is None else Training(*(np.asarray(each, dtype=float).reshape(-1, 1) for each in train))
+        return score_predictions(name, y[:, None], f[..., None], alone)[..., 0]
+    if f.shape[-2:] != y.shape:
+        raise ValueError(f"Observed {y.shape} and predicted {f.shape} values do not match.")
+    if train is None and name in NEEDS_TRAINING:
+        raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
+    mean, std = (np.broadcast_to(np.asarray(each, dtype=float), y.shape) for each in train or (0.0, 1.0))
+    present = ~np.isnan(y)
+    if np.isnan(f[..., present]).any():
+        raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
+    if present.all() and y.shape[0] > 1:
+        return metric(y, f, Training(mean, std))
+    scores = np.full((*f.shape[:-2], y.shape[1]), np.nan)
+    for j, rows in enumerate(present.T):
+        if rows.sum() > 1:
+            here = (rows, slice(j, j + 1))
+            scores[..., j] = metric(y[here], f[..., rows, j : j + 1], Training(mean[here], std[here]))[..., 0]
+    return scores
+
+
+def find_score(name: str) -> Metric:
+    """Return the function of a score; a ValueError lists the known names."""
+    if name not in SCORES:
+        raise ValueError(f"There is no score called '{name}'. Choose from: {', '.join(SCORES)}.")
+    return SCORES[name]
+
+
+def selection_scores(
+    selection: str, observed: Sequence[FloatArray], predicted: Sequence[FloatArray], train: Sequence[Training]
+) -> FloatArray:
+    """Score each penalty by its inner predictions; more is always better (losses change sign).
+
+    Parameters
+    ----------
+    selection : str
+        ``pooled_<score>`` scores the predictions of all inner folds together; ``mean_<score>`` averages the scores of
+        the inner folds, leaving out folds without one (single class, constant target).
+    observed : sequence of ndarray, shape (n_v, m)
+        Targets of each inner validation set, none missing.
+    predicted : sequence of ndarray, shape (n_penalties, n_v, m)
+        Predictions of each inner validation set.
+    train : sequence of Training
+        Mean and standard deviation of the inner training targets, each of shape (m,).
+
+    Returns
+    -------
+    ndarray, shape (n_penalties, m)
+        NaN where no inner fold can be scored.
+
+    Raises
+    ------
+    ValueError
+        If the selection score is unknown.
+    """
+    how, _, name = selection.partition("_")
+    if how not in ("pooled", "mean"):
+        raise ValueError(f"The selection score '{selection}' must start with pooled_ or mean_, as in pooled_pearson.")
+    if how == "pooled":
+        pooled = pool_training(train, [len(rows) for rows in observed])
+        scores = score_predictions(name, np.concatenate(observed), np.concatenate(predicted, axis=-2), pooled)
+    else:
+        each = np.stack([score_predictions(name, *fold) for fold in zip(observed, predicted, train, strict=True)])
+        scored = np.sum(~np.isnan(each), axis=0)
+        scores = _quotient(np.nansum(each, axis=0), scored, np.equal(scored, 0))
+    return -scores if name in LOSSES else scores
+
+
+def pool_training(train: Sequence[Training], n_rows: Sequence[int]) -> Training:
+    """Repeat the training statistics of each fold for its rows, so that folds can be scored together."""
+    means, deviations = zip(*train, strict=True)
+    return Training(np.repeat(np.stack(means), n_rows, axis=0), np.repeat(np.stack(deviations), n_rows, axis=0))
+
+
+def best_penalty(scores: FloatArray, penalties: FloatArray) -> NDArray[np.intp]:
+    """Index of the first best penalty of each target; the largest penalty where none could be scored.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (n_penalties, m)
+        More is better; NaN is worse than anything.
+    penalties : ndarray, shape (n_penalties,)
+        The grid. Without a score nothing is known, and the largest penalty predicts nearest to the training mean.
+    """
+    best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)
+    return np.where(np.isnan(scores).all(axis=0), int(np.argmax(penalties)), best)
+
+
+def _mean(values: FloatArray) -> FloatArray:
+    return np.mean(values, axis=-2, keepdims=True)
+
+
+def _normalise(errors: FloatArray, std: FloatArray) -> FloatArray:
+    spread = np.broadcast_to(np.asarray(std), errors.shape)
+    return _quotient(errors, spread, spread == 0)
+
+
+def _constant(values: FloatArray) -> NDArray[np.bool_]:
+    return np.ptp(values, axis=-2) <= FLAT * np.max(np.abs(values), axis=-2)
+
+
+def _quotient(numerator: NDArray, denominator: NDArray, undefined: NDArray[np.bool_]) -> FloatArray:
+    shape = np.broadcast_shapes(numerator.shape, undefined.shape)
+    result = np.full(shape, np.nan)
+    return np.divide(numerator, denominator, out=result, where=np.broadcast_to(~undefined, shape))
+
+
+def _explained(
+    observed: FloatArray, predicted: FloatArray, centre: FloatArray, undefined: NDArray[np.bool_]
+) -> FloatArray:
+    error = np.sum((predicted - observed) ** 2, axis=-2)
+    return 1 - _quotient(error, np.sum((observed - centre) ** 2, axis=-2), undefined)
+
+
+def _is_positive(observed: FloatArray) -> NDArray[np.bool_]:
+    if not np.isin(observed, (0.0, 1.0)).all():
+        raise ValueError("AUC and balanced accuracy need targets of 0 and 1.")
+    return observed == 1.0

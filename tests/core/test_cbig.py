@@ -1,0 +1,120 @@
+"""CBIG's own MATLAB numbers, reproduced through the public functions (MIT, Ooi et al. 2022 workflow)."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.io import loadmat
+
+from fcpower_bids.core.folds import cbig_folds
+from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.presets import PRESETS
+from fcpower_bids.core.ridge import Split, factorise_kernel
+from fcpower_bids.core.scores import CONTINUOUS_SCORES
+from fcpower_bids.core.targets import remove_covariates
+
+pytestmark = pytest.mark.shared
+SEEDS = (1, 2, 3)
+NAMES = ("corr", "COD", "predictive_COD", "MAE", "MAE_norm", "MSE", "MSE_norm")
+
+
+@functools.lru_cache(maxsize=1)
+def read_example(folder: Path) -> SimpleNamespace:
+    features = loadmat(folder / "input" / "feature.mat")["feature_mat"].T
+    subjects = (folder / "input" / "data_id.txt").read_text().split()
+    reference = folder / "reference_output" / "1"
+    return SimpleNamespace(
+        features=features,
+        subjects=subjects,
+        y=loadmat(reference / "CO_groundtruth.mat")["y"].astype(float),
+        covariates=loadmat(reference / "air_quality_covariate.mat")["covariates"].astype(float),
+        penalties=PRESETS["cbig"].penalties,
+        kernel=correlation_kernel(features),
+    )
+
+
+@pytest.fixture(scope="module")
+def example(shared):
+    return read_example(shared / "golden" / "cbig_krr")
+
+
+@pytest.fixture(scope="module")
+def solver(example):
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        return factorise_kernel(example.kernel, example.penalties)
+
+
+@pytest.fixture(params=SEEDS)
+def seed(request):
+    return request.param
+
+
+@pytest.fixture
+def reference(shared, seed):
+    return shared / "golden" / "cbig_krr" / "reference_output" / str(seed)
+
+
+@pytest.fixture
+def folds(example, seed):
+    return cbig_folds(example.subjects, n_folds=5, n_inner=5, seeds=[seed])
+
+
+@pytest.fixture
+def residuals(example):
+    return functools.partial(remove_covariates, example.y, example.covariates, demean_rest=True)
+
+
+def test_penalties_of_the_preset_are_cbigs(example, shared):
+    setup = loadmat(shared / "golden" / "cbig_krr" / "reference_output" / "1" / "setup_CO_1.mat", squeeze_me=True)
+    np.testing.assert_allclose(example.penalties, setup["lambda_set"], rtol=1e-15)
+    assert PRESETS["cbig"].selection == "mean_" + str(setup["metric"]).lower()
+
+
+def test_kernel(example, reference):
+    np.testing.assert_allclose(example.kernel, loadmat(reference / "FSM" / "FSM_corr.mat")["FSM"], rtol=0, atol=1e-12)
+
+
+def test_splits_are_exact(folds, reference):
+    expected = loadmat(reference / "no_relative_5_fold_sub_list.mat", squeeze_me=True)["sub_fold"]
+    assert len(folds) == len(expected) == 5
+    for fold, theirs in zip(folds, expected, strict=True):
+        np.testing.assert_array_equal(fold.test, np.flatnonzero(theirs["fold_index"]))
+
+
+def test_residuals(folds, reference, residuals, seed):
+    for number, fold in enumerate(folds, start=1):
+        theirs = loadmat(reference / "y" / f"fold_{number}" / f"y_regress_CO_{seed}.mat")["y_resid"]
+        np.testing.assert_allclose(residuals(fold.train), theirs, rtol=0, atol=1e-12)
+
+
+def test_inner_losses(solver, folds, reference, residuals, seed):
+    result = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
+    for number, scores in enumerate(result.inner_scores, start=1):
+        stored = loadmat(reference / "innerloop_cv" / f"fold_{number}" / f"acc_CO_{seed}.mat")["loss"]
+        theirs = [float(loss.item()) for loss in stored.ravel()]
+        np.testing.assert_allclose(-scores[:, 0], theirs[1:], rtol=0, atol=1e-9)
+
+
+def test_predictions_of_every_penalty(solver, folds, reference, residuals, seed):
+    for number, fold in enumerate(folds, start=1):
+        sides = solver.prepare(residuals(fold.train))
+        split = Split(fold.test, fold.train, fold.inner, np.empty(0, np.intp))
+        ours = solver.predict(split, sides, [sides] * 5)[0][..., 0]
+        theirs = loadmat(reference / "test_cv" / f"fold_{number}" / f"acc_CO_{seed}.mat")["y_p"].ravel()[1:]
+        for penalty, mine, cbig in zip(solver.penalties, ours, theirs, strict=True):
+            np.testing.assert_allclose(mine, cbig.item().ravel(), rtol=0, atol=1e-8 if penalty <= 1e-3 else 1e-10)
+
+
+def test_penalties_and_metrics(solver, folds, reference, residuals, seed):
+    result = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
+    final = loadmat(reference / f"final_result_CO_{seed}.mat", squeeze_me=True)
+    np.testing.assert_array_equal(result.chosen[:, 0], final["optimal_lambda"])
+    for ours, theirs in zip(CONTINUOUS_SCORES, NAMES, strict=True):
+        expected = final["optimal_stats"][theirs].item()
+        np.testing.assert_allclose(result.fold_scores(ours)[:, 0], expected, rtol=0, atol=1e-9, err_msg=theirs)
+    np.testing.assert_allclose(result.fold_scores("pearson")[:, 0], final["optimal_acc"], rtol=0, atol=1e-9)
