@@ -9,6 +9,9 @@ from scipy.interpolate import CubicSpline
 MIN_SPLINE_VOLUMES = 4
 """A cubic through fewer points than this is not determined."""
 
+LONGEST_SPLINE = 7
+"""Gaps of more volumes are bridged by a straight line: from here on it is nearer to the truth even without noise."""
+
 
 def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
     """Say which volumes are kept: not a dummy scan, and not more displaced than the threshold.
@@ -56,7 +59,7 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
 
 
 def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float64]:
-    """Replace censored volumes by a cubic spline through the kept ones.
+    """Replace censored volumes by a cubic spline through the kept ones, or a straight line across a long gap.
 
     What a censored volume holds is not read: it may be an artefact of any size, or NaN.
 
@@ -76,6 +79,22 @@ def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float
     ------
     ValueError
         If the first or last volume is censored, or fewer than four volumes are kept.
+
+    Notes
+    -----
+    A cubic follows the slope at both sides of a gap, so its overshoot grows with the length of the gap, and the filter
+    carries it into the kept volumes. Error of the filtered kept volumes (share of variance, 0.01-0.08 Hz, parcel series
+    of 234 volumes with as much white noise as signal; without noise in brackets):
+
+    ======  ===============  ===============
+    gap     cubic            straight line
+    ======  ===============  ===============
+    1       0.1 % (0.0 %)    0.1 % (0.0 %)
+    3       0.6 % (0.0 %)    0.2 % (0.0 %)
+    7       3.7 % (0.3 %)    0.6 % (0.3 %)
+    20      45 % (3.6 %)     1.7 % (1.9 %)
+    40      113 % (7.8 %)    2.2 % (1.0 %)
+    ======  ===============  ===============
     """
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     if kept.all():
@@ -87,7 +106,12 @@ def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float
             f"Only {kept.sum()} volumes are kept, but a cubic spline needs {MIN_SPLINE_VOLUMES}; "
             "use a higher threshold or leave the recording out."
         )
+    known, gaps = np.flatnonzero(kept), np.flatnonzero(~kept)
     filled = series.copy()
-    times = np.arange(len(series), dtype=np.float64)
-    filled[~kept] = CubicSpline(times[kept], series[kept])(times[~kept])
+    filled[gaps] = CubicSpline(known, series[known])(gaps)
+    after = np.searchsorted(known, gaps)
+    before, after = known[after - 1], known[after]
+    far = after - before > LONGEST_SPLINE + 1
+    weight = ((gaps - before) / (after - before))[far, None]
+    filled[gaps[far]] = (1 - weight) * series[before[far]] + weight * series[after[far]]
     return filled

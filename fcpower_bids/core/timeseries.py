@@ -59,8 +59,9 @@ def clean_series(
 ) -> CleanedSeries:
     """Clean parcel series: filter data and confounds alike, censor, regress, z-score.
 
-    1. Censored volumes at the start and the end are cut; those between are replaced by a cubic spline through the
-       kept ones, in series and confounds. What they held is never read.
+    1. Censored volumes at the start and the end are cut; those between are replaced by a spline through the
+       kept ones, in series and confounds (`fcpower_bids.core.censoring.interpolate_censored`). What they held is
+       never read.
     2. Series and confounds are de-trended and band-passed in the same way (`filter_series`).
     3. The censored volumes are removed.
     4. The confounds and an intercept are regressed from the series (`regress_confounds`).

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from fcpower_bids.core.censoring import censor_mask, interpolate_censored
+from fcpower_bids.core.censoring import LONGEST_SPLINE, censor_mask, interpolate_censored
+from fcpower_bids.core.filtering import filter_series
 
 
 def test_volumes_above_the_threshold_and_dummy_scans_are_not_kept():
@@ -48,6 +49,30 @@ def test_a_cubic_is_restored_exactly_and_the_input_is_left_alone():
     before = broken.copy()
     np.testing.assert_allclose(interpolate_censored(broken, kept), cubic, atol=1e-12)
     np.testing.assert_array_equal(broken, before)
+
+
+def test_long_gaps_are_bridged_by_a_line_and_short_ones_still_by_the_spline():
+    series = np.random.default_rng(0).standard_normal((100, 3))
+    kept = np.ones(100, dtype=bool)
+    kept[10 : 10 + LONGEST_SPLINE] = False
+    kept[40 : 41 + LONGEST_SPLINE] = False
+    filled = interpolate_censored(series, kept)
+    rows = np.flatnonzero(kept)
+    short, long = np.arange(10, 10 + LONGEST_SPLINE), np.arange(40, 41 + LONGEST_SPLINE)
+    np.testing.assert_allclose(filled[short], CubicSpline(rows, series[rows])(short), atol=1e-12)
+    for parcel in range(3):
+        np.testing.assert_allclose(filled[long, parcel], np.interp(long, rows, series[rows, parcel]), atol=1e-12)
+
+
+def test_a_long_gap_hardly_changes_the_rest_of_a_noisy_series():
+    series = np.random.default_rng(0).standard_normal((300, 50)).cumsum(axis=0)
+    series += np.random.default_rng(1).standard_normal((300, 50)) * 3
+    everything = np.ones(300, dtype=bool)
+    kept = everything.copy()
+    kept[100:130] = False
+    truth = filter_series(series, everything, 2.0, (0.01, 0.08))[kept]
+    error = filter_series(series, kept, 2.0, (0.01, 0.08)) - truth
+    assert np.square(error).mean() < 0.05 * truth.var()
 
 
 def test_what_cannot_be_interpolated_is_refused():
