@@ -177,11 +177,10 @@ def _convert(name: str, value: Any) -> Any:
         if kind is not bool or not isinstance(value, bool):
             raise TypeError(name)
         return value
-    if is_list(name):
-        return [kind(item) for item in (value if isinstance(value, list) else [value])]
-    if isinstance(value, (list, dict)):
+    items = value if isinstance(value, list) and is_list(name) else [value]
+    if any(isinstance(item, (list, dict)) for item in items):
         raise TypeError(name)
-    return kind(value)
+    return [kind(item) for item in items] if is_list(name) else kind(value)
 
 
 def _clean(name: str, value: Any) -> Any:

@@ -1,0 +1,103 @@
+"""The command line follows Settings, and tells every mistake at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.cli.parser import build_parser, option_fields, parse_settings, read_configuration
+from fcpower_bids.errors import UsageError
+from fcpower_bids.settings import Settings
+
+BASE = ["in", "out", "participant"]
+
+
+def test_defaults_are_those_of_settings():
+    assert parse_settings(BASE) == Settings(Path("in"), Path("out"), "participant")
+
+
+@pytest.mark.parametrize("field", option_fields(), ids=lambda field: field.name)
+def test_every_option_has_both_spellings(field):
+    flags = build_parser()._option_string_actions
+    assert "--" + field.name.replace("_", "-") in flags
+    assert "--" + field.name in flags
+
+
+def test_prefixes_are_stripped_and_lists_extended():
+    chosen = parse_settings(
+        [*BASE, "--participant-label", "sub-01", "02", "--session-id", "ses-a", "--participant_label", "03"]
+    )
+    assert chosen.participant_label == ("01", "02", "03")
+    assert chosen.session_label == ("a",)
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(UsageError) as caught:
+        parse_settings([*BASE, "--high-pass", "0.1", "--alpha", "2", "--min-coverage", "3", "--atals", "x"])
+    text = str(caught.value)
+    assert len(text.splitlines()) >= 4
+    assert all(word in text for word in ("--high-pass", "--alpha 2", "--min-coverage", "Did you mean --atlas"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--alpha", "nested"], "group level only"),
+        (["--alpha", "x"], "neither a number"),
+        (["--fd-thresh", "nan"], "finite"),
+        (["--transforms", "magic"], "no such transform"),
+        (["--encoder", "magic"], "no such encoder"),
+        (["--encoder-weights", "w"], "needs --encoder"),
+        (["--dummy-scans", "-1"], "dummy"),
+        (["--composite", "x"], "NAME=COLUMN"),
+        (["--folds", "1"], "nothing to train on"),
+        (["--atlas-dir", "nowhere"], "not a folder"),
+        (["--strategy", "nowhere.yml"], "not there"),
+        (["--nprocs", "many"], "invalid int"),
+        (["--combine-runs", "sum"], "invalid choice"),
+    ],
+)
+def test_each_mistake_has_its_sentence(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        parse_settings([*BASE, *arguments])
+
+
+def test_the_output_may_not_be_the_input(tmp_path):
+    with pytest.raises(UsageError, match="is the input folder"):
+        parse_settings([str(tmp_path), str(tmp_path), "participant"])
+
+
+def test_toml_round_trip_reproduces_the_settings(tmp_path):
+    chosen = parse_settings([*BASE, "--atlas", "A", "B+C", "--alpha", "0.5", "--debug", "--fd-thresh", "0"])
+    path = tmp_path / "settings.toml"
+    path.write_text(chosen.as_toml())
+    again = parse_settings([*BASE, "--config-file", str(path)])
+    assert dataclasses.replace(again, config_file=None) == chosen
+    assert again.configuration_hash() == chosen.configuration_hash()
+
+
+def test_the_command_line_wins_over_the_file(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('alpha = "0.5"\nlow-pass = 0.1\n')
+    chosen = parse_settings([*BASE, "-c", str(path), "--alpha", "0.2"])
+    assert (chosen.alpha, chosen.low_pass) == ("0.2", 0.1)
+
+
+@pytest.mark.parametrize(
+    "content", ["x = 1", "low_pass = 'a'", "debug = 1", "atlas = {}", "not toml", "low_pass = true"]
+)
+def test_a_wrong_configuration_file_is_told(tmp_path, content):
+    path = tmp_path / "c.toml"
+    path.write_text(content)
+    _, errors = read_configuration(path)
+    assert len(errors) == 1
+    assert str(path) in errors[0]
+
+
+def test_hash_ignores_what_cannot_change_numbers():
+    chosen = Settings(Path("a"), Path("b"), "participant")
+    assert chosen.configuration_hash() == dataclasses.replace(chosen, nprocs=4, bids_dir=Path("c")).configuration_hash()
+    assert chosen.configuration_hash() != dataclasses.replace(chosen, low_pass=0.1).configuration_hash()
+    assert chosen.method_only() == dataclasses.replace(chosen, bids_dir=Path("c"), nprocs=3).method_only()

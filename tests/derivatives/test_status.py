@@ -1,0 +1,70 @@
+"""The status of a recording decides whether it is done again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fcpower_bids.derivatives import status
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+
+
+@pytest.fixture
+def case(tmp_path):
+    bold = tmp_path / "bold.nii.gz"
+    bold.write_bytes(b"data")
+    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
+    chosen = Settings(tmp_path / "in", tmp_path / "out", "participant")
+    output = tmp_path / "out" / "sub-01" / "x.tsv"
+    output.parent.mkdir(parents=True)
+    output.write_text("x")
+    mark = status.fingerprint(recording, chosen)
+    done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
+    status.write_status(chosen.output_dir, done)
+    return recording, chosen, output
+
+
+def test_finished_when_nothing_changed(case):
+    recording, chosen, _ = case
+    assert status.is_finished(chosen.output_dir, recording, chosen)
+
+
+def test_not_finished_when_an_output_is_gone(case):
+    recording, chosen, output = case
+    output.unlink()
+    assert not status.is_finished(chosen.output_dir, recording, chosen)
+
+
+def test_not_finished_when_the_input_changed(case):
+    recording, chosen, _ = case
+    recording.bold.write_bytes(b"other data")
+    assert not status.is_finished(chosen.output_dir, recording, chosen)
+
+
+@pytest.mark.parametrize("change", [{"alpha": "0.5"}, {"strategy": "24P"}, {"random_seed": 1}])
+def test_not_finished_under_other_choices(case, change):
+    recording, chosen, _ = case
+    assert not status.is_finished(chosen.output_dir, recording, replace(chosen, **change))
+
+
+@pytest.mark.parametrize("change", [{"nprocs": 3}, {"verbose": True}, {"targets": ("age",)}])
+def test_still_finished_when_only_the_circumstances_differ(case, change):
+    recording, chosen, _ = case
+    assert status.is_finished(chosen.output_dir, recording, replace(chosen, **change))
+
+
+def test_a_broken_status_file_means_not_finished(case):
+    recording, chosen, _ = case
+    status.status_path(chosen.output_dir, recording.name).write_text("{half")
+    assert not status.is_finished(chosen.output_dir, recording, chosen)
+    assert status.write_status_table(chosen.output_dir).empty
+
+
+def test_the_table_has_a_row_per_recording(case):
+    _, chosen, _ = case
+    status.write_status(chosen.output_dir, status.Status("sub-02_task-rest", status.FAILED, "clean", "why\tnot"))
+    table = status.write_status_table(chosen.output_dir)
+    assert table["state"].tolist() == ["done", "failed"]
+    assert "why not" in (chosen.output_dir / "logs" / "status.tsv").read_text()

@@ -1,0 +1,63 @@
+"""The house keeps its shape: import costs, registries, sizes, and the tree of the README."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "fcpower_bids"
+HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "nibabel", "templateflow")
+
+
+def loaded_by(code: str) -> set[str]:
+    probe = f"import sys\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fcpower_bids",
+        "import fcpower_bids.core.spd, fcpower_bids.core.connectivity, fcpower_bids.core.timeseries",
+        "from fcpower_bids.cli.parser import build_parser; build_parser().format_help()",
+        "from fcpower_bids.cli.parser import parse_settings; parse_settings(['a', 'b', 'participant'])",
+    ],
+)
+def test_light_things_load_nothing_heavy(code):
+    assert loaded_by(code) == set()
+
+
+def test_the_command_line_does_not_load_torch_or_nilearn_for_the_participant_level():
+    assert not {"torch", "nilearn"} & loaded_by("import fcpower_bids.workflows.participant")
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_small_and_explain_themselves(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 300
+    assert ast.get_docstring(ast.parse(text)), "every module says what it is for"
+
+
+def test_no_vague_names():
+    vague = {"utils", "helpers", "common", "manager", "base", "misc"}
+    assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]
+
+
+def test_the_tree_of_the_readme_is_the_tree_on_disk():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = re.search(r"```text\nfcpower_bids/\n(.*?)```", readme, re.S)
+    assert tree, "README.md shows the tree of the package"
+    told = set(re.findall(r"^ {2}([a-z_]+/?)", tree.group(1), re.M))
+    there = {p.name + "/" for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    there |= {p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("_")}
+    assert told == there
