@@ -1,0 +1,252 @@
+"""Tests and intervals that respect how the numbers came about: shared training data, paired scans, families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ResampledT:
+    """Result of `corrected_resampled_t`.
+
+    Attributes
+    ----------
+    mean : float
+        Mean difference over the distinct folds.
+    low, high : float
+        Confidence limits of the mean difference.
+    t, df : float
+        Statistic and J - 1 degrees of freedom.
+    p_two_sided, p_greater, p_less : float
+        For a difference unlike, above and below zero.
+    n_folds, n_distinct, n_skipped : int
+        Differences given, distinct test sets J that entered, and differences that were NaN.
+    """
+
+    mean: float
+    low: float
+    high: float
+    t: float
+    df: float
+    p_two_sided: float
+    p_greater: float
+    p_less: float
+    n_folds: int
+    n_distinct: int
+    n_skipped: int
+
+
+def corrected_resampled_t(
+    differences: ArrayLike,
+    n_train: ArrayLike,
+    n_test: ArrayLike,
+    test_sets: Sequence[Iterable[int]] | None = None,
+    level: float = 0.95,
+) -> ResampledT:
+    """Paired t-test over cross-validation folds that share training subjects.
+
+    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning 52:239).
+    With folds of unequal size the ratio is sum(n_test) / sum(n_train), which is exactly 1/(K-1) for K complete folds.
+    Repeats of a fixed split (leave one site out) test the same people again: their differences are averaged and count
+    as one fold, because repeating them adds no evidence.
+
+    Parameters
+    ----------
+    differences : array_like, shape (J,)
+        Score of one representation minus the other's on the same fold. NaN (a fold without a score) is left out.
+    n_train, n_test : int or array_like, shape (J,)
+        Subjects per fold.
+    test_sets : sequence of J collections of int, optional
+        Subjects tested in each fold; folds with the same set are collapsed. Without it all folds count as distinct.
+    level : float
+        Confidence level of the interval.
+
+    Returns
+    -------
+    ResampledT
+        If all differences are equal the statistic is 0 (p = 1) or infinite (p = 0). NaN with fewer than two folds.
+
+    Raises
+    ------
+    ValueError
+        The numbers per fold do not fit, or a fold has no subjects.
+    """
+    differences = np.asarray(differences, dtype=np.float64)
+    sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
+    if differences.ndim != 1 or (sizes <= 0).any():
+        raise ValueError("The corrected t-test needs one difference per fold, and subjects to train and to test.")
+    groups = _same_test_sets(test_sets, len(differences))
+    used = np.isfinite(differences)
+    distinct, first = np.unique(groups[used], return_index=True)
+    folds = np.array([differences[used][groups[used] == group].mean() for group in distinct])
+    ratio = np.divide(*sizes[:, used][:, first].sum(axis=1)) if len(folds) else np.nan
+    mean, t, standard_error = _t_statistic(folds, float(ratio))
+    df = float(len(folds) - 1)
+    half = stats.t.isf((1 - level) / 2, df) * standard_error if df > 0 else np.nan
+    greater, less = (float(stats.t.sf(sign * t, df)) if df > 0 else np.nan for sign in (1, -1))
+    return ResampledT(
+        mean=mean,
+        low=float(mean - half),
+        high=float(mean + half),
+        t=t,
+        df=df,
+        p_two_sided=2 * min(greater, less),
+        p_greater=greater,
+        p_less=less,
+        n_folds=len(differences),
+        n_distinct=len(folds),
+        n_skipped=int((~used).sum()),
+    )
+
+
+def _same_test_sets(test_sets: Sequence[Iterable[int]] | None, n_folds: int) -> NDArray[np.int64]:
+    """Number the distinct test sets."""
+    if test_sets is None:
+        return np.arange(n_folds)
+    if len(test_sets) != n_folds:
+        raise ValueError(f"{len(test_sets)} test sets were given for {n_folds} folds.")
+    numbers: dict[frozenset[int], int] = {}
+    return np.array([numbers.setdefault(frozenset(map(int, each)), len(numbers)) for each in test_sets])
+
+
+def _t_statistic(folds: Array, ratio: float) -> tuple[float, float, float]:
+    """Mean, t and standard error; without spread t is 0 or infinite instead of NaN."""
+    if len(folds) < 2:
+        return (float(folds.mean()) if len(folds) else np.nan), np.nan, np.nan
+    mean = float(folds.mean())
+    error = float(np.sqrt((1 / len(folds) + ratio) * folds.var(ddof=1)))
+    if error <= 1e-14 * np.abs(folds).max():
+        return mean, (float(np.sign(mean)) * np.inf if mean else 0.0), 0.0
+    return mean, mean / error, error
+
+
+def exact_mcnemar(only_first: int, only_second: int) -> float:
+    """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947).
+
+    Parameters
+    ----------
+    only_first, only_second : int
+        Discordant scans: right by the first way alone, by the second alone.
+
+    Returns
+    -------
+    float
+        1 without discordant scans.
+    """
+    discordant = only_first + only_second
+    return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+
+
+def adjust_p_values(p_values: ArrayLike, method: str = "holm") -> Array:
+    """Adjust p-values for the number of tests.
+
+    Parameters
+    ----------
+    p_values : array_like
+        Any shape; NaN is no test and stays NaN.
+    method : {"holm", "fdr_bh", "fdr_by"}
+        Family-wise error (Holm 1979), or false discovery rate after Benjamini & Hochberg or Benjamini & Yekutieli.
+
+    Returns
+    -------
+    ndarray of float64, same shape
+
+    Raises
+    ------
+    ValueError
+        Unknown method, or a p-value outside [0, 1].
+    """
+    adjusted = np.array(p_values, dtype=np.float64)
+    tests = np.isfinite(adjusted)
+    if method not in ("holm", "fdr_bh", "fdr_by"):
+        raise ValueError(f"There is no adjustment called '{method}'. Choose from: holm, fdr_bh, fdr_by.")
+    if ((adjusted[tests] < 0) | (adjusted[tests] > 1)).any():
+        raise ValueError("A p-value lies outside [0, 1].")
+    if tests.any():
+        values = adjusted[tests]
+        adjusted[tests] = (
+            _holm(values) if method == "holm" else stats.false_discovery_control(values, method=method[4:])
+        )
+    return adjusted
+
+
+def _holm(values: Array) -> Array:
+    order = np.argsort(values)
+    stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(stepped, 1)
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Result of `subject_bootstrap`.
+
+    Attributes
+    ----------
+    mean, sd : float or ndarray, shape (...)
+        The mean over all rows, and the standard deviation of the resampled means.
+    low, high : float or ndarray, shape (...)
+        Percentile limits.
+    draws : ndarray, shape (B, ...)
+        The resampled means.
+    """
+
+    mean: Array
+    sd: Array
+    low: Array
+    high: Array
+    draws: Array
+
+
+def subject_bootstrap(
+    values: ArrayLike, subjects: ArrayLike | None = None, n_draws: int = 2000, seed: int = 0, level: float = 0.95
+) -> Bootstrap:
+    """Resample people, each with all their rows, and take the mean over the rows.
+
+    Only finished per-row values are resampled, so a person drawn twice never meets their own copy, as would happen if
+    scans were resampled before searching the most similar one.
+
+    Parameters
+    ----------
+    values : array_like, shape (N,) or (N, ...)
+        One row per observation (a scan's hit, a subject's loss); paired comparisons pass the difference.
+    subjects : array_like, shape (N,), optional
+        Whose row it is; each row is its own subject by default. Families may take the place of people.
+    n_draws : int
+        Resamples B.
+    seed : int
+        Seed of the generator.
+    level : float
+        Confidence level of the interval.
+
+    Returns
+    -------
+    Bootstrap
+
+    Raises
+    ------
+    ValueError
+        A value is NaN, or the subjects do not fit.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    subjects = np.arange(len(values)) if subjects is None else np.asarray(subjects)
+    if subjects.shape != values.shape[:1] or not len(values):
+        raise ValueError(f"The bootstrap needs one subject for each of the {len(values)} values, and at least one.")
+    if not np.isfinite(values).all():
+        raise ValueError("The bootstrap was given missing values; leave out the subjects without a value first.")
+    labels, numbers, counts = np.unique(subjects.astype(str), return_inverse=True, return_counts=True)
+    sums = np.zeros((len(labels), *values.shape[1:]))
+    np.add.at(sums, numbers, values)
+    weights = np.random.default_rng(seed).multinomial(len(labels), np.full(len(labels), 1 / len(labels)), size=n_draws)
+    rows = (weights @ counts).reshape(-1, *[1] * (values.ndim - 1))
+    draws = np.tensordot(weights, sums, axes=1) / rows
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return Bootstrap(values.mean(axis=0), draws.std(axis=0, ddof=1), low, high, draws)

@@ -1,0 +1,144 @@
+"""Permutation tests for subjects that are not all exchangeable: families are kept whole or shuffled within."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+SCHEMES = ("free", "within", "whole")
+
+
+def permutation_p_value(observed: float, null: ArrayLike, alternative: str = "greater") -> float:
+    """(1 + number of permuted statistics as extreme) / (1 + number of permutations), never zero (Phipson & Smyth 2010).
+
+    Parameters
+    ----------
+    observed : float
+    null : array_like, shape (B,)
+        The statistic under permutation, the observed one not among them.
+    alternative : {"greater", "less", "two-sided"}
+        "two-sided" compares absolute values, so the statistic must be 0 in the mean under the null.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        A statistic is NaN, or the alternative is unknown.
+    """
+    permuted = np.asarray(null, dtype=np.float64)
+    if np.isnan(observed) or np.isnan(permuted).any():
+        raise ValueError("A statistic of the permutation test is not a number; leave out folds without a score first.")
+    if alternative not in ("greater", "less", "two-sided"):
+        raise ValueError(f"There is no alternative '{alternative}'. Choose from: greater, less, two-sided.")
+    if alternative == "two-sided":
+        observed, permuted = abs(observed), np.abs(permuted)
+    sign = -1 if alternative == "less" else 1
+    # A permutation that only reorders a sum reproduces the observed value up to rounding and counts as extreme.
+    extreme = sign * permuted >= sign * observed - 1e-12 * abs(observed)
+    return float((1 + np.count_nonzero(extreme)) / (1 + len(permuted)))
+
+
+def permutations(
+    n: int, n_permutations: int, seed: int, families: ArrayLike | None = None, scheme: str = "free"
+) -> Iterator[Rows]:
+    """Draw orders of the subjects that are as likely as the true one under the null (Winkler et al. 2015).
+
+    Parameters
+    ----------
+    n : int
+        Subjects.
+    n_permutations : int
+        Orders to draw.
+    seed : int
+        Seed of the generator.
+    families : array_like, shape (n,), optional
+        Family of each subject: the exchangeability blocks.
+    scheme : {"free", "within", "whole"}
+        Exchange everyone; members within each family; or families as wholes with families of the same size, keeping
+        the order of their members.
+
+    Yields
+    ------
+    ndarray of int, shape (n,)
+        `values[order]` are the permuted values.
+
+    Raises
+    ------
+    ValueError
+        Families are missing or do not fit, the scheme is unknown, or the families allow no exchange.
+    """
+    blocks = _families(n, families, scheme)
+    return _draw_permutations(n, n_permutations, np.random.default_rng(seed), blocks, scheme)
+
+
+def _draw_permutations(
+    n: int, n_permutations: int, rng: np.random.Generator, blocks: list[Rows], scheme: str
+) -> Iterator[Rows]:
+    for _ in range(n_permutations):
+        order = np.arange(n)
+        for block in blocks:
+            # Rows are families of one size ("whole") or the members of one family: both are shuffled along axis 0.
+            order[block] = rng.permutation(block, axis=0)
+        yield order
+
+
+def _families(n: int, families: ArrayLike | None, scheme: str) -> list[Rows]:
+    """Return arrays of subjects whose first axis may be permuted."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"There is no permutation scheme '{scheme}'. Choose from: {', '.join(SCHEMES)}.")
+    if scheme == "free":
+        return [np.arange(n)]
+    members = _members(n, families)
+    if scheme == "whole":
+        sizes = sorted({len(each) for each in members})
+        members = [np.stack([each for each in members if len(each) == size]) for size in sizes]
+    if all(len(block) < 2 for block in members):
+        raise ValueError(f"The families allow no exchange under the scheme '{scheme}'.")
+    return members
+
+
+def _members(n: int, families: ArrayLike | None) -> list[Rows]:
+    if families is None or np.shape(families) != (n,):
+        raise ValueError(f"Exchangeability blocks need the family of each of the {n} subjects.")
+    _, numbers = np.unique(np.asarray(families).astype(str), return_inverse=True)
+    return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
+
+
+def sign_flips(n: int, n_flips: int, seed: int, families: ArrayLike | None = None) -> Iterator[Array]:
+    """Draw signs for paired differences that are symmetric around zero under the null.
+
+    Parameters
+    ----------
+    n : int
+        Subjects.
+    n_flips : int
+        Draws.
+    seed : int
+        Seed of the generator.
+    families : array_like, shape (n,), optional
+        Members of a family are flipped together.
+
+    Yields
+    ------
+    ndarray of float64, shape (n,)
+        +1 or -1 each.
+
+    Raises
+    ------
+    ValueError
+        The families do not fit.
+    """
+    members = _members(n, np.arange(n) if families is None else families)
+    numbers = np.empty(n, dtype=np.int64)
+    for number, each in enumerate(members):
+        numbers[each] = number
+    rng = np.random.default_rng(seed)
+    return (rng.choice([-1.0, 1.0], len(members))[numbers] for _ in range(n_flips))
