@@ -1,0 +1,179 @@
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.maskers import NiftiLabelsMasker
+
+from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
+from fcpower_bids.demo.layout import DERIVATIVES, TRUTH
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.builtin import N_PARCELS, builtin_atlas
+
+VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
+
+
+def find(folder, recording, ending):
+    return next((folder / DERIVATIVES).rglob(f"{recording}_*{ending}"))
+
+
+def digest(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def parcellate(folder, recording, cache):
+    masker = NiftiLabelsMasker(
+        builtin_atlas("MNI152NLin2009cAsym", cache).image,
+        mask_img=find(folder, recording, "brain_mask.nii.gz"),
+        resampling_target="data",
+        keep_masked_labels=False,
+    )
+    series = masker.fit_transform(find(folder, recording, "preproc_bold.nii.gz"))
+    labels = np.array([label for label in masker.region_ids_.values() if label != "background"])
+    return labels[labels > 0], series
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_noise_nilearn_recovers_the_clean_series(exact, tmp_path):
+    folder, truth = exact
+    for index, recording in enumerate(truth.recordings):
+        labels, series = parcellate(folder, recording, tmp_path)
+        np.testing.assert_array_equal(labels, np.arange(1, N_PARCELS + 1))
+        clean = truth.clean[index]
+        assert np.abs(series - 10_000 - clean).max() / clean.std() < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_with_noise_nilearn_recovers_the_painted_series_of_the_parcels_seen(troubled, tmp_path):
+    folder, truth = troubled
+    index = truth.subjects.index("02")
+    labels, series = parcellate(folder, truth.recordings[index], tmp_path)
+    np.testing.assert_array_equal(labels, 1 + np.flatnonzero(truth.coverage[index] > 0))
+    assert len(labels) < N_PARCELS
+    painted = truth.painted[index][:, labels - 1]
+    assert np.abs(series - 10_000 - painted).max() / truth.clean[index].std() < 1e-5
+    assert np.abs(painted - truth.clean[index][:, labels - 1]).max() > 100
+
+
+def test_confounds_explain_what_was_added(tiny):
+    folder, truth = tiny
+    for index, recording in enumerate(truth.recordings):
+        table = pd.read_csv(find(folder, recording, "confounds_timeseries.tsv"), sep="\t", na_values="n/a")
+        plain = table.filter(regex=r"^(trans|rot)_[xyz]$|^csf$|^white_matter$|^cosine|outlier")
+        design = np.column_stack([np.ones(len(table)), plain])
+        added = truth.painted[index] - truth.clean[index]
+        left = added - design @ np.linalg.lstsq(design, added, rcond=None)[0]
+        assert left.var() < 0.02 * added.var()
+
+
+def test_troubles_are_where_the_design_says(troubled):
+    folder, truth = troubled
+    assert [name for name in truth.recordings if "run-2" in name] == ["sub-01_ses-a_task-rest_run-2"]
+    incomplete = {truth.subjects[index] for index in np.flatnonzero((truth.coverage < 1).any(axis=1))}
+    assert incomplete == {"02"}
+    censored = {}
+    for name in truth.recordings:
+        table = pd.read_csv(find(folder, name, "confounds_timeseries.tsv"), sep="\t", na_values="n/a")
+        censored[name[:12]] = (table["framewise_displacement"] > 0.5).mean()
+    assert {name for name, share in censored.items() if share > 0.2} == {"sub-03_ses-a", "sub-03_ses-b", "sub-04_ses-b"}
+    assert censored["sub-04_ses-b"] > 0.8
+
+
+def test_runs_of_a_session_share_their_connectome_but_not_their_series(troubled):
+    truth = troubled[1]
+    np.testing.assert_array_equal(truth.connectivity[0], truth.connectivity[1])
+    assert not np.allclose(truth.connectivity[0], truth.connectivity[2])
+    assert np.abs(truth.clean[0] - truth.clean[1]).max() > 10
+
+
+def test_files_of_a_recording(tiny):
+    folder, truth = tiny
+    for name in truth.recordings:
+        bold = nib.load(find(folder, name, "preproc_bold.nii.gz"))
+        mask = nib.load(find(folder, name, "brain_mask.nii.gz"))
+        sidecar = json.loads(find(folder, name, "preproc_bold.json").read_text())
+        assert bold.shape == (*mask.shape, 80)
+        assert bold.get_data_dtype() == np.float32
+        assert bold.header.get_zooms()[3] == sidecar["RepetitionTime"]
+        np.testing.assert_array_equal(bold.affine, mask.affine)
+        inside = np.asarray(mask.dataobj) > 0
+        assert np.asarray(bold.dataobj)[inside].min() > 1000
+
+
+def test_tables_of_the_cohort(tiny):
+    folder, truth = tiny
+    participants = pd.read_csv(folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
+    described = json.loads((folder / "participants.json").read_text())
+    assert list(participants["participant_id"]) == [f"sub-{label}" for label in truth.participants]
+    assert set(participants.columns) == set(described)
+    cognition = pd.read_csv(folder / "phenotype" / "cognition.tsv", sep="\t")
+    assert set(cognition.columns[1:]) <= set(json.loads((folder / "phenotype" / "cognition.json").read_text()))
+
+
+def test_saved_truth_is_the_returned_one(tiny):
+    folder, truth = tiny
+    saved = DemoTruth.load(folder / TRUTH)
+    assert saved.recordings == truth.recordings
+    assert saved.subjects == truth.subjects
+    for name in ("clean", "painted", "coverage", "connectivity", "factor"):
+        np.testing.assert_array_equal(getattr(saved, name), getattr(truth, name))
+
+
+def test_same_seed_same_bytes_in_another_process(tiny, tmp_path):
+    folder, _ = tiny
+    command = [sys.executable, "-m", "fcpower_bids.demo", str(tmp_path / "again")]
+    options = ["--subjects", "2", "--volumes", "80", "--no-troubles"]
+    done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
+    assert digest(tmp_path / "again") == digest(folder)
+    assert done.stdout.count("\n") == 1
+    assert "participant --atlas builtin" in done.stdout
+
+
+def test_another_seed_gives_other_people(tiny, tmp_path):
+    other = make_dataset(tmp_path / "other", DemoDesign.tiny(seed=1), save_truth=False)
+    assert not np.allclose(other.connectivity, tiny[1].connectivity)
+    assert not (tmp_path / "other" / TRUTH.parent).exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "confounds", "bold"),
+    [
+        ("1.4.0", "desc-confounds_regressors.tsv", "space-MNI152NLin2009cAsym_res-2_desc-preproc_bold.nii.gz"),
+        ("1.0.0", "bold_confounds.tsv", "bold_space-MNI152NLin2009cAsym_preproc.nii.gz"),
+    ],
+)
+def test_older_generations_hold_the_same_voxels(version, confounds, bold, tiny, tmp_path):
+    old = tmp_path / "old"
+    make_dataset(old, DemoDesign.tiny(sessions=1, fmriprep_version=version), save_truth=False)
+    for scan in ("sub-01_ses-a_task-rest_run-1", "sub-02_ses-a_task-rest_run-1"):
+        assert find(old, scan, confounds).name == f"{scan}_{confounds}"
+        today = find(tiny[0], scan, "preproc_bold.nii.gz")
+        assert find(old, scan, bold).read_bytes() == today.read_bytes()
+    assert len(list((old / DERIVATIVES).rglob("*.tsv"))) == 2
+
+
+def test_a_folder_with_content_is_left_alone(tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        make_dataset(tmp_path, DemoDesign.tiny())
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.skipif(not VALIDATOR.exists(), reason="bids-validator-deno is not installed beside this Python")
+@pytest.mark.parametrize("part", [Path(), DERIVATIVES])
+def test_the_bids_validator_finds_no_error(part, troubled):
+    command = [VALIDATOR, str(troubled[0] / part), "--format", "json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    report = json.loads(run.stdout)
+    errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]
+    assert errors == []
+    assert report["summary"]["totalFiles"] > 5
