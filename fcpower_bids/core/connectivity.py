@@ -6,7 +6,8 @@ connectome computed from them. It is never replaced by zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ class ParcelError(ValueError):
     """Some parcels cannot be used; `parcels` holds their positions, counted from 0, for callers that know the names."""
 
     def __init__(self, message: str, parcels: Iterable[int]) -> None:
+        self.reason = message
         self.parcels = tuple(int(parcel) for parcel in parcels)
         listed = ", ".join(str(parcel) for parcel in self.parcels[:10])
         more = f" and {len(self.parcels) - 10} more" if len(self.parcels) > 10 else ""
@@ -140,6 +142,15 @@ def spread(block: ArrayLike, covered: NDArray[np.bool_]) -> Array:
     return matrix
 
 
+@contextmanager
+def counted_among_all(covered: NDArray[np.bool_]) -> Iterator[None]:
+    """Make a `ParcelError` from work on the covered parcels alone count its parcels among all P."""
+    try:
+        yield
+    except ParcelError as error:
+        raise ParcelError(error.reason, np.flatnonzero(covered)[list(error.parcels)]) from error
+
+
 def on_covered(function: Callable[[Array], Array], matrix: ArrayLike) -> Array:
     """Apply a map of matrices to the covered parcels only; the uncovered ones stay NaN.
 
@@ -160,7 +171,8 @@ def on_covered(function: Callable[[Array], Array], matrix: ArrayLike) -> Array:
     """
     matrix = np.asarray(matrix)
     covered = covered_parcels(matrix)
-    return spread(function(matrix[np.ix_(covered, covered)]), covered)
+    with counted_among_all(covered):
+        return spread(function(matrix[np.ix_(covered, covered)]), covered)
 
 
 def fisher_z(matrix: ArrayLike) -> Array:

@@ -123,6 +123,15 @@ def test_on_covered_maps_the_block_and_puts_the_rest_back():
     np.testing.assert_array_equal(spread([[7.0]], np.array([False, True])), [[np.nan, np.nan], [np.nan, 7.0]])
 
 
+def test_parcels_named_from_a_block_are_counted_among_all():
+    matrix = np.eye(5)
+    matrix[3, 4] = matrix[4, 3] = 1
+    matrix[[0, 2]] = matrix[:, [0, 2]] = np.nan
+    with pytest.raises(ParcelError, match=r"perfectly .*counted from 0: 3, 4") as caught:
+        on_covered(fisher_z, matrix)
+    assert caught.value.parcels == (3, 4)
+
+
 def test_connectomes_with_holes_are_refused():
     matrix = np.eye(4)
     matrix[1, 2] = matrix[2, 1] = np.nan
