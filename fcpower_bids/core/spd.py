@@ -34,6 +34,7 @@ __all__ = [
     "clip_tolerance",
     "decompose_series",
     "eigendecompose",
+    "full_rank",
     "heat_trace",
     "log_weights",
     "matrix_log",
@@ -155,6 +156,22 @@ def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float |
     eigenvalues, eigenvectors = eigendecompose(matrix)
     regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
     return spectral_map(eigenvalues, eigenvectors, np.log(regular))
+
+
+def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> Array:
+    """Return a matrix (P, P) made full rank in the way the caller chose by name, or as it is where it has full rank.
+
+    Raises
+    ------
+    ValueError
+        Rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
+    """
+    matrix = np.asarray(matrix)
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
+    if floor is None and shrinkage is None:
+        return matrix.astype(np.float64, copy=False)
+    return spectral_map(eigenvalues, eigenvectors, regular)
 
 
 def decompose_series(series: ArrayLike) -> tuple[Array, Array]:

@@ -1,0 +1,117 @@
+"""Means of symmetric positive definite matrices: the references of the tangent space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fcpower_bids.core.connectivity import Array
+from fcpower_bids.core.spd import eigendecompose, matrix_log, regularise, spectral_map
+
+MAXIMUM_ITERATIONS = 50
+TOLERANCE = 1e-10
+
+
+def _inverse(matrix: ArrayLike) -> Array:
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, 1 / regularise(eigenvalues))
+
+
+def _exponential(matrix: ArrayLike) -> Array:
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, np.exp(eigenvalues))
+
+
+def _average(function: Callable[[ArrayLike], Array], matrices: Sequence[ArrayLike]) -> Array:
+    """Average one image at a time: a large cohort does not fit into memory twice."""
+    total = np.zeros(np.shape(matrices[0]))
+    for matrix in matrices:
+        total += function(matrix)
+    return total / len(matrices)
+
+
+def whitening(reference: ArrayLike) -> tuple[Array, Array]:
+    """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
+
+    Raises
+    ------
+    ValueError
+        The reference is rank-deficient.
+    """
+    eigenvalues, eigenvectors = eigendecompose(reference)
+    root = np.sqrt(regularise(eigenvalues))
+    return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)
+
+
+def whiten(matrix: ArrayLike, whitener: Array) -> Array:
+    """R^(-1/2) Sigma R^(-1/2), exactly symmetric: shape (P, P)."""
+    whitened = whitener @ np.asarray(matrix, dtype=np.float64) @ whitener
+    return (whitened + whitened.T) / 2
+
+
+def _tangent_vector(matrix: ArrayLike, whitener: Array) -> Array:
+    return matrix_log(whiten(matrix, whitener))
+
+
+def arithmetic_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """(1/n) sum Sigma_i, shape (P, P)."""
+    return _average(np.array, matrices)
+
+
+def harmonic_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient: its inverse would be noise.
+    """
+    return _inverse(_average(_inverse, matrices))
+
+
+def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006).
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient.
+    """
+    return _exponential(_average(matrix_log, matrices))
+
+
+def riemannian_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
+
+    Fixed-point iteration from the arithmetic mean with the step rule of Congedo et al. (2015).
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient, or the iteration does not converge.
+    """
+    mean, step, smallest = arithmetic_mean(matrices), 1.0, np.inf
+    for _ in range(MAXIMUM_ITERATIONS):
+        whitener, root = whitening(mean)
+        gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)
+        mean = whiten(_exponential(step * gradient), root)
+        size = float(np.linalg.norm(gradient))
+        if size <= TOLERANCE * len(mean):
+            return mean
+        step, smallest = (0.95 * step, step * size) if step * size < smallest else (0.5 * step, smallest)
+    raise ValueError("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
+
+
+MEANS: Mapping[str, Callable[[Sequence[ArrayLike]], Array]] = MappingProxyType(
+    {
+        "harmonic": harmonic_mean,
+        "arithmetic": arithmetic_mean,
+        "logeuclidean": log_euclidean_mean,
+        "riemannian": riemannian_mean,
+    }
+)
+"""By the name of the tangent reference."""
