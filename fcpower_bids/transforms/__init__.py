@@ -22,6 +22,10 @@ TRANSFORMS = Registry(
         "fisher_z": "fcpower_bids.transforms.fisher_z:FisherZ",
         "log_euclidean": "fcpower_bids.transforms.log_euclidean:LogEuclidean",
         "partial_correlation": "fcpower_bids.transforms.partial_correlation:PartialCorrelation",
+        "tangent": "fcpower_bids.transforms.tangent:Tangent",
+        "degree": "fcpower_bids.transforms.degree:Degree",
+        "cholesky": "fcpower_bids.transforms.cholesky:Cholesky",
+        "log_cholesky": "fcpower_bids.transforms.cholesky:LogCholesky",
         "precision": "fcpower_bids.transforms.precision:Precision",
     },
 )

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import Array, covered_parcels, covered_series, spread
+from fcpower_bids.core.connectivity import Array, counted_among_all, covered_parcels, covered_series, spread
+from fcpower_bids.core.spd import clip_tolerance, eigendecompose, n_clipped, rank
 
 Self = TypeVar("Self", bound="Transform")
 
@@ -63,6 +64,15 @@ class Transform:
         """Describe what was done to one recording of which every parcel is covered."""
         return {}
 
+    def select(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+        """Return the part of a recording whose parcels are covered, and which they are: shape (P,)."""
+        recording = np.asarray(recording)
+        if self.needs == "series":
+            covered = covered_series(recording)
+            return recording[:, covered], covered
+        covered = covered_parcels(recording)
+        return recording[np.ix_(covered, covered)], covered
+
     def fit(self: Self, X: Sequence[ArrayLike], y: object = None) -> Self:
         """Estimate what is shared by the recordings; nothing for a stateless transform.
 
@@ -93,7 +103,7 @@ class Transform:
         """
         if not len(X):
             raise ValueError("There is no recording to transform.")
-        return np.stack([spread(self.apply(block), covered) for block, covered in map(self._covered, X)])
+        return np.stack([self._transform_one(recording) for recording in X])
 
     def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> Array:
         """Fit to the recordings and transform them."""
@@ -101,7 +111,14 @@ class Transform:
 
     def metadata(self, recording: ArrayLike) -> dict[str, Any]:
         """Describe for the JSON sidecar what `transform` does to one recording, shape (P, P) or (T, P)."""
-        return self.describe(self._covered(recording)[0])
+        block, covered = self.select(recording)
+        with counted_among_all(covered):
+            return self.describe(block)
+
+    def _transform_one(self, recording: ArrayLike) -> Array:
+        block, covered = self.select(recording)
+        with counted_among_all(covered):
+            return spread(self.apply(block), covered)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's `clone` asks for them."""
@@ -115,10 +132,32 @@ class Transform:
         self.__init__(**{**self.get_params(), **params})  # type: ignore[misc]
         return self
 
-    def _covered(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-        recording = np.asarray(recording)
-        if self.needs == "series":
-            covered = covered_series(recording)
-            return recording[:, covered], covered
-        covered = covered_parcels(recording)
-        return recording[np.ix_(covered, covered)], covered
+
+@dataclass(kw_only=True, eq=False)
+class FullRankTransform(Transform):
+    """A transform that exists for FC of full rank only.
+
+    The FC of a short or band-passed scan is rank-deficient. It is refused unless one of the parameters says how to make
+    it full rank, because that choice alone would then decide the result; it is written into the sidecar.
+
+    Parameters
+    ----------
+    floor : float, optional
+        Lift smaller eigenvalues to this value.
+    shrinkage : float, optional
+        Between 0 and 1: replace FC by (1 - shrinkage) FC + shrinkage I.
+    """
+
+    floor: float | None = None
+    shrinkage: float | None = None
+
+    def describe(self, recording: Array) -> dict[str, Any]:
+        """The rank of FC and how it was made full."""
+        eigenvalues, _ = eigendecompose(recording)
+        tolerance = clip_tolerance(recording.dtype)
+        return {
+            "Rank": rank(eigenvalues, tolerance),
+            "NumberClipped": n_clipped(eigenvalues, tolerance),
+            "EigenvalueFloor": self.floor,
+            "ShrinkageIntensity": self.shrinkage,
+        }

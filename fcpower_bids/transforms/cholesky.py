@@ -1,0 +1,50 @@
+"""Cholesky factors of FC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy import linalg
+
+from fcpower_bids.core.connectivity import Array
+from fcpower_bids.core.spd import full_rank
+from fcpower_bids.transforms.contract import FullRankTransform
+
+
+@dataclass(kw_only=True, eq=False)
+class Cholesky(FullRankTransform):
+    """The triangular factor L of FC = L L', mirrored: L + L' - diag(L). It depends on the order of the parcels."""
+
+    equivariant: ClassVar[bool] = False
+    diagonal: ClassVar[bool] = True
+    summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, mirrored to a symmetric matrix."
+
+    @property
+    def label(self) -> str:
+        """``cholesky``."""
+        return "cholesky"
+
+    def apply(self, recording: Array) -> Array:
+        """FC (P, P) to its mirrored factor (P, P)."""
+        factor = linalg.cholesky(full_rank(recording, self.floor, self.shrinkage), lower=True, check_finite=False)
+        return factor + np.tril(factor, -1).T
+
+
+@dataclass(kw_only=True, eq=False)
+class LogCholesky(Cholesky):
+    """The Cholesky factor with the logarithm of its diagonal (Lin 2019): its edges are those of `Cholesky`."""
+
+    summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, its diagonal on a log scale."
+
+    @property
+    def label(self) -> str:
+        """``logcholesky``."""
+        return "logcholesky"
+
+    def apply(self, recording: Array) -> Array:
+        """FC (P, P) to its mirrored factor (P, P) with a logarithmic diagonal."""
+        mirrored = super().apply(recording)
+        np.fill_diagonal(mirrored, np.log(np.diag(mirrored)))
+        return mirrored

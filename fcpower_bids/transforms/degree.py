@@ -1,0 +1,39 @@
+"""Degree normalisation of the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fcpower_bids.core.connectivity import Array, ParcelError
+from fcpower_bids.transforms.contract import Transform
+
+
+@dataclass(kw_only=True, eq=False)
+class Degree(Transform):
+    """A_ij / sqrt(d_i d_j) with A = FC without its diagonal and d_i = sum_j |A_ij|.
+
+    The symmetric normalisation of graph signal processing; the paper screens "degree normalisation" without a formula,
+    and the absolute value, which keeps the degrees of correlations positive, is our choice.
+    """
+
+    summary: ClassVar[str] = (
+        "Degree normalisation: each Pearson correlation over the root of the product of its parcels' absolute degrees."
+    )
+
+    @property
+    def label(self) -> str:
+        """``degree``."""
+        return "degree"
+
+    def apply(self, recording: Array) -> Array:
+        """FC (P, P) to normalised edges (P, P) with a diagonal of 0."""
+        edges = np.array(recording, dtype=np.float64)
+        np.fill_diagonal(edges, 0.0)
+        degrees = np.abs(edges).sum(axis=0)
+        if not degrees.all():
+            raise ParcelError("A parcel correlates with no other, so its degree is zero", np.flatnonzero(degrees == 0))
+        scale = 1 / np.sqrt(degrees)
+        return edges * np.outer(scale, scale)

@@ -1,0 +1,38 @@
+"""Cholesky factors against scipy."""
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
+
+
+def test_agrees_with_scipy(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        mirrored = Cholesky().transform(golden["corr"][:1])[0]
+        np.testing.assert_allclose(np.tril(mirrored), golden["scipy_cholesky_s0"], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(np.tril(mirrored) @ np.tril(mirrored).T, golden["corr"][0], atol=1e-13)
+
+
+def test_log_euclidean_distance_of_log_cholesky_agrees_with_pyriemann(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        for transform, name in ((Cholesky(), "chol"), (LogCholesky(), "logchol")):
+            factors = np.tril(transform.transform(golden["corr"]))
+            distances = np.linalg.norm(factors[:, None] - factors[None], axis=(2, 3))
+            np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{name}"], rtol=0, atol=1e-7)
+
+
+def test_the_two_differ_on_the_diagonal_only():
+    connectivity = [pearson_connectivity(np.random.default_rng(0).standard_normal((40, 6)))]
+    plain, logarithmic = Cholesky().transform(connectivity)[0], LogCholesky().transform(connectivity)[0]
+    np.testing.assert_array_equal(vectorise_edges(plain), vectorise_edges(logarithmic))
+    np.testing.assert_allclose(np.exp(np.diag(logarithmic)), np.diag(plain))
+
+
+@pytest.mark.parametrize("transform", [Cholesky, LogCholesky])
+def test_short_scan_needs_a_choice(transform):
+    connectivity = pearson_connectivity(np.random.default_rng(0).standard_normal((10, 25)))
+    with pytest.raises(ValueError, match="rank-deficient"):
+        transform().transform([connectivity])
+    assert np.isfinite(transform(shrinkage=0.1).transform([connectivity])).all()
