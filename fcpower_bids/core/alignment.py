@@ -169,7 +169,7 @@ def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False
 
 
 def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: ArrayLike, alpha: float) -> tuple[Array, Array]:
-    """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix C.4).
+    """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
 
     With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda):
     u' = (x' - u (u.x')) / s, and K' = U'U^T + U U'^T.

@@ -1,0 +1,187 @@
+"""How repeatable a number is: intraclass correlations, split halves, and the ceiling they set on a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,k)")
+
+
+def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> Array:
+    """Intraclass correlation by its name in Shrout & Fleiss (1979, Psychological Bulletin 86:420).
+
+    One-way random (1), two-way random with absolute agreement (2), two-way mixed with consistency (3); of a single
+    session ("1") or of the mean of k sessions ("k").
+
+    Parameters
+    ----------
+    ratings : array_like, shape (n, k) or (n, k, ...)
+        People by sessions; further axes (edges) are separate quantities.
+    form : str
+        One of `ICC_FORMS`.
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+        NaN for a quantity without any variance.
+
+    Raises
+    ------
+    ValueError
+        Unknown form, fewer than two people or sessions, or missing values.
+    """
+    ratings = np.asarray(ratings, dtype=np.float64)
+    if form not in ICC_FORMS:
+        raise ValueError(f"There is no intraclass correlation called '{form}'. Choose from: {', '.join(ICC_FORMS)}.")
+    if ratings.ndim < 2 or min(ratings.shape[:2]) < 2:
+        raise ValueError("An intraclass correlation needs at least two people with at least two sessions each.")
+    if not np.isfinite(ratings).all():
+        raise ValueError("An intraclass correlation needs every person in every session; some values are missing.")
+    n, k = ratings.shape[:2]
+    people, sessions, within, residual = _mean_squares(ratings)
+    numerator, single, averaged = {
+        "1": (people - within, people + (k - 1) * within, people),
+        "2": (
+            people - residual,
+            people + (k - 1) * residual + k * (sessions - residual) / n,
+            people + (sessions - residual) / n,
+        ),
+        "3": (people - residual, people + (k - 1) * residual, people),
+    }[form[4]]
+    return _quotient(numerator, averaged if form[6] == "k" else single)
+
+
+def _mean_squares(ratings: Array) -> tuple[Array, Array, Array, Array]:
+    """Between people, between sessions, within people, and residual mean squares."""
+    n, k = ratings.shape[:2]
+    deviations = ratings - ratings.mean(axis=(0, 1))
+    # Rounding of a constant quantity would otherwise pass for variance.
+    deviations = np.where(np.abs(deviations) <= 1e-13 * np.abs(ratings).max(axis=(0, 1)), 0, deviations)
+    total = (deviations**2).sum(axis=(0, 1))
+    people = k * (deviations.mean(axis=1) ** 2).sum(axis=0)
+    sessions = n * (deviations.mean(axis=0) ** 2).sum(axis=0)
+    residual = np.maximum(total - people - sessions, 0) / ((n - 1) * (k - 1))
+    return people / (n - 1), sessions / (k - 1), (total - people) / (n * (k - 1)), residual
+
+
+def _quotient(numerator: Array, denominator: Array) -> Array:
+    defined = denominator != 0
+    return np.where(defined, numerator / np.where(defined, denominator, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class SplitHalf:
+    """Reliability between halves.
+
+    Attributes
+    ----------
+    mean, sd : float
+        Mean and standard deviation over repeats of the correlation rho between the halves; sd is NaN for one repeat.
+    full : float
+        Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together.
+    correlations : ndarray, shape (R,)
+        rho of each repeat; NaN where a half is constant.
+    """
+
+    mean: float
+    sd: float
+    full: float
+    correlations: Array
+
+
+def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
+    """Correlate out-of-fold predictions from one half of each scan with those from the other (the paper, Appendix F).
+
+    Parameters
+    ----------
+    first, second : array_like, shape (n,) or (R, n)
+        Predictions of the same subjects, one row per repeat. A subject missing in either half is left out.
+
+    Returns
+    -------
+    SplitHalf
+
+    Raises
+    ------
+    ValueError
+        The halves differ in shape.
+    """
+    first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
+    if first.shape != second.shape:
+        raise ValueError(f"The halves have different shapes, {first.shape} and {second.shape}.")
+    correlations = np.array([_correlation(*rows) for rows in zip(first, second, strict=True)])
+    known = correlations[np.isfinite(correlations)]
+    mean = float(known.mean()) if len(known) else np.nan
+    sd = float(known.std(ddof=1)) if len(known) > 1 else np.nan
+    return SplitHalf(mean, sd, spearman_brown(mean), correlations)
+
+
+def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 0) -> SplitHalf:
+    """Divide the repeats of a cross-validation at random, average each half, and correlate the two averages.
+
+    It says how far the predictions depend on the division into folds, not on the scan.
+
+    Parameters
+    ----------
+    predictions : array_like, shape (R, n)
+        Out-of-fold predictions, one row per repeat. A subject without a prediction in some repeat is left out.
+    n_splits : int
+        Random divisions.
+    seed : int
+        Seed of the divisions.
+
+    Returns
+    -------
+    SplitHalf
+        `full` is the reliability of the average over 2 * (R // 2) repeats.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two repeats.
+    """
+    predictions = np.asarray(predictions, dtype=np.float64)
+    if predictions.ndim != 2 or len(predictions) < 2:
+        raise ValueError("The reliability over repeats needs predictions of at least two repeats.")
+    half = len(predictions) // 2
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(predictions)) for _ in range(n_splits)]
+    first = np.stack([predictions[order[:half]].mean(axis=0) for order in orders])
+    second = np.stack([predictions[order[half : 2 * half]].mean(axis=0) for order in orders])
+    return split_half_reliability(first, second)
+
+
+def _correlation(first: Array, second: Array) -> float:
+    both = np.isfinite(first) & np.isfinite(second)
+    if both.sum() < 2 or np.ptp(first[both]) == 0 or np.ptp(second[both]) == 0:
+        return np.nan
+    return float(np.corrcoef(first[both], second[both])[0, 1])
+
+
+def spearman_brown(rho: float, factor: float = 2.0) -> float:
+    """Reliability of a measurement `factor` times as long: f rho / (1 + (f - 1) rho) (Spearman 1910, Brown 1910)."""
+    denominator = 1 + (factor - 1) * rho
+    return factor * rho / denominator if denominator else np.nan
+
+
+def disattenuated_ceiling(r: float, rho: float) -> float:
+    """Prediction that a perfectly reliable predictor would reach: r / sqrt(2 rho / (1 + rho)) (the paper, Appendix F).
+
+    Parameters
+    ----------
+    r : float
+        Correlation of the predictions with the target.
+    rho : float
+        Split-half reliability of the predictions.
+
+    Returns
+    -------
+    float
+        NaN if the reliability is not positive.
+    """
+    return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 else np.nan
