@@ -13,14 +13,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.writing import replace_file
 from fcpower_bids.records import Atlas
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
@@ -64,14 +63,12 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
             f"The built-in parcellation is volumetric and exists in {' and '.join(SPACES)}, not in '{space}'. "
             "Name a published atlas for that space with --atlas, or choose one of these spaces with --space."
         )
-    cache = Path(cache)
-    cache.mkdir(parents=True, exist_ok=True)
     stem = f"tpl-{space}_" + "_".join(f"{key}-{value}" for key, value in ENTITIES) + "_res-02_dseg"
-    image = cache / f"{stem}.nii.gz"
+    image = Path(cache) / f"{stem}.nii.gz"
     names, networks, hemispheres = _describe_parcels()
     labels = tuple(range(1, N_PARCELS + 1))
-    _replace(image, _encode_image(*parcellate_grey_matter()))
-    _replace(cache / f"{stem}.tsv", _encode_table(labels, names, networks, hemispheres))
+    _keep_or_replace(image, _encode_image(*parcellate_grey_matter()))
+    _keep_or_replace(image.with_name(f"{stem}.tsv"), _encode_table(labels, names, networks, hemispheres))
     return Atlas(
         entities=ENTITIES,
         image=image,
@@ -168,13 +165,7 @@ def _encode_table(labels: tuple[int, ...], *columns: tuple[str, ...]) -> bytes:
     return text.getvalue().encode()
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Put a file in place whole; jobs that race for one cache write the same bytes."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-    # mkstemp makes files that only their owner can read; an atlas in a shared cache is for everybody.
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+def _keep_or_replace(path: Path, content: bytes) -> None:
+    """Leave a file alone that is right already, so that its time stamp invalidates no cached result."""
+    if not path.is_file() or path.read_bytes() != content:
+        replace_file(path, content)
