@@ -105,7 +105,7 @@ def name_inputs(roots: Iterable[Path]) -> dict[str, Path]:
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:
-    """Return ``bids:NAME:relative/path`` for a file inside a known dataset, else its plain name."""
+    """Return ``bids:NAME:relative/path`` for a file inside a known dataset ("" is this one), else its plain name."""
     for name, root in datasets.items():
         if path.absolute().is_relative_to(root.absolute()):
             return f"bids:{name}:{path.absolute().relative_to(root.absolute()).as_posix()}"

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,10 @@ def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tu
     """
     found: list[Path] = []
     closed: list[Path] = []
-    for subject in _folders(root, "sub-", closed):
-        if subjects is None or subject.name[4:] in subjects:
-            for holder in (subject, *_folders(subject, "ses-", closed)):
-                func = holder / "func"
-                if func.is_dir():
-                    (found if _may_list(func) else closed).append(func)
+    wanted = [path for path in _folders(root, "sub-*") if subjects is None or path.name[4:] in subjects]
+    for subject in _readable(wanted, closed):
+        for holder in (subject, *_readable(_folders(subject, "ses-*"), closed)):
+            found += _readable(_folders(holder, "func"), closed)
     return tuple(found), tuple(closed)
 
 
@@ -102,17 +101,17 @@ def _names(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries)
 
 
-def _folders(parent: Path, prefix: str, closed: list[Path]) -> list[Path]:
-    """Sorted subfolders (links too) with a prefix; a folder without read permission is noted and passed over."""
-    if not _may_list(parent):
-        closed.append(parent)
-        return []
+def _folders(parent: Path, pattern: str) -> list[Path]:
+    """Sorted subfolders, links to folders too."""
     with os.scandir(parent) as entries:
-        return sorted(Path(entry.path) for entry in entries if entry.name.startswith(prefix) and entry.is_dir())
+        return sorted(Path(entry.path) for entry in entries if fnmatchcase(entry.name, pattern) and entry.is_dir())
 
 
-def _may_list(folder: Path) -> bool:
-    return os.access(folder, os.R_OK | os.X_OK)
+def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:
+    """Pass on the folders that may be listed; the others are put with the closed ones."""
+    allowed = {folder: os.access(folder, os.R_OK | os.X_OK) for folder in folders}
+    closed += [folder for folder, may in allowed.items() if not may]
+    return [folder for folder, may in allowed.items() if may]
 
 
 def _index(root: Path, folders: Collection[Path], database: Path | None = None) -> BIDSLayout:
@@ -162,11 +161,10 @@ def _build(home: Path, root: Path, folders: Collection[Path], manifest: dict[str
         layout.session.close()
         layout.connection_manager.engine.dispose()
         write_json(fresh / MANIFEST, manifest)
-        if home.exists():
-            shutil.move(home, stale)
         try:
             fresh.rename(home)
         except OSError:
-            # Another job was quicker; its index describes the same folders.
+            # Another job was quicker with the same index, or an old index is in the way.
             if not _is_current(home, manifest):
-                raise
+                shutil.move(home, stale)
+                fresh.rename(home)

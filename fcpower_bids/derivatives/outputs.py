@@ -37,6 +37,8 @@ class Results:
     series: list[ParcelSeries]
     connectomes: Bundle
     embeddings: Bundle
+    sources: tuple[Path, ...] = ()
+    """What it was made from, where that is not the recording's own files."""
 
 
 def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> Status:
@@ -65,6 +67,11 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> St
 def _embedding_problems(results: Results) -> Iterator[tuple[str, tuple[str, str]]]:
     """Embeddings that were skipped or failed; the recording itself is done all the same."""
     return ((key, facts) for key, facts in results.embeddings[1].items() if key.startswith("problem/"))
+
+
+def write_combination(output_dir: Path, results: Results) -> list[Path]:
+    """Write the files of combined runs: those of the parcellation, without new measures of the volumes."""
+    return list(_atlas_files(output_dir, results))
 
 
 def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
@@ -130,6 +137,8 @@ def _measure_of_atlas(output_dir: Path, results: Results, number: int, measure: 
 
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     atlas = results.atlases[number]
+    if not len(results.series[number].clean):
+        return  # averaged connectomes have no series
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
     yield write_matrix(path, results.series[number].clean, atlas.names)
     tr = results.cleaning.repetition_time
@@ -162,9 +171,7 @@ def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterato
 def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
     """Return what every sidecar of a recording says: sources, software, configuration, resolution, atlas."""
     recording = results.recording
-    sources = (
-        [recording.bold, recording.mask, recording.confounds] if atlas is None or recording.mask else [recording.bold]
-    )
+    sources = results.sources or (recording.bold, recording.mask, recording.confounds)
     metadata: dict[str, Any] = {
         "Sources": [bids_uri(path, results.datasets) for path in sources if path is not None],
         "Software": "fcpower_bids",

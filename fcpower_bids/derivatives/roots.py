@@ -55,7 +55,8 @@ def _implied_root(bids_dir: Path) -> Path:
         return root
     if not (bids_dir / "dataset_description.json").exists() and any(bids_dir.glob("sub-*")):
         return bids_dir
-    others = sorted(str(path.parent) for path in (bids_dir / "derivatives").glob("*/dataset_description.json"))
+    places = ("derivatives/*", "derivatives/*/fmriprep", "fmriprep")
+    others = sorted(str(path.parent) for place in places for path in bids_dir.glob(f"{place}/dataset_description.json"))
     hint = f" There are {', '.join(others)}: name one with --derivatives." if others else ""
     raise DatasetError(
         f"{bids_dir} has no fMRIPrep derivatives: there is no {root}.{hint} "

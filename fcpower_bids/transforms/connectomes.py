@@ -33,7 +33,7 @@ def make_transform(name: str, settings: Settings) -> Any:
 
 
 def connect(
-    series: np.ndarray, names: Sequence[str], settings: Settings
+    series: np.ndarray, names: Sequence[str], settings: Settings, connectivity: np.ndarray | None = None
 ) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     """Compute FC and its transforms from one cleaned series.
 
@@ -45,6 +45,8 @@ def connect(
         Parcels, for error messages.
     settings : Settings
         Which transforms, and their parameters.
+    connectivity : ndarray, shape (P, P), optional
+        FC, where it is not that of the series: an average over runs.
 
     Returns
     -------
@@ -56,13 +58,16 @@ def connect(
     RecordingError
         If a parcel carries no information, or a transform cannot be had from this series; parcels are named.
     """
-    if not len(series):
+    if not len(series) and connectivity is None:
         return {}
     try:
-        connectomes = {FC: (pearson_connectivity(series), {"Estimator": "Pearson correlation"})}
+        matrix = pearson_connectivity(series) if connectivity is None else connectivity
+        connectomes = {FC: (matrix, {"Estimator": "Pearson correlation"})}
         for name in settings.transforms:
             transform = make_transform(name, settings)
-            source = series if transform.needs == "series" else connectomes[FC][0]
+            source = series if transform.needs == "series" else matrix
+            if not len(source):
+                raise ValueError(f"The transform '{name}' needs a series, which averaged runs do not have.")
             connectomes[name] = (transform.fit([source]).transform([source])[0], transform.metadata(source))
     except ValueError as error:
         raise RecordingError(_with_names(error, names)) from error

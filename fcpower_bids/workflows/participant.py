@@ -15,6 +15,7 @@ from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import Job, run_jobs
+from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.progress import Progress
 
@@ -36,7 +37,8 @@ def run_participants(settings: Settings) -> int:
     progress = Progress(len(jobs), settings)
     if jobs and not settings.reports_only:
         run_jobs(jobs, settings, datasets, work, progress)
-    names = [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
+    combined = run_combinations(jobs, settings, work, progress) if settings.combine_runs != "none" else []
+    names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     table = write_status_table(settings.output_dir, names)
     _report(jobs, settings)

@@ -1,0 +1,35 @@
+"""The combination of runs as a nipype interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nipype.interfaces.base import traits
+
+from fcpower_bids.derivatives.status import DONE, Status, write_status
+from fcpower_bids.interfaces.bundles import save_bundle
+from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
+
+
+class CombineInputSpec(RecordingInputSpec):
+    """``recording`` is the combination; ``runs`` are its parts."""
+
+    runs = traits.Any(mandatory=True, desc="the finished runs (tuple of records.Recording)")
+    fingerprint = traits.Str(mandatory=True, desc="what the result depends on")
+
+
+class Combine(RecordingStep):
+    """Combine what was written of the runs of one session and task."""
+
+    input_spec = CombineInputSpec
+    stage = "combine"
+
+    def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.derivatives.combination import combine_runs
+
+        given, output_dir = self.inputs, Path(self.inputs.output_dir)
+        paths = combine_runs(output_dir, given.runs, given.atlases, given.settings)
+        names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
+        done = Status(given.recording.name, DONE, self.stage, fingerprint=given.fingerprint, outputs=names)
+        write_status(output_dir, done)
+        return save_bundle(folder / "written.npz", {}, {"outputs": names})

@@ -1,0 +1,48 @@
+"""The workflow that combines runs, after the runs themselves are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nipype import Node, Workflow
+
+from fcpower_bids.derivatives.combination import group_runs, whole_of
+from fcpower_bids.derivatives.status import DONE, fingerprint, read_status
+from fcpower_bids.interfaces.combination import Combine
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.batches import Job
+from fcpower_bids.workflows.execution import run_workflow
+from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.recording import workflow_name
+
+
+def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
+    """Combine the finished runs of every session and task, and return the names of the combinations."""
+    finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
+    workflow = Workflow(name="combinations", base_dir=str(work))
+    names = []
+    for runs in group_runs(finished):
+        whole = whole_of(runs)
+        mark = "|".join(fingerprint(run, settings) for run in runs)
+        names.append(whole.name)
+        status = read_status(settings.output_dir, whole.name)
+        if status is None or status.state != DONE or status.fingerprint != mark:
+            step = Combine(
+                recording=whole,
+                runs=runs,
+                atlases=finished[runs[0]],
+                settings=settings.method_only(),
+                output_dir=str(settings.output_dir),
+                fingerprint=mark,
+            )
+            workflow.add_nodes([Node(step, name=workflow_name(whole), mem_gb=0.5)])
+    if workflow.list_node_names():
+        run_workflow(workflow, settings)
+        progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
+    return names
+
+
+def _is_done(recording: Recording, settings: Settings) -> bool:
+    status = read_status(settings.output_dir, recording.name)
+    return status is not None and status.state == DONE
