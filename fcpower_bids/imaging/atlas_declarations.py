@@ -1,0 +1,68 @@
+"""Atlases known by a short name: one JSON file per family in ``data/atlases``, nothing else to register."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+from fcpower_bids.records import Entities
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What ``data/atlases/*.json`` says about one short name.
+
+    Attributes
+    ----------
+    name : str
+        What the user writes.
+    entities : Entities
+        How outputs and BIDS-Atlas folders name it.
+    templateflow : mapping
+        ``atlas`` and ``desc`` in TemplateFlow; empty where it has none.
+    spaces : tuple of str
+        Templates in which TemplateFlow has it.
+    parts : tuple of str
+        Short names to merge, in order; empty for an atlas of its own.
+    network : str
+        Network of every parcel, where the table of the atlas knows none; or "n/a".
+    licence, citation : str
+        As stated by the authors.
+    where : str
+        How to get an atlas that TemplateFlow does not have.
+    """
+
+    name: str
+    entities: Entities
+    templateflow: Mapping[str, str] = field(default_factory=dict)
+    spaces: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    network: str = "n/a"
+    licence: str = "n/a"
+    citation: str = "n/a"
+    where: str = ""
+
+
+@cache
+def declared_atlases() -> dict[str, Declaration]:
+    """Return every declared atlas by its short name."""
+    declared: dict[str, Declaration] = {}
+    folder = files("fcpower_bids") / "data" / "atlases"
+    for source in sorted(folder.iterdir(), key=lambda file: file.name):
+        if source.name.endswith(".json"):
+            family = json.loads(source.read_text(encoding="utf-8"))
+            shared = {key: family[key] for key in ("licence", "citation", "where") if key in family}
+            for name, entry in family["atlases"].items():
+                declared[name] = Declaration(
+                    name=name,
+                    entities=tuple(entry["entities"].items()),
+                    templateflow=entry.get("templateflow", {}),
+                    spaces=tuple(entry.get("spaces", ())),
+                    parts=tuple(entry.get("parts", ())),
+                    network=entry.get("network", "n/a"),
+                    **shared,
+                )
+    return declared
