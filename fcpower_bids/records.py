@@ -169,6 +169,8 @@ class Cleaning:
         Seconds.
     excluded : str
         Why the recording does not pass the quality limits; empty when it does.
+    notes : tuple of str
+        What a reader of the results should know of the confounds.
     """
 
     kept: np.ndarray
@@ -182,6 +184,7 @@ class Cleaning:
     n_regressors: int
     repetition_time: float
     excluded: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def seconds_kept(self) -> float:
@@ -203,12 +206,15 @@ class ParcelSeries:
         Cleaned and z-scored; NaN columns for uncovered parcels; no rows for an excluded recording.
     connectivity : ndarray, shape (P, P)
         Pearson FC; empty until computed.
+    flat : tuple of int
+        Covered parcels without any variance, before or after cleaning; they are NaN like uncovered ones.
     """
 
     coverage: np.ndarray
     raw: np.ndarray
     clean: np.ndarray
     connectivity: np.ndarray
+    flat: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Settings:
         ("Schaefer400",), "method", "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
     )
     atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
-    strategy: str = option("36P", "method", "confound strategy: a shipped name or a YAML file")
+    strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
     high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
     low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
     dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")

@@ -200,6 +200,8 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "EffectiveDegreesOfFreedom": cleaning.degrees_of_freedom,
         "CoverageThreshold": settings.min_coverage,
         "UncoveredNodes": [n for n, c in zip(atlas.names, coverage, strict=True) if c < settings.min_coverage],
+        "FlatNodes": [atlas.names[parcel] for parcel in results.series[number].flat],
+        "Notes": list(cleaning.notes),
         "SoftwareFilters": {
             "Butterworth": {
                 "Type": "zero-phase",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fcpower_bids.core.censoring import censor_mask
+from fcpower_bids.core.filtering import check_band
 from fcpower_bids.core.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds import Confounds, load_confounds, load_strategy
@@ -46,7 +47,7 @@ def clean_recording(
     n_volumes = len(parcels[0][0])
     confounds = _confounds(recording, settings, n_volumes)
     n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
-    kept = censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
+    kept = _kept_volumes(recording, confounds, n_dummy, settings)
     excluded = _too_short(kept, recording.repetition_time, settings)
     series = [
         (_covered(mean, coverage, atlas, settings), coverage)
@@ -71,19 +72,35 @@ def clean_recording(
         n_regressors=first.n_regressors if first else 0,
         repetition_time=recording.repetition_time,
         excluded=excluded,
+        notes=tuple(confounds.notes),
     )
     empty = np.empty((0, 0))
-    rows = [one.series for one in cleaned] or [empty] * len(parcels)
+    rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
     return cleaning, [
-        ParcelSeries(coverage, mean, clean, empty) for (mean, coverage), clean in zip(parcels, rows, strict=True)
+        ParcelSeries(coverage, mean, clean, empty, flat)
+        for (mean, coverage), (clean, flat) in zip(parcels, rows, strict=True)
     ]
 
 
 def _confounds(recording: Recording, settings: Settings, n_volumes: int) -> Confounds:
     strategy = load_strategy(settings.strategy)
+    if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
+        raise RecordingError(
+            f"{recording.bold} has no confounds table. Run fMRIPrep for it, or use --strategy none --fd-thresh 0."
+        )
     if recording.confounds is None:
-        raise RecordingError(f"{recording.bold} has no confounds table. Run fMRIPrep for it, or use --strategy none.")
+        unknown = np.full(n_volumes, np.nan)
+        return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, 0, ("There was no confounds table.",))
     return load_confounds(recording.confounds, recording.confounds_metadata, strategy, n_volumes)
+
+
+def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Settings) -> np.ndarray:
+    """Check what depends on the recording and the choices alone, so that it is not taken for bad quality later."""
+    try:
+        check_band(recording.repetition_time, *settings.band)
+        return censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
+    except ValueError as error:
+        raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
 
 
 def _too_short(kept: np.ndarray, repetition_time: float, settings: Settings) -> str:
