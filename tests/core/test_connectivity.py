@@ -100,6 +100,14 @@ def test_constant_parcels_are_named(value, dtype):
     assert caught.value.parcels == (1, 5)
 
 
+def test_parcel_that_varies_by_rounding_only_is_constant():
+    series = draw_series()
+    series[:, 3] = 0.1
+    series[::2, 3] = np.nextafter(0.1, 1)
+    with pytest.raises(ParcelError, match="constant"):
+        pearson_connectivity(series)
+
+
 def test_long_lists_of_parcels_are_cut_in_words_but_not_in_the_error():
     with pytest.raises(ParcelError, match="and 20 more") as caught:
         pearson_connectivity(np.ones((10, 30)))
