@@ -1,0 +1,80 @@
+"""Small fMRIPrep trees with real, tiny images."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import nibabel
+import numpy as np
+from nibabel.cifti2 import BrainModelAxis, Cifti2Image, SeriesAxis
+
+from fcpower_bids.settings import Settings
+
+N_VOLUMES = 5
+MNI = "space-MNI152NLin2009cAsym"
+
+
+@cache
+def nifti(n_volumes: int = N_VOLUMES, header_tr: float = 2.0) -> bytes:
+    shape = (2, 2, 2, n_volumes) if n_volumes else (2, 2, 2)
+    image = nibabel.Nifti1Image(np.zeros(shape, np.int16), np.eye(4))
+    if n_volumes:
+        image.header.set_zooms((2.0, 2.0, 2.0, header_tr))
+    image.header.set_xyzt_units("mm", "sec")
+    return image.to_bytes()
+
+
+@cache
+def zipped(n_volumes: int = N_VOLUMES, header_tr: float = 2.0) -> bytes:
+    import gzip
+
+    return gzip.compress(nifti(n_volumes, header_tr), mtime=0)
+
+
+@cache
+def cifti() -> bytes:
+    axes = (SeriesAxis(0, 2.0, N_VOLUMES), BrainModelAxis.from_mask(np.ones(4), name="cortex_left"))
+    return Cifti2Image(np.zeros((N_VOLUMES, 4), np.float32), header=axes).to_bytes()
+
+
+def table(n_rows: int = N_VOLUMES) -> bytes:
+    return b"trans_x\tcsf\n" + b"0.1\t0.2\n" * n_rows
+
+
+def put(path: Path, content: bytes | str | dict) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, dict):
+        content = json.dumps(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def describe(root: Path, kind: str = "derivative") -> Path:
+    made_by = {"GeneratedBy": [{"Name": "fMRIPrep"}]} if kind == "derivative" else {}
+    put(root / "dataset_description.json", {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": kind, **made_by})
+    return root
+
+
+def func(root: Path, run: str) -> Path:
+    parts = run.split("_")
+    session = [part for part in parts if part.startswith("ses-")]
+    return root.joinpath(parts[0], *session, "func")
+
+
+def add_run(root: Path, run: str, *grids: str, bold: bytes | None = None, rows: int = N_VOLUMES) -> Path:
+    """Add the series of one run on each grid, their masks, JSON, and the confounds; return the ``func`` folder."""
+    folder = func(root, run)
+    for grid in grids or (MNI,):
+        stem = f"{run}_{grid}" if grid else run
+        put(folder / f"{stem}_desc-preproc_bold.nii.gz", bold or zipped())
+        put(folder / f"{stem}_desc-preproc_bold.json", {"RepetitionTime": 2.0})
+        put(folder / f"{stem}_desc-brain_mask.nii.gz", zipped(0))
+    put(folder / f"{run}_desc-confounds_timeseries.tsv", table(rows))
+    put(folder / f"{run}_desc-confounds_timeseries.json", {})
+    return folder
+
+
+def settings(bids_dir: Path, **choices) -> Settings:
+    return Settings(bids_dir, bids_dir.parent / "out", "participant", **choices)
