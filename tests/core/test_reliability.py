@@ -39,10 +39,9 @@ def test_icc_of_many_edges_is_that_of_each(form):
 @settings(deadline=None, derandomize=True, max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.floats(-3, 3))
 def test_only_consistency_ignores_a_shift_between_sessions(seed, shift):
-    ratings = np.random.default_rng(seed).standard_normal((10, 1)) + np.random.default_rng(seed + 1).standard_normal(
-        (10, 2)
-    )
-    moved = ratings + [0, shift]
+    rng = np.random.default_rng(seed)
+    ratings = rng.standard_normal((10, 1)) + rng.standard_normal((10, 2))
+    moved = ratings + np.array([0, shift])
     assert intraclass_correlation(moved, "ICC(3,1)") == pytest.approx(intraclass_correlation(ratings, "ICC(3,1)"))
     everyone = intraclass_correlation(ratings[::-1, ::-1] * 2 + 1, "ICC(2,1)")
     assert everyone == pytest.approx(intraclass_correlation(ratings, "ICC(2,1)"))
