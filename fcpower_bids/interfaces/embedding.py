@@ -52,11 +52,8 @@ def embedding_label(settings: Settings) -> str:
 @lru_cache(maxsize=4)
 def _encoder(settings: Settings, names: tuple[str, ...]) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
-    import torch
-
     from fcpower_bids.encoders import load_encoder
 
-    torch.set_num_threads(settings.omp_nthreads)
     return load_encoder(
         settings.encoder or "",
         settings.encoder_weights,

@@ -13,7 +13,13 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
 FC = "fc"
-PARAMETERS = {"power": ("exponent",), "log_euclidean": ("floor", "shrinkage")}
+FULL_RANK = ("floor", "shrinkage")
+PARAMETERS = {
+    "power": ("exponent",),
+    "log_euclidean": FULL_RANK,
+    "cholesky": FULL_RANK,
+    "log_cholesky": FULL_RANK,
+}
 """Settings that a transform takes, by its name; the exponent is called alpha there."""
 
 
