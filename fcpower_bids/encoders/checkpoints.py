@@ -85,6 +85,7 @@ class ModelCard:
 
 
 WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
+WEIGHTS = "model.safetensors"
 HF_CONFIG = {
     "hidden_size": "d",
     "num_hidden_layers": "layers",
@@ -224,23 +225,53 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def save_checkpoint(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
-    """Write a checkpoint folder; it appears whole or not at all, and an older one survives a failure.
+def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
+    """Write ``config.json`` and ``model.safetensors`` into a folder that exists."""
+    from safetensors.torch import save_file
+
+    save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, folder / WEIGHTS)
+    text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def save_checkpoint(
+    folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard, facts: Mapping[str, Any] | None = None
+) -> None:
+    """Write a checkpoint folder with a model card; it appears whole or not at all, and an older one survives a failure.
+
+    Parameters
+    ----------
+    folder : Path
+    model : FBert
+    config : FBertConfig
+    card : ModelCard
+    facts : dict, optional
+        Further lines of the model card, e.g. how the training went.
 
     Raises
     ------
     OSError
         The disk is full or not writable; the old folder is as it was.
     """
-    from safetensors.torch import save_file
 
     def write(target: Path) -> None:
-        tensors = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-        save_file(tensors, target / "model.safetensors")
-        text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)
-        (target / "config.json").write_text(text + "\n", encoding="utf-8")
+        write_model(target, model, config, card)
+        (target / "README.md").write_text(_readme(config, card, facts or {}), encoding="utf-8")
 
     replace_folder(folder, write)
+
+
+def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
+    known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
+    known |= {key: value for key, value in asdict(card).items() if key not in ("roi_labels", "atlas")} | dict(facts)
+    rows = "".join(f"| {key} | {'n/a' if value is None else value} |\n" for key, value in known.items())
+    licence = "unknown" if card.licence == "n/a" else card.licence
+    return (
+        f"---\nlicense: {licence}\ntags: [fmri, connectome, fbert]\n---\n\n"
+        "# F-BERT\n\nEmbeds parcel series of resting-state fMRI; read by fcpower_bids with `--encoder fbert`. "
+        "Inputs are matched by the parcel names in `config.json`, z-scored over the whole recording.\n\n"
+        f"| | |\n|---|---|\n{rows}"
+    )
 
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:

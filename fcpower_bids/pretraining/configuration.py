@@ -1,0 +1,132 @@
+"""The choices of a pretraining run; the defaults are those of the paper (Appendix C.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fcpower_bids.encoders.fbert import SIZES, FBertConfig
+from fcpower_bids.errors import UsageError
+from fcpower_bids.pretraining.losses import LOSSES
+
+DOES_NOT_CHANGE_THE_RUN = ("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard")
+"""Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed."""
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Everything that decides a pretraining run, apart from the corpus.
+
+    Attributes
+    ----------
+    encoder : str
+        ``"fbert-1m"`` or ``"fbert-8m"``.
+    architecture : dict
+        Fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
+    loss : str
+        ``"cka"``, ``"kl"`` or ``"cka_debiased"``.
+    steps : int
+        Steps of the cosine schedule, and of the run.
+    batch_size : int
+        Recordings per step over all devices; reduced to the corpus if that is smaller.
+    window : int
+        Timepoints that the student sees.
+    learning_rate, warmup, weight_decay, clip : float, int, float, float
+        Peak rate of AdamW, steps of linear warm-up, its decay, largest norm of the gradient.
+    surrogates : bool
+        Replace every window by a phase surrogate with the same connectivity.
+    seed : int
+        Of the initial weights, the batches, the split and dropout.
+    precision : str
+        As in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``.
+    accelerator, devices, num_nodes : str, int, int
+        Where to run.
+    chunk : int or None
+        Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
+    held_out : float
+        Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
+    checkpoint_every, log_every : int
+        Steps.
+    evaluation : tuple of str
+        ``dataset`` or ``dataset/subject`` that must not be in the corpus.
+    purpose, licence : str
+        For the card of the model.
+    tensorboard : bool
+        Also log to TensorBoard (which has to be installed).
+    """
+
+    encoder: str = "fbert-1m"
+    architecture: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "cka"
+    steps: int = 300_000
+    batch_size: int = 1024
+    window: int = 80
+    learning_rate: float = 8.5e-4
+    warmup: int = 100
+    weight_decay: float = 1e-4
+    clip: float = 1.0
+    surrogates: bool = False
+    seed: int = 0
+    precision: str = "32-true"
+    accelerator: str = "auto"
+    devices: int = 1
+    num_nodes: int = 1
+    chunk: int | None = None
+    held_out: float = 0.1
+    checkpoint_every: int = 2000
+    log_every: int = 50
+    evaluation: tuple[str, ...] = ()
+    purpose: str = "research"
+    licence: str = "n/a"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.encoder not in SIZES:
+            problems.append(f"the encoder must be one of {', '.join(SIZES)}, not '{self.encoder}'")
+        if self.loss not in LOSSES:
+            problems.append(f"the loss must be one of {', '.join(LOSSES)}, not '{self.loss}'")
+        if not 0 <= self.held_out < 1:
+            problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
+        for name in ("steps", "batch_size", "window", "devices", "num_nodes", "checkpoint_every", "log_every"):
+            if getattr(self, name) < 1:
+                problems.append(f"{name} must be at least 1")
+        if self.chunk is not None and self.chunk < 1:
+            problems.append("chunk must be at least 1")
+        if problems:
+            raise UsageError(f"The pretraining configuration is impossible: {'; '.join(problems)}.")
+
+    def model_config(self, n_parcels: int) -> FBertConfig:
+        """Architecture of the student on `n_parcels` parcels."""
+        try:
+            return FBertConfig(**{"n_parcels": n_parcels, **SIZES[self.encoder], **self.architecture})
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"The architecture of the encoder is impossible: {error}") from None
+
+    def fingerprint(self) -> str:
+        """Digest of the choices that a resumed run must share."""
+        values = {k: v for k, v in dataclasses.asdict(self).items() if k not in DOES_NOT_CHANGE_THE_RUN}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step counted from 0: linear warm-up, then cosine to 0 at `steps`."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def paper_config(encoder: str = "fbert-1m", loss: str = "cka") -> PretrainConfig:
+    """Return the constants of the paper for one size and loss.
+
+    Those of the KL loss differ: batch 128, rate 3e-4 (1M), or 1e-4 after 2,000 steps of warm-up (8M).
+    """
+    if loss != "kl":
+        return PretrainConfig(encoder, loss=loss)
+    rate, warmup = (1e-4, 2000) if encoder == "fbert-8m" else (3e-4, 100)
+    return PretrainConfig(encoder, loss=loss, batch_size=128, learning_rate=rate, warmup=warmup)

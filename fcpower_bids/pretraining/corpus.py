@@ -1,0 +1,171 @@
+"""The corpus pack: whole z-scored recordings in half precision, their table, and the teacher kernel.
+
+::
+
+    pack.json                     alpha, parcels, digest
+    recordings.tsv                one row per recording: where it is and where it came from
+    series-00000.safetensors      ``series`` (sum of T, P) float16, time-major
+    teacher-00000.safetensors     ``vectors`` (n, P (P - 1) / 2) float32, needed only to enlarge the pack
+    teacher_kernel.safetensors    ``kernel`` (N, N) float32
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fcpower_bids.errors import DatasetError, UsageError
+
+Indices = NDArray[np.intp]
+KERNEL = "teacher_kernel.safetensors"
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A pack that is open for training.
+
+    Attributes
+    ----------
+    table : DataFrame
+        One row per recording: ``id, dataset, subject, session, family, licence, sha256, TR, T, rank`` and where it is
+        in the shards (``shard, position, offset``).
+    parcel_names : tuple of str
+    alpha : float
+        Exponent of the teacher.
+    sha256 : str
+        Digest of the contents.
+    shards : tuple of Tensor
+        Series (sum of T, P) float16, memory-mapped until they are moved to a device.
+    kernel : Tensor, shape (N, N)
+    atlas : str
+    """
+
+    table: pd.DataFrame
+    parcel_names: tuple[str, ...]
+    alpha: float
+    sha256: str
+    shards: tuple[Tensor, ...]
+    kernel: Tensor
+    atlas: str = "n/a"
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def families(self) -> NDArray[np.str_]:
+        """Label of the family of each recording, unique across datasets; people without one are their own."""
+        family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
+        return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
+
+    def to(self, device: torch.device) -> Corpus:
+        """Hold series and kernel on a device, so that a step loads nothing."""
+        return replace(self, shards=tuple(s.to(device) for s in self.shards), kernel=self.kernel.to(device))
+
+    def windows(self, rows: Indices, starts: Indices, length: int) -> Tensor:
+        """Cut one window (length, P) out of each of B recordings: (B, length, P) float32.
+
+        Parameters
+        ----------
+        rows : ndarray of int, shape (B,)
+            Rows of the table.
+        starts : ndarray of int, shape (B,)
+            First timepoint, so that ``starts + length <= T``.
+        length : int
+        """
+        shard = self.table["shard"].to_numpy()[rows]
+        first = self.table["offset"].to_numpy()[rows] + starts
+        device = self.shards[0].device
+        out = torch.empty(len(rows), length, len(self.parcel_names), device=device)
+        for number in np.unique(shard):
+            members = np.flatnonzero(shard == number)
+            times = torch.from_numpy(first[members, None] + np.arange(length)).to(device)
+            out[torch.from_numpy(members).to(device)] = self.shards[number][times].float()
+        return out
+
+    def kernel_of(self, rows: Indices) -> Tensor:
+        """Teacher kernel (B, B) of these recordings."""
+        index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
+        return self.kernel[index][:, index]
+
+
+def load_corpus(folder: Path) -> Corpus:
+    """Open a corpus pack.
+
+    Raises
+    ------
+    DatasetError
+        A file is missing or damaged, or the kernel belongs to other recordings: pack again.
+    """
+    try:
+        facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+        table = read_table(folder)
+        with safe_open(folder / KERNEL, "pt") as file:
+            belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
+            kernel = file.get_tensor("kernel")
+        shards = tuple(_series(folder / f"series-{number:05d}.safetensors") for number in range(facts["n_shards"]))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DatasetError(f"{folder} is not a complete corpus pack ({error}); pack the corpus again.") from error
+    if not belongs or len(kernel) != len(table):
+        raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
+    return Corpus(
+        table, tuple(facts["parcel_names"]), facts["alpha"], facts["sha256"], shards, kernel, facts.get("atlas", "n/a")
+    )
+
+
+def read_table(folder: Path) -> pd.DataFrame:
+    """Read ``recordings.tsv`` of a pack."""
+    text = dict.fromkeys(TEXT_COLUMNS, str)
+    return pd.read_csv(folder / "recordings.tsv", sep="\t", dtype=text, keep_default_na=False)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one step."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _series(path: Path) -> Tensor:
+    with safe_open(path, "pt") as file:
+        tensor: Tensor = file.get_tensor("series")
+    return tensor
+
+
+def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
+    """Refuse to train on recordings of the evaluation set.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With the columns ``dataset``, ``subject``, ``id``.
+    evaluation : iterable of str
+        ``dataset`` (all of it) or ``dataset/subject``.
+
+    Raises
+    ------
+    UsageError
+        Names the recordings in both.
+    """
+    forbidden = set(evaluation)
+    people = table["dataset"] + "/" + table["subject"]
+    leaked = table["id"][table["dataset"].isin(forbidden) | people.isin(forbidden)].tolist()
+    if leaked:
+        more = f" and {len(leaked) - 5} more" if len(leaked) > 5 else ""
+        raise UsageError(
+            f"{len(leaked)} recordings of the corpus are in the evaluation set ({', '.join(leaked[:5])}{more}); "
+            "pack a corpus without them."
+        )

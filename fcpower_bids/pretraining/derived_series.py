@@ -1,0 +1,85 @@
+"""Recordings for the corpus from the participant level's ``*_stat-mean_timeseries.tsv`` files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.pretraining.packing import Source
+
+SUFFIX = "_stat-mean_timeseries.tsv"
+
+
+def read_series(path: Path) -> NDArray[np.float64]:
+    """Read a series table (header of parcel names, one row per volume, ``n/a`` for no data): array (T, P)."""
+    return pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
+
+
+def find_series(
+    folder: Path,
+    dataset: str,
+    *,
+    contains: str = "",
+    families: Mapping[str, str] | None = None,
+    licence: str = "n/a",
+) -> Iterator[Source]:
+    """Find every participant-level series below an output folder, for `pack_corpus`.
+
+    Parameters
+    ----------
+    folder : Path
+        Output folder of the participant level.
+    dataset : str
+        Name of the dataset; with the subject it identifies a person in the corpus.
+    contains : str
+        Only files with this in their name, e.g. ``"atlas-Schaefer2018_seg-7n_scale-400"``.
+    families : dict, optional
+        Subject label to family label; people who are not in it are their own family.
+    licence : str
+
+    Yields
+    ------
+    metadata : dict
+    load : callable
+        Returns the series (T, P).
+
+    Raises
+    ------
+    DatasetError
+        The JSON beside a table has no RepetitionTime.
+    """
+    families = families or {}
+    for path in sorted(folder.rglob(f"sub-*{SUFFIX}")):
+        if contains not in path.name:
+            continue
+        entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
+        yield (
+            {
+                "id": f"{dataset}/{path.name.removesuffix(SUFFIX)}",
+                "dataset": dataset,
+                "subject": entities["sub"],
+                "session": entities.get("ses"),
+                "family": families.get(entities["sub"]),
+                "licence": licence,
+                "repetition_time": _repetition_time(path.with_suffix(".json")),
+                "parcel_names": pd.read_csv(path, sep="\t", nrows=0).columns.tolist(),
+            },
+            partial(read_series, path),
+        )
+
+
+def _repetition_time(path: Path) -> float:
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return float(facts["RepetitionTime"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error

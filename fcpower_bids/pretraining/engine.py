@@ -1,0 +1,157 @@
+"""One gradient of the loss over the global batch: on one process or many, in one pass or in chunks.
+
+The loss couples all recordings of a batch, so every process needs all embeddings. Lightning Fabric gathers them with
+their gradients; the gradient that each process then obtains, averaged over processes, is exactly the gradient of the
+loss over the global batch. Random numbers are functions of (seed, step, rank, chunk): nothing has to be saved to
+resume bit by bit, and both passes of GradCache see the same dropout.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fcpower_bids.pretraining.configuration import PretrainConfig
+from fcpower_bids.pretraining.losses import Loss
+
+BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
+"""Streams of random numbers that must not share their seeds."""
+
+
+def make_fabric(config: PretrainConfig) -> Any:
+    """Lightning Fabric for this run: one process, several on this machine, or those of torchrun or SLURM."""
+    from lightning.fabric import Fabric
+
+    launched = "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+    several = config.devices * config.num_nodes > 1
+    strategy = "auto" if not several else "ddp" if launched else "ddp_spawn"
+    return Fabric(
+        accelerator=config.accelerator,
+        devices=config.devices,
+        num_nodes=config.num_nodes,
+        strategy=strategy,
+        precision=config.precision,  # type: ignore[arg-type]
+    )
+
+
+def draw_batch(
+    lengths: NDArray[np.integer], size: int, window: int, key: tuple[int, ...]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Draw distinct recordings and one window in each, uniformly.
+
+    Parameters
+    ----------
+    lengths : ndarray of int, shape (n,)
+        Timepoints of each recording, at least `window`.
+    size, window : int
+    key : tuple of int
+        Seed: (seed, stream, step).
+
+    Returns
+    -------
+    members, starts : ndarray of int, shape (size,)
+    """
+    rng = np.random.default_rng(key)
+    members = rng.permutation(len(lengths))[:size]
+    return members, rng.integers(0, lengths[members] - window + 1)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Computes gradients of one loss.
+
+    Attributes
+    ----------
+    fabric : lightning.fabric.Fabric
+    model : Module
+        As set up by `fabric`.
+    loss : Loss
+    chunk : int or None
+        Recordings in memory at a time, None for all.
+    """
+
+    fabric: Any
+    model: nn.Module
+    loss: Loss
+    chunk: int | None = None
+
+    def accumulate(self, x: Tensor, K: Tensor, key: tuple[int, int]) -> Tensor:
+        """Add the gradient of the global loss to the parameters.
+
+        Parameters
+        ----------
+        x : Tensor, shape (b, T, P)
+            Windows of this process, in the order of the ranks.
+        K : Tensor, shape (B, B)
+            Teacher kernel of the windows of all processes.
+        key : tuple of int
+            (seed, step).
+
+        Returns
+        -------
+        Tensor
+            The loss, the same on every process.
+        """
+        if self.chunk is None or self.chunk >= len(x):
+            value = self.loss(self._gather(self._embed(x, key, 0), with_gradient=True), K)
+            self.fabric.backward(value)
+            return value.detach()
+        return self._in_chunks(x.split(self.chunk), K, key)
+
+    def _in_chunks(self, chunks: tuple[Tensor, ...], K: Tensor, key: tuple[int, int]) -> Tensor:
+        """GradCache (Gao et al. 2021): embed without graph, differentiate the loss, embed again chunk by chunk."""
+        with torch.no_grad():
+            local = torch.cat([self._embed(chunk, key, i) for i, chunk in enumerate(chunks)])
+        E = self._gather(local, with_gradient=False).detach().requires_grad_()
+        value = self.loss(E, K)
+        (gradient,) = torch.autograd.grad(value, E)
+        # Data-parallel training averages over processes, and each one contributes its own rows only.
+        world, rank = self.fabric.world_size, self.fabric.global_rank
+        mine = gradient.view(world, *local.shape)[rank] * world
+        pieces = mine.split([len(chunk) for chunk in chunks])
+        for i, (chunk, piece) in enumerate(zip(chunks, pieces, strict=True)):
+            waits = world > 1 and i < len(chunks) - 1
+            with self.fabric.no_backward_sync(self.model) if waits else nullcontext():
+                self.fabric.backward(self._embed(chunk, key, i), piece)
+        return value.detach()
+
+    def _embed(self, x: Tensor, key: tuple[int, int], chunk: int) -> Tensor:
+        torch.manual_seed(_seed(key[0], DROPOUT, key[1], self.fabric.global_rank, chunk))
+        out: Tensor = self.model(x)
+        return out
+
+    def _gather(self, E: Tensor, with_gradient: bool) -> Tensor:
+        if self.fabric.world_size == 1:
+            return E
+        gathered: Tensor = self.fabric.all_gather(E, sync_grads=with_gradient)
+        return gathered.flatten(0, 1)
+
+
+def _seed(*key: int) -> int:
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def surrogate_generator(seed: int, step: int) -> torch.Generator:
+    """Generator of the phases of one step."""
+    return torch.Generator().manual_seed(_seed(seed, SURROGATE, step))
+
+
+def measure_gemm_rate(device: torch.device, precision: str, seconds: float = 0.2) -> float:
+    """Floating-point operations per second of a large matrix product on this device: the limit that MFU refers to."""
+    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "64-true": torch.float64}.get(precision)
+    size = 1024 if device.type == "cpu" else 8192
+    a = torch.ones(size, size, device=device, dtype=dtype or torch.float32)
+    _ = float((a @ a)[0, 0])
+    start, n = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        _ = float((a @ a)[0, 0])  # reading one number waits for the device
+        n += 1
+    return n * 2 * size**3 / (time.perf_counter() - start)

@@ -1,0 +1,165 @@
+"""Choosing a checkpoint on people that training never saw, and what the choice itself adds to the score.
+
+The held-out families are divided in two halves. The checkpoint with the best score on one half is chosen; the other
+half tells what it is worth. Optimism is the difference between the two, averaged over both roles of the halves so
+that a difference in difficulty between them cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from fcpower_bids.pretraining.corpus import Corpus
+from fcpower_bids.pretraining.engine import EVALUATION, SPLIT, draw_batch
+from fcpower_bids.pretraining.losses import cka, cka_debiased
+
+Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
+"""Score of embeddings (n, d) of recordings (the rows of the table); higher is better."""
+
+TRAIN, SELECT, CONFIRM = 0, 1, 2
+MINIMUM = 5
+"""Recordings that a half needs: the unbiased alignment is undefined below four."""
+VIEWS = 4
+"""Windows per held-out recording that a score is averaged over."""
+
+
+def split_families(families: ArrayLike, share: float, seed: int) -> NDArray[np.intp]:
+    """Assign whole families to training, selection and confirmation.
+
+    Parameters
+    ----------
+    families : array_like of str, shape (n,)
+    share : float
+        Of the families that are held out; half of them, rounded up, select.
+    seed : int
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        `TRAIN`, `SELECT` or `CONFIRM` per recording.
+    """
+    unique, member = np.unique(np.asarray(families), return_inverse=True)
+    role = np.full(len(unique), TRAIN)
+    held_out = np.random.default_rng((seed, SPLIT)).permutation(len(unique))[: round(share * len(unique))]
+    role[held_out[::2]] = SELECT
+    role[held_out[1::2]] = CONFIRM
+    return role[member]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The recordings kept out of training, with fixed windows, so that scores of different steps are comparable.
+
+    Attributes
+    ----------
+    corpus : Corpus
+    rows : ndarray of int, shape (m,)
+    roles : ndarray of int, shape (m,)
+        `SELECT` or `CONFIRM`.
+    window, seed : int
+    probe : Probe or None
+        Downstream score; None for the debiased alignment with the teacher.
+    """
+
+    corpus: Corpus
+    rows: NDArray[np.intp]
+    roles: NDArray[np.intp]
+    window: int
+    seed: int
+    probe: Probe | None = None
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether both halves are large enough for a choice."""
+        return min(int((self.roles == half).sum()) for half in (SELECT, CONFIRM)) >= MINIMUM
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Score a model: alignments over all held-out recordings, and the score on each half."""
+        views = self._embed(model)
+        K = self.corpus.kernel_of(self.rows).cpu().double()
+        out = {
+            "cka": float(np.mean([cka(E, K) for E in views])),
+            "cka_debiased": float(np.mean([cka_debiased(E, K) for E in views])),
+        }
+        for name, half in (("select", SELECT), ("confirm", CONFIRM)):
+            members = torch.from_numpy(np.flatnonzero(self.roles == half))
+            if self.probe is None:
+                out[name] = float(np.mean([cka_debiased(E[members], K[members][:, members]) for E in views]))
+            else:
+                table = self.corpus.table.iloc[self.rows[members.numpy()]]
+                out[name] = self.probe(views.mean(0)[members].float().numpy(), table)
+        return out
+
+    @torch.no_grad()
+    def _embed(self, model: nn.Module, batch: int = 256) -> torch.Tensor:
+        """Embed `VIEWS` windows of every held-out recording: (VIEWS, m, d) in float64."""
+        lengths = self.corpus.table["T"].to_numpy()[self.rows]
+        training, dtype = model.training, next(model.parameters()).dtype
+        model.eval()
+        views = []
+        for view in range(VIEWS):
+            members, starts = draw_batch(lengths, len(lengths), self.window, (self.seed, EVALUATION, view))
+            order = np.argsort(members)
+            parts = [
+                model(self.corpus.windows(self.rows[i], starts[order[i]], self.window).to(dtype)).double().cpu()
+                for i in _batches(len(lengths), batch)
+            ]
+            views.append(torch.cat(parts))
+        model.train(training)
+        return torch.stack(views)
+
+
+def _batches(n: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen checkpoint.
+
+    Attributes
+    ----------
+    position : int
+        Which of the checkpoints.
+    selected, confirmed : float
+        Its score on the half that chose it, and on the other half.
+    optimism : float
+        Mean, over both roles of the halves, of (score on the choosing half - score on the other half).
+    """
+
+    position: int
+    selected: float
+    confirmed: float
+    optimism: float
+
+
+def choose_checkpoint(scores: ArrayLike) -> Choice:
+    """Choose the checkpoint with the best score on the first half.
+
+    Parameters
+    ----------
+    scores : array_like, shape (n_checkpoints, 2)
+        Score on the selecting and on the confirming half.
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    ValueError
+        No checkpoint, or scores that are not finite.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if not len(scores) or not np.isfinite(scores).all():
+        raise ValueError("A checkpoint can only be chosen by finite scores; look at the loss in the log.")
+    first, second = scores.argmax(axis=0)
+    optimism = (scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
+    return Choice(int(first), float(scores[first, 0]), float(scores[first, 1]), float(optimism))

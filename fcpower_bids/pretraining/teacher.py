@@ -1,0 +1,84 @@
+"""The teacher: FC^alpha of whole recordings, and the kernel of their correlations, in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.spd import decompose_series, eigendecompose, spectral_map
+from fcpower_bids.core.spectrum import power_weights, rank
+
+Array = NDArray[np.float64]
+
+
+def teacher_vector(series: ArrayLike, alpha: float) -> Array:
+    """Edges of FC^alpha of a whole recording, centred on their mean and of unit norm: z_i of the paper, Section 3.4.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Every parcel covered. Eigenvalues outside the range of a rank-deficient FC get weight 0.
+    alpha : float
+
+    Returns
+    -------
+    ndarray of float64, shape (P (P - 1) / 2,)
+
+    Raises
+    ------
+    fcpower_bids.core.connectivity.ParcelError
+        A parcel is NaN, partly missing or constant (its position is named).
+    """
+    return teacher_vector_and_rank(series, alpha)[0]
+
+
+def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[Array, int]:
+    """`teacher_vector`, and the rank of the FC it was computed from."""
+    series = np.asarray(series, dtype=np.float64)
+    if len(series) < series.shape[1]:  # the singular value decomposition is exact, and cheaper
+        eigenvalues, eigenvectors = decompose_series(series)
+    else:
+        eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
+    matrix = spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
+    z = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
+    z = z - z.mean()
+    return z / np.linalg.norm(z), rank(eigenvalues)
+
+
+def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 256) -> NDArray[np.float32]:
+    """K = Z Z' over n recordings, two blocks of vectors in memory at a time, products in double precision.
+
+    Parameters
+    ----------
+    block : callable
+        ``block(start, stop)`` returns the teacher vectors of these recordings, shape (stop - start, E).
+    n : int
+    size : int
+        Recordings per block: memory is 16 * size * E bytes (0.4 GB for 256 recordings of 450 parcels).
+
+    Returns
+    -------
+    ndarray of float32, shape (n, n)
+        Exactly symmetric with unit diagonal.
+    """
+    K = np.empty((n, n), np.float32)
+    for i in range(0, n, size):
+        rows = _unit(block(i, min(i + size, n)))
+        K[i : i + size, i : i + size] = rows @ rows.T
+        for j in range(i + size, n, size):
+            K[i : i + size, j : j + size] = rows @ _unit(block(j, min(j + size, n))).T
+            K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
+    np.fill_diagonal(K, 1.0)
+    return K
+
+
+def _unit(vectors: ArrayLike) -> Array:
+    """Undo the rounding of storage: centred, unit norm."""
+    z = np.array(vectors, dtype=np.float64)
+    z -= z.mean(axis=1, keepdims=True)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return z

@@ -1,0 +1,299 @@
+"""Pretraining F-BERT by kernel alignment: the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert, forward_flops
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretraining.configuration import PretrainConfig
+from fcpower_bids.pretraining.corpus import Corpus, load_corpus, refuse_leakage
+from fcpower_bids.pretraining.engine import (
+    BATCH,
+    Gradient,
+    draw_batch,
+    make_fabric,
+    measure_gemm_rate,
+    surrogate_generator,
+)
+from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
+from fcpower_bids.pretraining.run_state import RunFolder
+from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
+from fcpower_bids.pretraining.surrogate import phase_surrogate, surrogate_phases
+
+logger = logging.getLogger(__name__)
+
+READ_WINDOW = 200
+"""Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a run came to.
+
+    Attributes
+    ----------
+    folder : Path
+        The model, for ``load_encoder("fbert", folder)``.
+    step : int
+        Step of the chosen checkpoint.
+    last_step : int
+    selected, confirmed, optimism : float or None
+        See `fcpower_bids.pretraining.selection.Choice`; None where too few people were held out to choose.
+    diagonal_share : float
+        Of the teacher kernel of the first batch.
+    n_train, n_held_out : int
+        Recordings.
+    """
+
+    folder: Path
+    step: int
+    last_step: int
+    selected: float | None
+    confirmed: float | None
+    optimism: float | None
+    diagonal_share: float
+    n_train: int
+    n_held_out: int
+
+
+def pretrain(
+    corpus: Path,
+    output: Path,
+    config: PretrainConfig | None = None,
+    *,
+    stop_step: int | None = None,
+    probe: Probe | None = None,
+) -> Pretrained:
+    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`.
+
+    Parameters
+    ----------
+    corpus : Path
+        From `fcpower_bids.pretraining.packing.pack_corpus`.
+    output : Path
+        Folder of the run; see `fcpower_bids.pretraining.run_state`.
+    config : PretrainConfig, optional
+        Default: the paper's.
+    stop_step : int, optional
+        Stop (and write a checkpoint) after this step; the schedule is still that of ``config.steps``.
+    probe : callable, optional
+        Downstream score of held-out recordings that selects the checkpoint instead of the alignment.
+
+    Returns
+    -------
+    Pretrained
+
+    Raises
+    ------
+    DatasetError
+        The pack is damaged or has too few recordings, or a checkpoint cannot be written.
+    UsageError
+        Impossible choices, evaluation data in the corpus, or `output` holds another run.
+    """
+    config = config or PretrainConfig()
+    fabric = make_fabric(config)
+    outcome: Pretrained = fabric.launch(_train, corpus, output, config, stop_step, probe)
+    return outcome
+
+
+def _train(
+    fabric: Any, folder: Path, output: Path, config: PretrainConfig, stop_step: int | None, probe: Probe | None
+) -> Pretrained:
+    run = _Run(fabric, load_corpus(folder), output, config, probe)
+    run.train(min(stop_step or config.steps, config.steps))
+    return run.outcome()
+
+
+class _Run:
+    """One process of a run."""
+
+    def __init__(self, fabric: Any, corpus: Corpus, output: Path, config: PretrainConfig, probe: Probe | None) -> None:
+        self.fabric, self.config = fabric, config
+        refuse_leakage(corpus.table, config.evaluation)
+        long_enough = corpus.table["T"].to_numpy() >= config.window
+        roles = split_families(corpus.families, config.held_out, config.seed)
+        self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
+        held_out = np.flatnonzero((roles != TRAIN) & long_enough)
+        self.lengths = corpus.table["T"].to_numpy()[self.rows]
+        self.batch_size = self._batch_size()
+        self.corpus = corpus.to(fabric.device)
+        self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
+        self.card = self._card(corpus)
+        self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay)
+        wrapped, self.optimizer = fabric.setup(self.model, optimizer)
+        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.chunk)
+        fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
+        self.folder = RunFolder(output, fingerprint)
+        self.step = self.folder.resume(self.model, self.optimizer)
+        self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
+        self.share = diagonal_share(self.corpus.kernel_of(self.rows[self._draw(0)[0]]))
+        self._announce(int((~long_enough).sum()))
+
+    def _batch_size(self) -> int:
+        world = self.fabric.world_size
+        size = min(self.config.batch_size, len(self.rows)) // world * world
+        if size < max(4, world):
+            raise DatasetError(
+                f"Only {len(self.rows)} recordings of at least {self.config.window} volumes are left for training; "
+                "pack more recordings or hold out fewer."
+            )
+        return size
+
+    def _card(self, corpus: Corpus) -> ModelCard:
+        times = corpus.table["TR"].iloc[self.rows]
+        return ModelCard(
+            roi_labels=corpus.parcel_names,
+            atlas=corpus.atlas,
+            alpha=corpus.alpha,
+            tr_range=(float(times.min()), float(times.max())),
+            window=self.config.window,
+            read_window=max(READ_WINDOW, self.config.window),
+            teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {self.config.loss}",
+            corpus_sha256=corpus.sha256,
+            purpose=self.config.purpose,
+            licence=self.config.licence,
+            seed=self.config.seed,
+        )
+
+    def _announce(self, n_short: int) -> None:
+        if not self.fabric.is_global_zero:
+            return
+        if n_short:
+            logger.warning("%d recordings are shorter than %d volumes and not used.", n_short, self.config.window)
+        if self.batch_size < self.config.batch_size:
+            logger.warning("The batch is reduced to %d recordings, all that the corpus allows.", self.batch_size)
+        logger.info(
+            "%d recordings train, %d are held out; from step %d. The diagonal is %.0f %% of the squared norm of the "
+            "centred teacher kernel of a batch of %d: the larger it is, the more a larger batch would help.",
+            *(len(self.rows), len(self.held_out.rows), self.step, 100 * self.share, self.batch_size),
+        )
+
+    def _draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return draw_batch(self.lengths, self.batch_size, self.config.window, (self.config.seed, BATCH, step))
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Windows of this process (b, T, P) and the teacher kernel of the global batch (B, B)."""
+        members, starts = self._draw(step)
+        share = self.batch_size // self.fabric.world_size
+        mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
+        x = self.corpus.windows(self.rows[members[mine]], starts[mine], self.config.window)
+        if self.config.surrogates:
+            generator = surrogate_generator(self.config.seed, step)
+            phases = surrogate_phases(self.batch_size, self.config.window, generator)[mine]
+            x = phase_surrogate(x, phases.to(x.device, torch.float32))
+        return x, self.corpus.kernel_of(self.rows[members])
+
+    def train(self, until: int) -> None:
+        """Train up to a step; evaluate and write a checkpoint at regular steps and at the end."""
+        zero, config = self.fabric.is_global_zero, self.config
+        clock = _Clock(self)
+        if not self.log:
+            self._evaluate({"step": 0})
+        for step in tqdm(range(self.step, until), disable=None if zero else True, desc="pretraining", unit="step"):
+            loss, norm = self._one_step(step)
+            self.step = step + 1
+            last = self.step % config.checkpoint_every == 0 or self.step == until
+            if last or self.step % config.log_every == 0:
+                self._record({"loss": float(loss), "gradient_norm": float(norm), **clock.read(self.step)}, last)
+        self.fabric.barrier()
+
+    def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.rate(step)
+        x, K = self.batch(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.gradient.accumulate(x, K, (self.config.seed, step))
+        norm = self.fabric.clip_gradients(
+            self.gradient.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+        )
+        self.optimizer.step()
+        return loss, norm
+
+    def _record(self, numbers: dict[str, float], checkpoint: bool) -> None:
+        if not np.isfinite(numbers["loss"]):
+            raise UsageError(f"The loss is {numbers['loss']} at step {self.step}: lower the learning rate.")
+        row = {"step": self.step, "learning_rate": self.config.rate(self.step - 1), **numbers}
+        if not checkpoint:
+            self._write(row)
+            return
+        self._evaluate(row)
+        if self.fabric.is_global_zero:
+            self.folder.save(self.step, self.model, self.optimizer, replace(self.card, step=self.step))
+        self.fabric.barrier()
+
+    def _evaluate(self, row: dict[str, Any]) -> None:
+        if self.fabric.is_global_zero and self.held_out.sufficient:
+            row |= self.held_out.evaluate(self.model)
+        self._write(row)
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self.log.append(row)
+        if self.fabric.is_global_zero:
+            self.folder.write_log(self.log)
+
+    def outcome(self) -> Pretrained:
+        """Choose a checkpoint, and (on one process) write it as the model of this run."""
+        log = self.folder.read_log(self.step)  # written by the first process, read by all
+        saved = log[log["step"].isin(self.folder.steps())]
+        choice = choose_checkpoint(saved[["select", "confirm"]]) if self.held_out.sufficient else None
+        step = self.step if choice is None else int(saved["step"].iloc[choice.position])
+        how = "last step; too few people were held out to choose"
+        if choice is not None:
+            score = "debiased CKA with the teacher" if self.held_out.probe is None else "downstream probe"
+            how = f"best of {len(saved)} checkpoints by {score} on held-out families (family-disjoint from training)"
+        card = replace(self.card, step=step, selection=how, optimism=None if choice is None else choice.optimism)
+        result = Pretrained(
+            folder=self.folder.path / "model",
+            step=step,
+            last_step=self.step,
+            selected=None if choice is None else choice.selected,
+            confirmed=None if choice is None else choice.confirmed,
+            optimism=card.optimism,
+            diagonal_share=self.share,
+            n_train=len(self.rows),
+            n_held_out=len(self.held_out.rows),
+        )
+        if self.fabric.is_global_zero:
+            self._write_model(card, result)
+        self.fabric.barrier()
+        return result
+
+    def _write_model(self, card: ModelCard, result: Pretrained) -> None:
+        model = FBert(self.model.config)
+        source = self.folder.checkpoint(result.step) / "model.safetensors"
+        load_strictly(model, read_tensors(source), str(source))
+        save_checkpoint(result.folder, model, model.config, card, asdict(replace(result, folder=Path("model"))))
+
+
+class _Clock:
+    """Speed since the last reading."""
+
+    def __init__(self, run: _Run) -> None:
+        world = run.fabric.world_size
+        # Forward and backward cost three forward passes; GradCache embeds once more.
+        passes = 3 if run.config.chunk is None else 4
+        self.flops = passes * forward_flops(run.model.config, run.config.window) * run.batch_size
+        self.limit = world * measure_gemm_rate(run.fabric.device, run.config.precision)
+        self.step, self.time = run.step, time.perf_counter()
+
+    def read(self, step: int) -> dict[str, float]:
+        """Steps per second, and the share of the measured matrix-product rate of the devices (MFU)."""
+        now = time.perf_counter()
+        rate = (step - self.step) / (now - self.time)
+        self.step, self.time = step, now
+        return {"steps_per_s": rate, "mfu": rate * self.flops / self.limit}
