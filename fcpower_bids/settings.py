@@ -75,7 +75,7 @@ class Settings:
     )
     alpha: str = option("0.35", "method", "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'")
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
-    floor: float | None = option(None, "method", "eigenvalue floor for transforms that need full rank (mean eigenvalue = 1)")
+    floor: float | None = option(None, "method", "eigenvalue floor for transforms that need full rank (mean is 1)")
     shrinkage: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
 
     # Embedding
