@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fcpower_bids.derivatives.paths import output_folder
 from fcpower_bids.derivatives.sources import Sidecars, Source
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.imaging.streaming import HeaderSummary, header_summary
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 
 if TYPE_CHECKING:
     from fcpower_bids.derivatives.query import Discovery
+    from fcpower_bids.imaging.streaming import HeaderSummary
 
 SHORTEST_TR, LONGEST_TR = 0.1, 20.0
 """Seconds; a value outside is a mistake of units, most often milliseconds."""
@@ -89,6 +89,8 @@ def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *argum
 
 
 def _read_header(path: Path) -> HeaderSummary:
+    from fcpower_bids.imaging.streaming import header_summary
+
     _check_content(path)
     header = header_summary(path)
     if header.n_volumes < 2:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -124,6 +126,12 @@ def test_a_name_that_no_output_could_have_does_not_stop_the_others(root):
     found = find_recordings(settings(root, participant_label=("01", "05")))
     assert len(found.recordings) == 2
     assert any(str(path) in problem.sentence and problem.kind == "failed" for problem in found.problems)
+
+
+def test_importing_the_query_loads_neither_pybids_nor_nibabel():
+    code = "import sys, fcpower_bids.derivatives.query; print(sorted({'bids', 'nibabel', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # Spaces
