@@ -57,9 +57,9 @@ def correlation_kernel(
         If a feature is NaN or infinite, or a person's features are constant; the sentence names the row.
     """
     gram, total, pivot, width = _accumulate(features, columns, dtype, panel, centred=True)
-    gram -= np.outer(total, total / width)
+    gram -= np.outer(total, total) / width
     norm = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    _refuse_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width))
+    _refuse(_is_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width)))
     gram /= np.outer(norm, norm)
     np.fill_diagonal(gram, 1.0)
     return gram
@@ -75,13 +75,15 @@ def linear_kernel(
     return _accumulate(features, columns, dtype, panel, centred=False)[0]
 
 
-def normalise_rows(features: ArrayLike) -> FloatArray:
+def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
     """Centre every row and give it unit norm: the features whose inner products are correlations.
 
     Parameters
     ----------
     features : array_like, shape (n, E)
         One person per row.
+    keep_constant : bool
+        Turn constant rows into zeros, which correlate with nothing, instead of refusing them.
 
     Returns
     -------
@@ -90,14 +92,17 @@ def normalise_rows(features: ArrayLike) -> FloatArray:
     Raises
     ------
     ValueError
-        If a feature is NaN or infinite, or a row is constant.
+        If a feature is NaN or infinite, or a row is constant and not kept.
     """
     rows = np.array(features, dtype=float)
     _refuse_missing(rows, 0)
     scale = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     rows -= rows.mean(axis=1, keepdims=True)
     norm = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    _refuse_constant(norm, scale)
+    constant = _is_constant(norm, scale)
+    if not keep_constant:
+        _refuse(constant)
+    rows[constant], norm[constant] = 0.0, 1.0
     rows /= norm[:, None]
     return rows
 
@@ -184,7 +189,11 @@ def _refuse_missing(block: NDArray[np.floating], start: int) -> None:
         )
 
 
-def _refuse_constant(norm: FloatArray, scale: FloatArray) -> None:
-    constant = norm <= 1e-12 * np.maximum(scale, np.finfo(float).tiny)
+def _is_constant(norm: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
+    """Whether what is left after centring (norm) is rounding error of what was there before (scale)."""
+    return norm <= 1e-12 * np.maximum(scale, np.finfo(float).tiny)
+
+
+def _refuse(constant: NDArray[np.bool_]) -> None:
     if constant.any():
         raise ValueError(f"The features of row {np.argmax(constant)} are constant and correlate with nothing.")

@@ -1,0 +1,149 @@
+"""Linear probe: ridge regression on features z-scored inside the fold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+
+from fcpower_bids.core.folds import Rows
+from fcpower_bids.core.kernels import PANEL, FeatureSource
+from fcpower_bids.core.ridge import Sides, Split, check_penalties
+
+FloatArray = NDArray[np.float64]
+PRIMAL_WIDTH = 512
+"""Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
+
+
+class LinearProbe:
+    """Linear-kernel ridge regression on z-scored features, to be given to `core.nested.nested_cv`.
+
+    The scaler depends on the training rows, so the factors of `core.ridge` cannot be shared between folds: every fold
+    is solved anew, in the primal for up to 512 features (and no more than people), in the dual above.
+
+    Parameters
+    ----------
+    features : FeatureSource, shape (n, d)
+        Embeddings or edges: an array, or a memmap or HDF5 dataset on disk. None missing.
+    penalties : array_like
+        Ridge penalties, none negative. Zero is dropped, with a warning, unless the features have full column rank.
+    intercept : bool
+        Whether the regression has an unpenalised intercept.
+    strict : bool
+        Fit the scaler again on the training rows of every inner fold. By default it is fitted on the outer training
+        rows; the test fold informs nothing either way.
+
+    Raises
+    ------
+    ValueError
+        If a feature is NaN or infinite, or the penalties cannot be used.
+
+    Notes
+    -----
+    Source: the paper, Appendix "Evaluation protocols". A feature that is constant in the training rows is centred and
+    not scaled, as in scikit-learn's StandardScaler.
+    """
+
+    def __init__(
+        self, features: FeatureSource, penalties: ArrayLike, intercept: bool = True, strict: bool = False
+    ) -> None:
+        self.features: FeatureSource = features
+        if len(self.features.shape) != 2:
+            raise ValueError(f"Features must be one row per person, not of shape {self.features.shape}.")
+        for start in range(0, self.features.shape[1], PANEL):
+            broken = ~np.isfinite(self.features[:, start : start + PANEL]).all(axis=1)
+            if broken.any():
+                raise ValueError(
+                    f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
+                )
+        self.intercept, self.strict = intercept, strict
+        self.penalties = check_penalties(penalties)
+        self.notes: tuple[str, ...] = ()
+        if 0 in self.penalties and not self._has_full_rank():
+            self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
+            warnings.warn(self.notes[0], stacklevel=2)
+            self.penalties = check_penalties(self.penalties[self.penalties > 0])
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Nothing here depends on the targets alone."""
+        return Sides(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
+        fits = [(split.train, split.test, outer.values)]
+        for rows, sides in zip(split.inner, inner, strict=True):
+            fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
+        if self.strict:
+            paths = [next(self._paths(train, [(train, rows, values)])) for train, rows, values in fits]
+        else:
+            paths = list(self._paths(split.train, fits))
+        return paths[0], paths[1:]
+
+    def _paths(self, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]) -> Iterator[FloatArray]:
+        """Predictions of every penalty for several fits that share one scaler."""
+        n_features = self.features.shape[1]
+        if n_features <= min(PRIMAL_WIDTH, fits[0][0].size):
+            yield from self._primal_paths(np.asarray(self.features, dtype=float), scaled_on, fits)
+        else:
+            yield from self._dual_paths(scaled_on, fits)
+
+    def _primal_paths(
+        self, features: FloatArray, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]
+    ) -> Iterator[FloatArray]:
+        standard = _standardise(features, scaled_on)
+        for train, rows, values in fits:
+            x, y, at = standard[train], values[train], standard[rows]
+            level = np.zeros(y.shape[1])
+            if self.intercept:
+                centre, level = x.mean(axis=0), y.mean(axis=0)
+                x, y, at = x - centre, y - level, at - centre
+            yield _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
+
+    def _dual_paths(self, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]) -> Iterator[FloatArray]:
+        rows_used = np.unique(np.concatenate([np.concatenate([train, rows]) for train, rows, _ in fits]))
+        kernel = np.zeros((rows_used.size, rows_used.size))
+        for start in range(0, self.features.shape[1], PANEL):
+            panel = np.asarray(self.features[:, start : start + PANEL], dtype=float)
+            block = _standardise(panel, scaled_on)[rows_used]
+            kernel += block @ block.T
+        for train, rows, values in fits:
+            i, j = np.searchsorted(rows_used, train), np.searchsorted(rows_used, rows)
+            gram, cross, y = kernel[np.ix_(i, i)], kernel[np.ix_(j, i)], values[train]
+            level = np.zeros(y.shape[1])
+            if self.intercept:
+                means, level = gram.mean(axis=0), y.mean(axis=0)
+                cross = cross - cross.mean(axis=1, keepdims=True) - means + means.mean()
+                gram, y = gram - means[:, None] - means + means.mean(), y - level
+            yield _solve_path(gram, cross, y, self.penalties) + level
+
+    def _has_full_rank(self) -> bool:
+        n, d = self.features.shape
+        return d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
+
+
+def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of every feature (columns); the deviation of a constant feature is given as 1."""
+    mean, scale = features.mean(axis=0), features.std(axis=0)
+    constant = scale <= 10 * np.finfo(float).eps * np.abs(mean)
+    return mean, np.where(constant, 1.0, scale)
+
+
+def _standardise(features: FloatArray, scaled_on: Rows) -> FloatArray:
+    mean, scale = standardising_scale(features[scaled_on])
+    return (features - mean) / scale
+
+
+def _solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:
+    """Cross (gram + l I)^-1 right for every penalty l, shape (n_penalties, rows, m)."""
+    path = np.empty((penalties.size, cross.shape[0], right.shape[1]))
+    for i, penalty in enumerate(penalties):
+        penalised = gram.copy()
+        penalised.flat[:: gram.shape[0] + 1] += penalty
+        _, solution, failed = lapack.dposv(penalised.T, right, lower=1, overwrite_a=1)
+        if failed:
+            raise ValueError(f"Penalty {penalty:g} is too small for these features; remove it from the grid.")
+        path[i] = cross @ solution
+    return path

@@ -1,0 +1,95 @@
+"""The linear probe: scikit-learn pipelines as referee, primal and dual, scaler inside the fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from fcpower_bids.core.folds import replicated_folds
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.targets import composite_target, fixed_target
+
+PENALTIES = np.array([0.1, 1.0, 10.0, 100.0])
+
+
+def referee(features, y, folds, strict, intercept):
+    """Yield chosen penalty and predictions of one target, the loops written out with scikit-learn."""
+
+    def paths(values, scaled_on, train, rows):
+        scaler = StandardScaler().fit(features[scaled_on])
+        x, at = scaler.transform(features[train]), scaler.transform(features[rows])
+        fits = [Ridge(alpha=penalty, fit_intercept=intercept).fit(x, values[train]) for penalty in PENALTIES]
+        return np.stack([fit.predict(at) for fit in fits])[..., None]
+
+    for fold in folds:
+        values = y(fold.train)[:, 0]
+        known = ~np.isnan(values)
+        train = fold.train[known[fold.train]]
+        inner = [rows[known[rows]] for rows in fold.inner]
+        rests = [np.setdiff1d(train, rows) for rows in inner]
+        predicted = [
+            paths(values, rest if strict else train, rest, rows) for rest, rows in zip(rests, inner, strict=True)
+        ]
+        observed = [values[rows, None] for rows in inner]
+        known_means = [Training.of(values[rest, None]) for rest in rests]
+        best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PENALTIES)[0]
+        yield PENALTIES[best], paths(values, train, train, fold.test)[best, :, 0]
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("width", [8, 60, PRIMAL_WIDTH + 1])
+def test_equal_to_scikit_learn(width, strict, intercept):
+    rng = np.random.default_rng(width)
+    features = rng.standard_normal((45, width)) * rng.uniform(0.1, 9, width) + rng.uniform(-3, 3, width)
+    features[:, 3] = 0.1
+    y = features[:, :2] @ [[1.0], [0.3]] + rng.standard_normal((45, 1))
+    y[[4, 20, 33]] = np.nan
+    folds = replicated_folds(45, 4, 3, 1)
+    result = nested_cv(LinearProbe(features, PENALTIES, intercept, strict), y, folds)
+    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, strict, intercept)):
+        assert result.chosen[f, 0] == penalty
+        np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=1e-9)
+
+
+def test_primal_and_dual_agree(monkeypatch):
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((60, 25)), rng.standard_normal((60, 4))
+    folds = replicated_folds(60, 4, 3, 1)
+    primal = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    monkeypatch.setattr("fcpower_bids.core.probe.PRIMAL_WIDTH", 0)
+    dual = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    for a, b in zip(primal.predicted, dual.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_unit_and_offset_of_a_feature_do_not_matter():
+    rng = np.random.default_rng(1)
+    features, y = rng.standard_normal((50, 12)), rng.standard_normal((50, 1))
+    folds = replicated_folds(50, 5, 3, 1)
+    one = nested_cv(LinearProbe(features, PENALTIES), y, folds)
+    other = nested_cv(LinearProbe(features * np.arange(1, 13) - 4, PENALTIES), y, folds)
+    for a, b in zip(one.predicted, other.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_zero_penalty_needs_full_rank():
+    rng = np.random.default_rng(2)
+    assert 0 in LinearProbe(rng.standard_normal((50, 5)), [0, 1.0]).penalties
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
+    assert probe.notes
+    np.testing.assert_array_equal(probe.penalties, [1.0])
+
+
+def test_missing_features_name_their_row():
+    features = np.ones((10, 3))
+    features[6, 1] = np.nan
+    with pytest.raises(ValueError, match="features of row 6 are missing"):
+        LinearProbe(features, PENALTIES)
+    with pytest.raises(ValueError, match="one row per person"):
+        LinearProbe(np.ones(10), PENALTIES)

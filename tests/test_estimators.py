@@ -1,0 +1,126 @@
+"""The scikit-learn adapters: scikit-learn's own checks, its KernelRidge as referee, pipelines and searches."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.linalg import fractional_matrix_power
+from sklearn.base import clone
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.estimators import CorrelationKernelRidge, SpectralPower
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    """Connectomes whose hidden factor is the target."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(60)
+    mixing = rng.standard_normal((10, 10)) + y[:, None, None] * rng.standard_normal((10, 10))
+    return np.stack([np.corrcoef(m @ rng.standard_normal((10, 80))) for m in mixing]), y
+
+
+@pytest.mark.filterwarnings("ignore:.*row.s. of constant features")
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+@pytest.mark.parametrize("estimator", [CorrelationKernelRidge(), CorrelationKernelRidge(0.1, fit_intercept=False)])
+def test_scikit_learns_own_checks(estimator):
+    failed = [check for check in check_estimator(estimator, on_fail=None) if check["status"] == "failed"]
+    assert not failed
+
+
+def test_the_transform_passes_the_checks_for_its_input():
+    # For three-dimensional input scikit-learn runs only its first checks; the tests below do what is left out.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        check_estimator(SpectralPower())
+    assert SpectralPower().__sklearn_tags__().input_tags.three_d_array
+    assert not SpectralPower().__sklearn_tags__().input_tags.two_d_array
+
+
+def test_regression_against_kernel_ridge():
+    rng = np.random.default_rng(1)
+    x, new, y = rng.standard_normal((30, 12)), rng.standard_normal((5, 12)), rng.standard_normal((30, 2))
+    together = np.corrcoef(np.vstack([x, new]))
+    model = CorrelationKernelRidge(0.7, fit_intercept=False).fit(x, y)
+    referee = KernelRidge(alpha=0.7, kernel="precomputed").fit(together[:30, :30], y)
+    np.testing.assert_allclose(model.predict(new), referee.predict(together[30:, :30]), rtol=0, atol=1e-11)
+    alone = model.fit(x, y[:, 0]).predict(new)
+    np.testing.assert_allclose(alone, referee.predict(together[30:, :30])[:, 0], rtol=0, atol=1e-11)
+
+
+def test_intercept_is_not_penalised():
+    rng = np.random.default_rng(2)
+    x, y = rng.standard_normal((30, 12)), rng.standard_normal(30)
+    model = CorrelationKernelRidge(1.0).fit(x, y)
+    moved = CorrelationKernelRidge(1.0).fit(x, y + 100)
+    np.testing.assert_allclose(moved.predict(x), model.predict(x) + 100, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(CorrelationKernelRidge(1e12).fit(x, y).predict(x), y.mean(), atol=1e-9)
+
+
+def test_constant_row_is_warned_of_and_predicted_by_the_intercept():
+    rng = np.random.default_rng(3)
+    model = CorrelationKernelRidge().fit(rng.standard_normal((20, 4)), rng.standard_normal(20))
+    with pytest.warns(UserWarning, match="1 row"):
+        assert model.predict(np.ones((1, 4)))[0] == model.intercept_
+
+
+@pytest.mark.parametrize("penalty", [0.0, -1.0])
+def test_penalty_must_be_positive(penalty):
+    with pytest.raises(ValueError, match="above 0"):
+        CorrelationKernelRidge(penalty).fit(np.eye(4), np.arange(4))
+
+
+def test_transform_against_scipy(cohort):
+    connectomes, _ = cohort
+    expected = np.stack([fractional_matrix_power(c, 0.35) for c in connectomes])
+    matrices = SpectralPower(0.35, output="matrices").fit_transform(connectomes)
+    np.testing.assert_allclose(matrices, expected, rtol=0, atol=1e-9)
+    edges = SpectralPower(0.35).fit_transform(connectomes)
+    np.testing.assert_allclose(edges, vectorise_edges(expected), rtol=0, atol=1e-9)
+
+
+def test_transform_is_stateless_per_person(cohort):
+    connectomes, _ = cohort
+    untouched = connectomes.copy()
+    transform = SpectralPower().fit(connectomes)
+    np.testing.assert_array_equal(transform.transform(connectomes[3:5]), transform.transform(connectomes)[3:5])
+    elsewhere = SpectralPower().fit(connectomes[:1])
+    np.testing.assert_array_equal(elsewhere.transform(connectomes), transform.transform(connectomes))
+    np.testing.assert_array_equal(connectomes, untouched)
+
+
+def test_transform_follows_the_conventions(cohort):
+    connectomes, _ = cohort
+    transform = SpectralPower(0.5, output="matrices")
+    assert clone(transform).get_params() == transform.get_params()
+    assert transform.set_params(alpha=0.2).alpha == 0.2
+    assert transform.fit(connectomes) is transform
+    with pytest.raises(ValueError, match="10 parcels"):
+        SpectralPower().fit(connectomes[:, :9, :9]).transform(connectomes)
+    with pytest.raises(ValueError, match="must be an array"):
+        transform.fit(connectomes[0])
+    with pytest.raises(ValueError, match="'edges' or 'matrices'"):
+        SpectralPower(output="vectors").fit(connectomes)
+    broken = connectomes.copy()
+    broken[2, 4] = np.nan
+    with pytest.raises(ValueError, match="missing"):
+        transform.transform(broken)
+
+
+def test_pipeline_in_cross_validation_and_search(cohort):
+    connectomes, y = cohort
+    model = make_pipeline(SpectralPower(0.35), CorrelationKernelRidge(0.1))
+    folds = GroupKFold(5)
+    scores = cross_val_score(model, connectomes, y, groups=np.arange(60) // 2, cv=folds, error_score="raise")
+    assert scores.shape == (5,)
+    grid = {"spectralpower__alpha": [0.35, 1.0], "correlationkernelridge__penalty": [0.01, 1.0]}
+    search = GridSearchCV(model, grid, cv=folds, error_score="raise").fit(connectomes, y, groups=np.arange(60) // 2)
+    assert np.unique(search.cv_results_["mean_test_score"]).size == 4
+    assert search.best_params_["spectralpower__alpha"] in (0.35, 1.0)
+    assert search.best_estimator_.predict(connectomes).shape == (60,)
