@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +94,6 @@ def describe_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str
         "SourceDatasets": [{"URL": path.absolute().as_uri()} for path in inputs.values()],
         "DatasetLinks": {name: path.absolute().as_uri() for name, path in inputs.items()},
     }
-
-
-def name_inputs(roots: Iterable[Path]) -> dict[str, Path]:
-    """Give each input dataset the name that BIDS URIs use: ``fmriprep``, ``fmriprep2``, ..."""
-    named: dict[str, Path] = {}
-    for root in roots:
-        named["fmriprep" if not named else f"fmriprep{len(named) + 1}"] = root
-    return named
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

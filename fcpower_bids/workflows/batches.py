@@ -25,6 +25,7 @@ from fcpower_bids.workflows.recording import init_recording_wf
 Job = tuple[Recording, tuple[Atlas, ...]]
 BATCH = 1000
 """Recordings per nipype graph; building a graph takes time and memory in proportion."""
+BATCH_NAME = "participants"
 KILLED = (
     "The process was killed from outside, alone and for the second time; as a rule memory ran out. "
     "Give more memory, or fewer atlases at a time."
@@ -65,7 +66,7 @@ def _run_batch(batch: list[Job], settings: Settings, datasets: dict[str, Path], 
 
 def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Workflow:
     """Put the workflows of many recordings side by side."""
-    workflow = Workflow(name="participants", base_dir=str(work))
+    workflow = Workflow(name=BATCH_NAME, base_dir=str(work))
     workflow.add_nodes(
         [
             init_recording_wf(recording, atlases, settings, datasets, fingerprint(recording, settings))

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 from fcpower_bids._version import __version__
-from fcpower_bids.derivatives.dataset import copy_atlas, name_inputs, prepare_dataset
+from fcpower_bids.derivatives.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.derivatives.query import Discovery, find_recordings
-from fcpower_bids.derivatives.status import EXCLUDED, FAILED, RUNNING, SKIPPED, Status, write_status, write_status_table
+from fcpower_bids.derivatives.roots import derivative_roots
+from fcpower_bids.derivatives.status import (
+    EXCLUDED,
+    FAILED,
+    RUNNING,
+    SKIPPED,
+    Status,
+    is_finished,
+    write_status,
+    write_status_table,
+)
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import Job, run_jobs
+from fcpower_bids.workflows.batches import BATCH_NAME, Job, run_jobs
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.recording import workflow_name
 
 SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
 
@@ -30,7 +43,7 @@ def run_participants(settings: Settings) -> int:
 
         print(preflight_table(discovery, settings))  # noqa: T201
         return 0
-    datasets = name_inputs(discovery.derivatives)
+    datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
     work = _prepare_work(settings)
     jobs = _jobs(discovery, settings)
@@ -44,7 +57,7 @@ def run_participants(settings: Settings) -> int:
     _report(jobs, settings)
     progress.summarise(table, settings.output_dir)
     if not settings.debug:
-        shutil.rmtree(work, ignore_errors=True)
+        _clear_work(work, jobs, settings)
     return exit_code(table["state"].tolist(), settings.strict)
 
 
@@ -58,9 +71,11 @@ def exit_code(states: Sequence[str], strict: bool) -> int:
 
 def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
     """Give each recording its atlases; what cannot be processed gets its status here."""
-    for problem in discovery.problems:
-        state = SKIPPED if problem.kind == "skipped" else FAILED
-        write_status(settings.output_dir, Status(problem.recording, state, "find", problem.sentence))
+    for name, problems in groupby(discovery.problems, key=lambda problem: problem.recording):
+        found = list(problems)
+        state = SKIPPED if all(problem.kind == "skipped" for problem in found) else FAILED
+        sentences = " ".join(problem.sentence for problem in found)
+        write_status(settings.output_dir, Status(name, state, found[0].stage, sentences))
     jobs = []
     for recording in discovery.recordings:
         try:
@@ -91,6 +106,16 @@ def _prepare_work(settings: Settings) -> Path:
     work.mkdir(parents=True, exist_ok=True)
     configure_nipype(settings)
     return work
+
+
+def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
+    """Remove the intermediate results of finished recordings only: other jobs may be at work beside this one."""
+    for recording, _ in jobs:
+        if is_finished(settings.output_dir, recording, settings):
+            shutil.rmtree(work / BATCH_NAME / workflow_name(recording), ignore_errors=True)
+    for folder in (work / BATCH_NAME, work):
+        with suppress(OSError):
+            folder.rmdir()  # only when empty
 
 
 def _report(jobs: list[Job], settings: Settings) -> None:
