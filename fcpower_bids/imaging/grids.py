@@ -55,21 +55,32 @@ def resample_labels(
     return carried
 
 
-def share_inside(labels: np.ndarray, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray) -> np.ndarray:
-    """Return how much of each label lies within another grid.
+def share_inside(
+    parcels: np.ndarray, n_parcels: int, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray
+) -> np.ndarray:
+    """Return how much of each parcel lies within another grid.
+
+    Parameters
+    ----------
+    parcels : ndarray of shape (I, J, K)
+        1 to P, 0 for none.
+    n_parcels : int
+        P.
+    affine, shape, to_affine
+        As in :func:`resample_labels`.
 
     Returns
     -------
-    ndarray of shape (max label,)
-        For labels 1, 2, ...: share of the label's voxels whose centre is within the other grid; 0 for a label
-        without voxels.
+    ndarray of shape (P,)
+        Share of the parcel's voxels whose centre is within the other grid.
     """
-    voxels = np.argwhere(labels > 0)
-    values = labels[tuple(voxels.T)] - 1
+    if is_same_grid(parcels.shape, affine, shape, to_affine):
+        return np.ones(n_parcels)
+    voxels = np.argwhere(parcels > 0)
+    values = parcels[tuple(voxels.T)] - 1
     within = _nearest_voxels(voxels, affine, to_affine, shape)[1]
-    size = int(labels.max(initial=0))
-    total = np.bincount(values, minlength=size)
-    return np.bincount(values[within], minlength=size) / np.maximum(total, 1)
+    total = np.bincount(values, minlength=n_parcels)
+    return np.bincount(values[within], minlength=n_parcels) / np.maximum(total, 1)
 
 
 def _map_voxels(voxels: np.ndarray, affine: np.ndarray, to_affine: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.streaming import DAMAGED
 
 CIFTI_LABELS = ".dlabel.nii"
+LABEL_NOISE = 1e-3
+"""What rounding in a scaled image may add to a label."""
 
 
 def is_cifti_labels(path: Path) -> bool:
@@ -102,8 +104,12 @@ def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
     """
     order = np.argsort(labels)
     ordered = np.asarray(labels)[order]
-    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.where(ordered[place] == values, order[place] + 1, 0).astype(np.int32)
+    labelled = values != 0  # most of an image is background: search for the rest only
+    found = values[labelled]
+    place = np.minimum(np.searchsorted(ordered, found), len(ordered) - 1)
+    indexed = np.zeros_like(values, dtype=np.int32)
+    indexed[labelled] = np.where(ordered[place] == found, order[place] + 1, 0)
+    return indexed
 
 
 def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
@@ -178,11 +184,14 @@ def _read(path: Path, image: Any) -> np.ndarray:
 
 
 def _whole_numbers(path: Path, values: np.ndarray) -> np.ndarray:
-    limit = np.iinfo(np.int32).max
-    if values.dtype.kind not in "iuf" or not np.all(np.abs(values.astype(float)) <= limit):
+    if values.dtype.kind not in "iuf" or not np.isfinite(extremes := (values.min(), values.max())).all():
         raise UsageError(f"The atlas {path} holds values that are not labels: give an image of whole numbers.")
+    if max(map(abs, map(float, extremes))) > np.iinfo(np.int32).max:
+        raise UsageError(f"The atlas {path} holds labels beyond 32 bits: renumber them from 1.")
+    if values.dtype.kind in "iu":
+        return values.astype(np.int32)
     whole = np.rint(values).astype(np.int32)
-    if not np.allclose(whole, values, rtol=0, atol=1e-3):
+    if np.abs(whole - values).max() > LABEL_NOISE:
         raise UsageError(
             f"The atlas {path} holds fractions, like a probabilistic atlas: give a label image (dseg), not a probseg."
         )
