@@ -16,6 +16,7 @@ from fcpower_bids.derivatives.status import (
     status_path,
     write_status,
 )
+from fcpower_bids.derivatives.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution import run_workflow
@@ -74,6 +75,21 @@ def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path
         ]
     )
     return workflow
+
+
+def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Path:
+    """Write the graph of one recording to ``logs/workflow.dot``, and as SVG where graphviz is installed."""
+    from shutil import which
+
+    recording, atlases = job
+    workflow = init_recording_wf(recording, atlases, settings, datasets, "")
+    path = settings.output_dir / "logs" / "workflow.dot"
+    if which("dot"):
+        workflow.write_graph(dotfilename=str(path), graph2use="orig", format="svg", simple_form=True)
+    else:
+        lines = [f'  "{source.name}" -> "{target.name}";' for source, target in workflow._graph.edges()]
+        write_text(path, "\n".join(["digraph recording {", *lines, "}"]) + "\n")
+    return path
 
 
 def _is_open(recording: Recording, settings: Settings) -> bool:

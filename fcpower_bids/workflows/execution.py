@@ -12,9 +12,10 @@ from nipype import Workflow, config, logging
 from fcpower_bids.errors import UsageError
 from fcpower_bids.interfaces import LOG_LEVEL_VARIABLE
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.pool import Pool
 
-POLL_SECONDS = 0.02
-"""nipype's own default of 2 s is longer than most of our steps."""
+POLL_SECONDS = 0.001
+"""How long nipype sleeps between two looks; our pool of processes wakes up by itself."""
 
 
 def configure_nipype(settings: Settings) -> None:
@@ -51,23 +52,12 @@ def processes(settings: Settings) -> int:
     return max(1, (settings.nprocs or available) // settings.omp_nthreads)
 
 
-def plugin(settings: Settings, on_event: Callable[..., None] | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the nipype plugin and its arguments: the user's, or processes of this machine.
-
-    forkserver: a fork of a process whose BLAS or torch has threads can hang for ever.
-    """
+def plugin(settings: Settings, on_event: Callable[..., None] | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return the nipype plugin and its arguments: the user's, or processes of this machine."""
     if settings.use_plugin is not None:
         return _plugin_from(settings.use_plugin)
-    arguments: dict[str, Any] = {
-        "n_procs": processes(settings),
-        "mp_context": "forkserver",
-        "raise_insufficient": False,
-    }
-    if settings.mem_mb:
-        arguments["memory_gb"] = settings.mem_mb / 1024
-    if on_event is not None:
-        arguments["status_callback"] = on_event
-    return "MultiProc", arguments
+    memory_gb = settings.mem_mb / 1024 if settings.mem_mb else None
+    return Pool(processes(settings), memory_gb, status_callback=on_event), {}
 
 
 def _plugin_from(path: Path) -> tuple[str, dict[str, Any]]:

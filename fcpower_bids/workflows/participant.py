@@ -26,7 +26,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import BATCH_NAME, Job, run_jobs
+from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, run_jobs
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.progress import Progress
@@ -48,6 +48,8 @@ def run_participants(settings: Settings) -> int:
     work = _prepare_work(settings)
     jobs = _jobs(discovery, settings)
     progress = Progress(len(jobs), settings)
+    if settings.write_graph and jobs:
+        progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
         run_jobs(jobs, settings, datasets, work, progress)
     combined = run_combinations(jobs, settings, work, progress) if settings.combine_runs != "none" else []
