@@ -1,0 +1,60 @@
+"""The option reference ``docs/usage.md``, generated from Settings: ``python -m fcpower_bids.cli.usage > docs/usage.md``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fcpower_bids.cli.parser import is_list, option_fields, scalar_type
+from fcpower_bids.settings import LEVELS, SECTIONS
+
+INTRODUCTION = f"""\
+# Every option
+
+<!-- Generated from fcpower_bids/settings.py by `python -m fcpower_bids.cli.usage`; a test compares. -->
+
+```
+fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
+```
+
+`bids_dir` is a BIDS dataset with fMRIPrep derivatives in `derivatives/fmriprep`, or those derivatives themselves;
+`output_dir` is made if it is not there. Every option can be written with `-` or `_` between its words, and stand in a TOML
+file given with `--config-file` (`low_pass = 0.1`, lists in brackets); the command line wins. The resolved choices of a run
+are in `logs/settings.toml` of the output, which repeats the run when it is given back.
+"""
+
+
+def reference() -> str:
+    """Return the option reference as Markdown."""
+    parts = [INTRODUCTION]
+    for section, title in SECTIONS.items():
+        rows = [_row(field) for field in option_fields() if field.metadata["section"] == section]
+        parts.append(
+            "\n".join([f"## {title}\n", "| option | values | default | meaning |", "|---|---|---|---|", *rows])
+        )
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _row(field: Any) -> str:
+    names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
+    text = field.metadata["text"].replace("|", "\\|")
+    return f"| {', '.join(f'`{name}`' for name in names)} | {_values(field)} | {_default(field)} | {text} |"
+
+
+def _values(field: Any) -> str:
+    if field.metadata["choices"]:
+        return " ".join(f"`{choice}`" for choice in field.metadata["choices"])
+    kind = scalar_type(field.name)
+    name = {bool: "switch", int: "whole number", float: "number", str: "text"}.get(kind, "path")
+    return f"one or more: {name}" if is_list(field.name) else name
+
+
+def _default(field: Any) -> str:
+    if field.default in (None, (), False):
+        return ""
+    shown = field.default if isinstance(field.default, tuple) else (field.default,)
+    return " ".join(f"`{value}`" for value in shown)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
