@@ -136,7 +136,10 @@ def _queries(spec: str) -> list[tuple[dict[str, str], tuple[str, ...]]]:
         raise _unknown(spec)
     if declaration.parts:
         return [query for part in declaration.parts for query in _queries(part)]
-    return [(dict(declaration.templateflow), declaration.spaces)] if declaration.templateflow else []
+    if declaration.templateflow:
+        return [(dict(declaration.templateflow), declaration.spaces)]
+    LOGGER.warning("%s cannot be fetched. %s", declaration.name, declaration.where)
+    return []
 
 
 def _resolve(spec: str, request: _Request) -> Atlas:

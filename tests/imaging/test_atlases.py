@@ -179,6 +179,18 @@ def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
 
 
+def test_prefetch_of_a_merge_fetches_what_there_is(home, caplog):
+    with caplog.at_level(logging.WARNING):
+        paths = prefetch_atlases(["Schaefer150"], [SPACE], home.parent)
+    assert [path.parent for path in paths] == [home, home]
+    assert "TianS3 cannot be fetched" in caplog.text
+
+
+def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
+    with pytest.raises(UsageError, match=r"TianS3 in space.*--atlas-dir\..*download it from"):
+        load_atlas("Schaefer150", SPACE, cache=tmp_path)
+
+
 def test_prefetch_of_what_templateflow_lacks(tmp_path):
     with pytest.raises(UsageError, match="TemplateFlow has no 'TianS3'"):
         prefetch_atlases(["TianS3"], [SPACE], tmp_path)

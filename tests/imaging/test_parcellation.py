@@ -226,6 +226,13 @@ def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkey
             np.testing.assert_array_equal(value, expected)
 
 
+def test_the_standard_library_inflates_as_well(run, monkeypatch):
+    bold, mask, atlas, *_ = run
+    fast = parcellate(bold, mask, [atlas])[0]
+    monkeypatch.setattr(streaming, "open_gzip", gzip.open)
+    np.testing.assert_array_equal(parcellate(bold, mask, [atlas])[0].series, fast.series)
+
+
 def test_flipped_storage_of_the_same_brain_gives_the_same_series(tmp_path, run):
     bold, mask, atlas, data, brain, _ = run
     flip = np.diag([-1.0, 1, 1, 1])
