@@ -42,7 +42,10 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
     for start in range(0, len(todo), BATCH):
-        _run_batch(todo[start : start + BATCH], settings, datasets, work, progress)
+        if not (
+            settings.stop_on_first_crash and any(_has_failed(recording, settings) for recording, _ in todo[:start])
+        ):
+            _run_batch(todo[start : start + BATCH], settings, datasets, work, progress)
     for recording, _ in todo:
         if _is_open(recording, settings):
             reason = STOPPED if settings.stop_on_first_crash else SILENT
@@ -52,8 +55,8 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
 
 def _run_batch(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
     """Run a batch; when the pool of processes breaks, the recordings at work run alone and the rest together."""
-    while batch:
-        if run_workflow(init_batch_wf(batch, settings, datasets, work), settings, progress.on_event):
+    for _ in range(len(batch) + 1):  # each round but the first two needs another killed recording
+        if not batch or run_workflow(init_batch_wf(batch, settings, datasets, work), settings, progress.on_event):
             return
         suspects = [job for job in batch if _stage(job[0], settings)]
         for suspect in suspects:
@@ -95,6 +98,11 @@ def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Pa
 def _is_open(recording: Recording, settings: Settings) -> bool:
     status = read_status(settings.output_dir, recording.name)
     return status is None or status.state == RUNNING
+
+
+def _has_failed(recording: Recording, settings: Settings) -> bool:
+    status = read_status(settings.output_dir, recording.name)
+    return status is not None and status.state == FAILED
 
 
 def _stage(recording: Recording, settings: Settings) -> str:

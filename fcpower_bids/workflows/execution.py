@@ -14,8 +14,8 @@ from fcpower_bids.interfaces import LOG_LEVEL_VARIABLE
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.pool import Pool
 
-POLL_SECONDS = 0.001
-"""How long nipype sleeps between two looks; our pool of processes wakes up by itself."""
+POLL_SECONDS, CLUSTER_POLL_SECONDS = 0.001, 2.0
+"""How long nipype sleeps between two looks: our pool of processes wakes up by itself, a cluster is asked."""
 
 
 def configure_nipype(settings: Settings) -> None:
@@ -23,7 +23,7 @@ def configure_nipype(settings: Settings) -> None:
     config.update_config(
         {
             "execution": {
-                "poll_sleep_duration": POLL_SECONDS,
+                "poll_sleep_duration": CLUSTER_POLL_SECONDS if settings.use_plugin else POLL_SECONDS,
                 "hash_method": "timestamp",
                 "check_version": "false",
                 "crashfile_format": "txt",
