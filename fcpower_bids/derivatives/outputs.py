@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.derivatives.dataset import bids_uri
 from fcpower_bids.derivatives.paths import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
-from fcpower_bids.derivatives.status import DONE, EXCLUDED, Status, write_status
+from fcpower_bids.derivatives.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
 from fcpower_bids.derivatives.tables import write_json, write_matrix, write_table
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries, Recording
@@ -41,8 +40,12 @@ class Results:
     """What it was made from, where that is not the recording's own files."""
 
 
-def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> Status:
+def finish_recording(
+    output_dir: Path, results: Results, fingerprint: str, seconds: Callable[[], float] = lambda: 0.0
+) -> Status:
     """Write all files of a recording and then its status; a recording without a final status is not finished.
+
+    ``seconds`` tells the computing time so far.
 
     Returns
     -------
@@ -52,11 +55,8 @@ def finish_recording(output_dir: Path, results: Results, fingerprint: str) -> St
     paths = [path for part in (_recording_files, _atlas_files) for path in part(output_dir, results)]
     names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
     reason = results.cleaning.excluded
-    peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
-    state = EXCLUDED if reason else DONE
-    status = Status(
-        results.recording.name, state, "clean" if reason else "write", reason, 0.0, peak, fingerprint, names
-    )
+    state, stage = (EXCLUDED, "clean") if reason else (DONE, "write")
+    status = Status(results.recording.name, state, stage, reason, seconds(), peak_megabytes(), fingerprint, names)
     write_status(output_dir, status)
     for key, (state, sentence) in _embedding_problems(results):
         name = f"{results.recording.name}_{key.partition('/')[2]}_embedding"

@@ -6,6 +6,7 @@ the same file; ``logs/status.tsv`` is put together from them.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,7 +63,14 @@ def fingerprint(recording: Recording, settings: Settings) -> str:
     stats = [file.stat() for file in files if file is not None and file.exists()]
     inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
-    return f"{method};{recording.repetition_time};{inputs}"
+    return f"{method};{recording.repetition_time};{inputs};{_state_of_files(settings)}"
+
+
+def _state_of_files(settings: Settings) -> str:
+    """Return size and time of the files that the method names: strategy, atlas images and their tables."""
+    named = [settings.strategy, *(part for spec in settings.atlas for part in (spec, *spec.rsplit(":", 1)))]
+    stats = [Path(name).stat() for name in dict.fromkeys(named) if Path(name).is_file()]
+    return ",".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
 
 
 def weights_state(settings: Settings) -> str:
@@ -71,6 +79,11 @@ def weights_state(settings: Settings) -> str:
         return ""
     files = sorted(Path(settings.encoder_weights).glob("*.safetensors"))
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
+
+
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
 def status_path(output_dir: Path, recording: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nipype.interfaces.base import traits
 
-from fcpower_bids.derivatives.status import DONE, Status, write_status
+from fcpower_bids.derivatives.status import DONE, Status, peak_megabytes, write_status
 from fcpower_bids.interfaces.bundles import save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
 
@@ -30,6 +30,10 @@ class Combine(RecordingStep):
         given, output_dir = self.inputs, Path(self.inputs.output_dir)
         paths = combine_runs(output_dir, given.runs, given.atlases, given.settings)
         names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
-        done = Status(given.recording.name, DONE, self.stage, fingerprint=given.fingerprint, outputs=names)
-        write_status(output_dir, done)
+        write_status(
+            output_dir,
+            Status(
+                given.recording.name, DONE, self.stage, "", self.seconds(), peak_megabytes(), given.fingerprint, names
+            ),
+        )
         return save_bundle(folder / "written.npz", {}, {"outputs": names})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from pathlib import Path
 from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
 
-from fcpower_bids.derivatives.status import FAILED, RUNNING, Status, write_status
+from fcpower_bids.derivatives.status import FAILED, RUNNING, Status, peak_megabytes, read_status, write_status
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
+
+LAST_STAGES = ("write", "combine")
+"""Steps whose work includes the final status."""
 
 
 class RecordingInputSpec(BaseInterfaceInputSpec):
@@ -38,32 +40,33 @@ class RecordingStep(SimpleInterface):
     stage = ""
 
     def _run_interface(self, runtime: Any) -> Any:
-        recording = self.inputs.recording.name
-        self._note(Status(recording, RUNNING, self.stage))
-        started = time.perf_counter()
+        before = read_status(Path(self.inputs.output_dir), self.inputs.recording.name)
+        self._spent = before.seconds if before is not None and before.state == RUNNING else 0.0
+        self._started = time.perf_counter()
+        self._note(RUNNING)
         try:
             self._results["bundle"] = str(self.work(Path(runtime.cwd)))
         except MemoryError:
-            self._note(Status(recording, FAILED, self.stage, "There was not enough memory. Give more, or --low-mem."))
+            self._note(FAILED, "There was not enough memory. Give more, or --low-mem.")
             raise
         except Exception as error:
-            reason = str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}"
-            seconds = time.perf_counter() - started
-            self._note(Status(recording, FAILED, self.stage, reason, round(seconds, 3), peak_megabytes()))
+            self._note(FAILED, str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}")
             raise
+        if self.stage not in LAST_STAGES:
+            self._note(RUNNING)
         return runtime
 
-    def _note(self, status: Status) -> None:
-        write_status(Path(self.inputs.output_dir), status)
+    def _note(self, state: str, reason: str = "") -> None:
+        recording, output_dir = self.inputs.recording.name, Path(self.inputs.output_dir)
+        write_status(output_dir, Status(recording, state, self.stage, reason, self.seconds(), peak_megabytes()))
+
+    def seconds(self) -> float:
+        """Return the computing time of this step so far and of those before it."""
+        return round(self._spent + time.perf_counter() - self._started, 3)
 
     def work(self, folder: Path) -> Path:
         """Do the step inside ``folder`` and return the file for the next one."""
         raise AssertionError("each step says what it does")
-
-
-def peak_megabytes() -> float:
-    """Largest resident memory of this process so far, in MB."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
 class Parcellate(RecordingStep):
@@ -139,5 +142,5 @@ class Sink(RecordingStep):
             load_bundle(Path(given.connectomes)),
             load_bundle(Path(given.embedding)) if isdefined(given.embedding) else ({}, {}),
         )
-        status = finish_recording(Path(given.output_dir), results, given.fingerprint)
+        status = finish_recording(Path(given.output_dir), results, given.fingerprint, self.seconds)
         return save_bundle(folder / "written.npz", {}, {"outputs": status.outputs})
