@@ -22,8 +22,8 @@ fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
 
 `bids_dir` is a BIDS dataset with fMRIPrep derivatives in `derivatives/fmriprep`, or those derivatives themselves;
 `output_dir` is made if it is not there. Every option can be written with `-` or `_` between its words, and stand in a
-TOML file given with `--config-file` (`low_pass = 0.1`, lists in brackets); the command line wins. The resolved choices of
-a run are in `logs/settings.toml` of the output, which repeats the run when it is given back.
+TOML file given with `--config-file` (`low_pass = 0.1`, lists in brackets); the command line wins. The resolved choices
+of a run are in `logs/settings.toml` of the output, which repeats the run when it is given back.
 """
 
 
