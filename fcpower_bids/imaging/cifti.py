@@ -14,7 +14,7 @@ import numpy as np
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.label_images import align_labels, index_labels, is_cifti_labels, read_grayordinate_labels
-from fcpower_bids.imaging.streaming import DAMAGED, HeaderSummary, fill, load_header, open_stored
+from fcpower_bids.imaging.streaming import DAMAGED, HeaderSummary, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22
@@ -52,8 +52,7 @@ def average_grayordinates(
     """
     from scipy import sparse
 
-    axis = load_header(bold).header.get_axis(1)
-    members, labelled = zip(*(_membership(bold, axis, atlas) for atlas in atlases), strict=True)
+    members, labelled = zip(*(_membership(bold, header.grayordinates, atlas) for atlas in atlases), strict=True)
     membership = sparse.csc_array(sparse.vstack(members))
     sums = np.zeros((membership.shape[0], header.n_volumes - n_dummy))
     n_used = np.zeros(membership.shape[0], dtype=int)

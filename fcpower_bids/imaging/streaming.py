@@ -61,6 +61,8 @@ class HeaderSummary(NamedTuple):
         Bytes before the first stored value.
     scaling : tuple of float
         (slope, intercept): value = slope * stored + intercept.
+    grayordinates : nibabel.cifti2.BrainModelAxis or None
+        What the rows of a CIFTI file are (parsing it twice would cost as much as the data); None for NIfTI.
     """
 
     shape: tuple[int, ...]
@@ -71,6 +73,7 @@ class HeaderSummary(NamedTuple):
     affine: np.ndarray | None
     offset: int
     scaling: tuple[float, float]
+    grayordinates: BrainModelAxis | None = None
 
     @property
     def grid(self) -> tuple[tuple[int, ...], np.ndarray]:
@@ -161,6 +164,7 @@ def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
         affine=None,
         offset=image.dataobj.offset,
         scaling=(float(image.dataobj.slope), float(image.dataobj.inter)),
+        grayordinates=grayordinates,
     )
 
 
