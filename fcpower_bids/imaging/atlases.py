@@ -91,7 +91,7 @@ def load_atlas(
     return _resolve(spec.strip(), _Request(space, folders, cache and Path(cache), cifti))
 
 
-def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) -> list[Path]:
+def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) -> Path:
     """Fetch atlases of TemplateFlow into a folder for machines without network.
 
     Parameters
@@ -102,12 +102,12 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
     spaces : sequence of str
         Template spaces; a short name is skipped in a space in which TemplateFlow does not have it.
     folder : Path
-        To be used as ``TEMPLATEFLOW_HOME``; ``checksums.tsv`` in it lists sha256 sums.
+        To be used as ``TEMPLATEFLOW_HOME`` or with ``--atlas-dir``.
 
     Returns
     -------
-    list of Path
-        Label images and tables.
+    Path
+        ``checksums.tsv`` in the folder: file, sha256, bytes.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def _from_templateflow(declaration: Declaration, request: _Request) -> Atlas:
         raise UsageError(f"{wanted} is not in the folders of --atlas-dir. {declaration.where or advice}")
     if declaration.spaces and request.space not in declaration.spaces:
         raise UsageError(f"{wanted} is not in TemplateFlow, only in {', '.join(declaration.spaces)}: {advice}")
-    image, table = templateflow_atlas(declaration.templateflow, request.space, request.cache)
+    image, table = templateflow_atlas(declaration.templateflow, request.space, request.cache, request.atlas_dirs)
     atlas = _describe(parse_name(image), table, request, f"TemplateFlow {image.name}")
     return _declare(atlas, declaration)
 

@@ -37,7 +37,9 @@ def templateflow_home() -> Path:
     return cache.expanduser() / "templateflow"
 
 
-def templateflow_atlas(query: Mapping[str, str], space: str, cache: Path | None = None) -> tuple[Path, Path]:
+def templateflow_atlas(
+    query: Mapping[str, str], space: str, cache: Path | None = None, also_in: Sequence[Path] = ()
+) -> tuple[Path, Path]:
     """Return the label image and the table of an atlas, fetching what is not there.
 
     Parameters
@@ -48,6 +50,8 @@ def templateflow_atlas(query: Mapping[str, str], space: str, cache: Path | None 
         Template.
     cache : Path, optional
         Used for what is fetched if the folder of TemplateFlow cannot be written.
+    also_in : sequence of Path
+        Folders that are searched first and never written, such as a prefetched one.
 
     Returns
     -------
@@ -62,7 +66,7 @@ def templateflow_atlas(query: Mapping[str, str], space: str, cache: Path | None 
     home = templateflow_home()
     folders = [home] if cache is None else [home, cache / "templateflow"]
     image_names, table_names = file_names(query, space)
-    return _obtain(image_names, space, folders), _obtain(table_names, space, folders)
+    return _obtain(image_names, space, folders, also_in), _obtain(table_names, space, folders, also_in)
 
 
 def file_names(query: Mapping[str, str], space: str) -> tuple[list[str], list[str]]:
@@ -74,7 +78,7 @@ def file_names(query: Mapping[str, str], space: str) -> tuple[list[str], list[st
     return images, tables
 
 
-def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Path) -> list[Path]:
+def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Path) -> Path:
     """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums.
 
     Parameters
@@ -86,8 +90,8 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
 
     Returns
     -------
-    list of Path
-        The files, there before or fetched now.
+    Path
+        ``checksums.tsv``, which lists every file, there before or fetched now.
 
     Raises
     ------
@@ -95,21 +99,18 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
         If a file cannot be fetched, or one that was there has changed since its checksum was written.
     """
     recorded = _read_checksums(folder)
-    paths: list[Path] = []
     for query, space in queries:
         for names in file_names(query, space):
             path = _obtain(names, space, [folder])
             name = path.relative_to(folder).as_posix()
             recorded[name] = _verify(path, recorded.get(name))
-            paths.append(path)
     rows = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
-    replace_file(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
-    return paths
+    return replace_file(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
 
 
-def _obtain(names: Sequence[str], space: str, folders: Sequence[Path]) -> Path:
+def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: Sequence[Path] = ()) -> Path:
     """Return the first of the names that is in a folder; else fetch the first that TemplateFlow has."""
-    for folder in folders:
+    for folder in (*also_in, *folders):
         for name in names:
             path = folder / f"tpl-{space}" / name
             if path.is_file() and path.stat().st_size > 0:  # the client's stubs are empty files

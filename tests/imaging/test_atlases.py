@@ -166,23 +166,27 @@ def test_a_login_page_is_not_an_atlas(monkeypatch):
 
 def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
     folder = tmp_path / "portable"
-    paths = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-    lines = (folder / "checksums.tsv").read_text().splitlines()
+    table = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
+    assert table == folder / "checksums.tsv"
+    paths = sorted(folder.rglob("*_dseg.*"))
+    assert [path.suffix for path in paths] == [".tsv", ".gz"]
+    lines = table.read_text().splitlines()
     assert lines[0] == "file\tsha256\tbytes"
     listed = {line.split("\t")[0]: line.split("\t")[1] for line in lines[1:]}
     assert listed == {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
-    before = (folder / "checksums.tsv").read_bytes()
+    before = table.read_bytes()
     prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
-    assert (folder / "checksums.tsv").read_bytes() == before
-    paths[1].write_text("index\tname\n1\tsomething else\n")
+    assert table.read_bytes() == before
+    assert load_atlas("templateflow:Toy_desc-th25", SPACE, [folder]).image.is_relative_to(folder)
+    paths[0].write_text("index\tname\n1\tsomething else\n")
     with pytest.raises(DatasetError, match="has changed since it was fetched"):
         prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
 
 
 def test_prefetch_of_a_merge_fetches_what_there_is(home, caplog):
     with caplog.at_level(logging.WARNING):
-        paths = prefetch_atlases(["Schaefer150"], [SPACE], home.parent)
-    assert [path.parent for path in paths] == [home, home]
+        table = prefetch_atlases(["Schaefer150"], [SPACE], home.parent)
+    assert table.read_text().count("100Parcels7Networks") == 2
     assert "TianS3 cannot be fetched" in caplog.text
 
 
