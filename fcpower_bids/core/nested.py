@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from fcpower_bids.core.folds import Fold, Rows, check_folds
 from fcpower_bids.core.ridge import Sides, Solver, Split
 from fcpower_bids.core.scores import Training, best_penalty, pool_training, score_predictions, selection_scores
+from fcpower_bids.core.targets import TargetBuilder
 
 FloatArray = NDArray[np.float64]
-TargetBuilder = Callable[[Rows], FloatArray]
-"""Given the training rows, the targets (n, m) of all rows, fitted on those rows alone (composites, residuals)."""
 
 
 @dataclass(frozen=True, eq=False)

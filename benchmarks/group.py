@@ -1,0 +1,232 @@
+"""Cost of the group level on a synthetic cohort shaped like the paper's, against other packages.
+
+    python benchmarks/group.py --section prediction kernels memory --n 955 --parcels 400
+
+Competitors are timed on a stated part of the work and extrapolated linearly; every such line says so. All times are
+CPU seconds of this process with one BLAS thread, and the rate of a plain matrix product is printed beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.core.folds import replicated_folds
+from fcpower_bids.core.kernels import correlation_kernel, power_features
+from fcpower_bids.core.nested import nested_cv
+from fcpower_bids.core.presets import PAPER
+from fcpower_bids.core.probe import LinearProbe
+from fcpower_bids.core.ridge import factorise_kernel
+from fcpower_bids.core.spd import ALPHA_STAR, eigendecompose
+from fcpower_bids.core.targets import composite_target, permuted_rows
+
+PENALTIES = np.array(PAPER.penalties)
+N_TARGETS = 58
+
+
+def report(what: str, seconds: float, remark: str = "") -> None:
+    print(f"  {what:<66} {seconds:>10.2f} s  {remark}")
+
+
+def timed(work: Callable[[], object]) -> tuple[float, object]:
+    """CPU seconds of this process, and what the work returned."""
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+@lru_cache(maxsize=2)
+def gemm_rate(dtype: str = "float64") -> float:
+    """Floating-point operations per second of a matrix product, best of three."""
+    matrix = np.random.default_rng(0).standard_normal((2000, 2000)).astype(dtype)
+    return 2 * 2000**3 / min(timed(lambda: matrix @ matrix)[0] for _ in range(3))
+
+
+@lru_cache(maxsize=1)
+def synthetic_cohort(n: int, n_parcels: int, n_timepoints: int = 1200) -> SimpleNamespace:
+    """Connectomes of n people around one covariance with the paper's spectrum, and targets that follow some edges."""
+    rng = np.random.default_rng(0)
+    order = np.arange(1, n_parcels + 1)
+    basis = np.linalg.qr(rng.standard_normal((n_parcels, n_parcels)))[0]
+    root = basis * np.sqrt(order**-1.3 * np.exp(-3.0 * order / n_parcels))
+    connectomes = np.empty((n, n_parcels, n_parcels))
+    for i in range(n):
+        own = root * np.exp(0.25 * rng.standard_normal(n_parcels))
+        connectomes[i] = np.corrcoef(own @ rng.standard_normal((n_parcels, n_timepoints)))
+    seconds, pairs = timed(lambda: [eigendecompose(connectome) for connectome in connectomes])
+    values, vectors = (np.stack(each) for each in zip(*pairs, strict=True))
+    features = power_features(values, vectors, ALPHA_STAR)
+    kernel = correlation_kernel(features)
+    signal = np.linalg.cholesky(kernel + 1e-8 * np.eye(n)) @ rng.standard_normal((n, N_TARGETS))
+    targets = signal / signal.std(axis=0) + 1.5 * rng.standard_normal((n, N_TARGETS))
+    family = rng.permutation(np.repeat(np.arange(n), rng.choice([1, 2, 3, 4], n, p=[0.5, 0.3, 0.15, 0.05]))[:n])
+    ratio = np.median(values[:, 0] / values[:, -1])
+    participation = np.mean(values.sum(axis=1) ** 2 / np.sum(values**2, axis=1))
+    print(f"Synthetic cohort: n={n}, P={n_parcels}, T={n_timepoints}, lambda_1/lambda_P {ratio:.2g}, ", end="")
+    print(f"participation ratio {participation:.1f}, {np.unique(family).size} families")
+    report("eigendecompositions", seconds, f"{1e3 * seconds / n:.1f} ms each, once for all exponents")
+    return SimpleNamespace(
+        connectomes=connectomes, values=values, vectors=vectors, kernel=kernel, targets=targets, family=family
+    )
+
+
+def nested_flops(n: int, m: int, n_fits: int) -> float:
+    """Operations of `nested_cv` with 10 outer and 5 inner folds, factorisation included."""
+    t, train, v = n / 10, 0.9 * n, 0.18 * n
+    inner = 5 * (v * v * t + v**3 / 3 + 2 * v * v * m + 2 * t * v * m)
+    return n_fits * (t**3 / 3 + t * t * train + 2 * t * t * m + inner) + PENALTIES.size * (n**3 + 2 * n * n * m)
+
+
+def prediction_section(n: int, n_parcels: int) -> None:
+    """Nested cross-validation: 20 x 10 outer folds, 5 inner, 7 penalties."""
+    cohort = synthetic_cohort(n, n_parcels)
+    folds = replicated_folds(n, families=cohort.family)
+    rate = gemm_rate()
+    print(f"Prediction: {len(folds)} outer folds, 5 inner, {PENALTIES.size} penalties; GEMM {rate / 1e9:.0f} GFLOP/s")
+    ours = {}
+    for m in (1, N_TARGETS):
+        ours[m], result = timed(
+            lambda m=m: nested_cv(factorise_kernel(cohort.kernel, PENALTIES), cohort.targets[:, :m], folds)
+        )
+        share = nested_flops(n, m, len(folds) * PENALTIES.size) / rate / ours[m]
+        score = result.fold_scores("pearson").mean()
+        report(f"fcpower_bids, {m} target(s)", ours[m], f"{share:.0%} of the GEMM rate; mean fold r {score:.3f}")
+    _ours_only(cohort, folds)
+    _competitors(cohort, folds, ours)
+
+
+def _ours_only(cohort: SimpleNamespace, folds: tuple) -> None:
+    solver = factorise_kernel(cohort.kernel, PENALTIES)
+    build = composite_target(cohort.targets)
+    report("fcpower_bids, composite of 58 in the fold", timed(lambda: nested_cv(solver, build, folds))[0])
+    report("  the same, strictly nested", timed(lambda: nested_cv(solver, build, folds, strict=True))[0])
+    permuted = cohort.targets[permuted_rows(len(cohort.targets), 1000, 0, cohort.family), 0].T
+    report("fcpower_bids, 1,000 permutations x 10 folds", timed(lambda: nested_cv(solver, permuted, folds[:10]))[0])
+    embedding = cohort.targets @ np.random.default_rng(0).standard_normal((N_TARGETS, 128))
+    embedding += np.random.default_rng(1).standard_normal(embedding.shape)
+    probe = LinearProbe(embedding, PENALTIES)
+    report("fcpower_bids, linear probe, d = 128", timed(lambda: nested_cv(probe, cohort.targets[:, :1], folds))[0])
+
+
+def _competitors(cohort: SimpleNamespace, folds: tuple, ours: dict[int, float]) -> None:
+    from himalaya.kernel_ridge import KernelRidgeCV
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.model_selection import GridSearchCV
+
+    def scikit_learn(part: tuple) -> None:
+        for fold in part:
+            train = fold.train
+            cv = [(np.flatnonzero(~np.isin(train, v)), np.flatnonzero(np.isin(train, v))) for v in fold.inner]
+            search = GridSearchCV(KernelRidge(kernel="precomputed"), {"alpha": PENALTIES}, cv=cv, scoring="r2")
+            search.fit(cohort.kernel[np.ix_(train, train)], cohort.targets[train, 0])
+            search.predict(cohort.kernel[np.ix_(fold.test, train)])
+
+    def himalaya(part: tuple, m: int) -> None:
+        for fold in part:
+            model = KernelRidgeCV(alphas=PENALTIES, kernel="precomputed", cv=5)
+            model.fit(cohort.kernel[np.ix_(fold.train, fold.train)], cohort.targets[fold.train, :m])
+            model.predict(cohort.kernel[np.ix_(fold.test, fold.train)])
+
+    part = folds[:3]
+    scale = len(folds) / len(part)
+    remark = f"{len(part)} of {len(folds)} folds x {scale:.0f}, no intercept"
+    one = timed(lambda: scikit_learn(part))[0] * scale
+    report("scikit-learn GridSearchCV(KernelRidge precomputed), 1 target", one, f"{one / ours[1]:.0f}x ours; {remark}")
+    many = one * N_TARGETS
+    remark_many = f"{many / ours[N_TARGETS]:.0f}x ours; 1 target x {N_TARGETS} (one penalty per search)"
+    report(f"scikit-learn, {N_TARGETS} targets with own penalties", many, remark_many)
+    for m in (1, N_TARGETS):
+        seconds = timed(lambda m=m: himalaya(part, m))[0] * scale
+        report(f"himalaya KernelRidgeCV, {m} target(s)", seconds, f"{seconds / ours[m]:.0f}x ours; {remark}")
+
+
+def kernels_section(n: int, n_parcels: int) -> None:
+    """From eigendecompositions to one kernel, for one exponent."""
+    cohort = synthetic_cohort(n, n_parcels)
+    n_edges = n_parcels * (n_parcels - 1) // 2
+    rate, flops = gemm_rate(), n * n_parcels**3 + n * n * n_edges
+    print(f"Kernels: {n} x {n_edges} edges; limit (P^3 n + n^2 E) {flops / rate:.2f} s at {rate / 1e9:.0f} GFLOP/s")
+    first, features = timed(lambda: power_features(cohort.values, cohort.vectors, ALPHA_STAR))
+    second, exact = timed(lambda: correlation_kernel(features))
+    total = first + second
+    report(
+        "fcpower_bids, fp64", total, f"features {first:.2f} + kernel {second:.2f}; {flops / rate / total:.0%} of limit"
+    )
+    single = np.empty(features.shape, np.float32)
+    first = timed(lambda: power_features(cohort.values, cohort.vectors, ALPHA_STAR, out=single))[0]
+    second, kernel = timed(lambda: correlation_kernel(single, dtype=np.float32))
+    error = np.abs(kernel - exact).max()
+    report("fcpower_bids, fp32 products, fp64 sums", first + second, f"largest error of the kernel {error:.1e}")
+    _kernel_competitors(cohort, features, total)
+
+
+def _kernel_competitors(cohort: SimpleNamespace, features: np.ndarray, ours: float) -> None:
+    from pyriemann.utils.base import powm
+
+    n, part = len(features), min(40, len(features))
+    powers = timed(lambda: powm(cohort.connectomes[:part], ALPHA_STAR))[0] * n / part
+    correlations = timed(lambda: np.corrcoef(features))[0]
+    both = powers + correlations
+    remark = f"{both / ours:.1f}x ours; powm on {part} of {n} people, extrapolated; vectorising not counted"
+    report("pyriemann powm + numpy.corrcoef", both, remark)
+
+
+def memory_section(n: int, n_parcels: int) -> None:
+    """Kernel of a large cohort whose features lie on disk, in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        seconds, peak, size, rate = pool.apply(_blocked_kernel, (n, n_parcels))
+    n_edges = n_parcels * (n_parcels - 1) // 2
+    print(f"Memory: {n} x {n_edges} features, {size:.2f} GB on disk; GEMM {rate / 1e9:.0f} GFLOP/s (fp32)")
+    share = n * n * n_edges / rate / seconds
+    report("fcpower_bids, blocked kernel, fp32", seconds, f"peak memory {peak:.2f} GB; {share:.0%} of the GEMM rate")
+
+
+def _blocked_kernel(n: int, n_parcels: int) -> tuple[float, float, float, float]:
+    import h5py
+
+    rng = np.random.default_rng(0)
+    n_edges = n_parcels * (n_parcels - 1) // 2
+    with tempfile.TemporaryDirectory() as folder, h5py.File(Path(folder) / "features.h5", "w") as file:
+        stored = file.create_dataset("features", (n, n_edges), "float32", chunks=(min(n, 256), min(n_edges, 4096)))
+        for start in range(0, n, 256):
+            stored[start : start + 256] = rng.standard_normal((min(256, n - start), n_edges), dtype=np.float32)
+        file.flush()
+        with threadpool_limits(1):
+            seconds, kernel = timed(lambda: correlation_kernel(stored, dtype=np.float32))
+            rate = gemm_rate("float32")
+        rows = np.array([0, n - 1])
+        expected = np.corrcoef(stored[rows])[0, 1]
+    if abs(kernel[0, n - 1] - expected) > 1e-6:
+        raise SystemExit("The blocked kernel is wrong.")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return seconds, peak, 4e-9 * n * n_edges, rate
+
+
+SECTIONS = {"prediction": prediction_section, "kernels": kernels_section, "memory": memory_section}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--section", nargs="+", choices=list(SECTIONS), default=["prediction", "kernels"])
+    parser.add_argument("--n", type=int, default=955, help="number of people")
+    parser.add_argument("--parcels", type=int, default=400, help="number of parcels")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with threadpool_limits(1):
+        for name in options.section:
+            SECTIONS[name](options.n, options.parcels)
+
+
+if __name__ == "__main__":
+    main()
