@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fcpower_bids.settings import Settings
 
 EXPONENT_RULES = ("grid", "nested", "align")
-SHARES = ("min_coverage", "max_parcel_missing", "max_missing_parcels")
-POSITIVE = ("repeats", "folds", "inner_folds", "steps", "batch_size", "window", "devices", "omp_nthreads")
+SHARES = ("min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
+POSITIVE = (
+    "repeats",
+    "folds",
+    "inner_folds",
+    "steps",
+    "batch_size",
+    "chunk",
+    "checkpoint_every",
+    "window",
+    "devices",
+    "omp_nthreads",
+)
 NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd")
 
 
@@ -98,6 +110,9 @@ def _names(settings: Settings) -> Iterator[str]:
     for item in settings.composite:
         if "=" not in item or not item.partition("=")[2]:
             yield f"--composite {item} must be NAME=COLUMN,COLUMN,..."
+    for item in settings.architecture:
+        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
+            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
 
 
 def _files(settings: Settings) -> Iterator[str]:
