@@ -36,8 +36,7 @@ class Composite:
 
     def apply(self, measures: FloatArray) -> FloatArray:
         """Composite of each row, shape (n,); NaN where a person has none of the measures."""
-        standard = np.nan_to_num((measures - self.mean) / self.scale)
-        return np.where(np.isnan(measures).all(axis=1), np.nan, standard @ self.loadings)
+        return _weigh(measures, self.mean, self.scale, self.loadings)
 
 
 def fit_composite(measures: FloatArray, train: Rows) -> Composite:
@@ -58,21 +57,10 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     ValueError
         If a measure is missing or constant in all training rows.
     """
-    rows = measures[train]
-    rows = rows[~np.isnan(rows).all(axis=1)]
-    known = ~np.isnan(rows)
-    if not known.any(axis=0).all():
-        raise ValueError(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
-    mean = np.nanmean(rows, axis=0)
-    centred = np.where(known, rows - mean, 0.0)
-    scale = np.sqrt(np.mean(centred**2, axis=0))
-    flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
-    if flat.any():
-        raise ValueError(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
-    eigenvalues, eigenvectors = np.linalg.eigh((centred / scale).T @ (centred / scale))
-    loadings = eigenvectors[:, -1]
-    sign = -1.0 if np.sum(loadings**3) < 0 else 1.0
-    return Composite(mean, scale, sign * loadings, float(eigenvalues[-1] / eigenvalues.sum()))
+    mean, scale, standard = _standardise(measures, train)
+    eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
+    loadings = eigenvectors[:, -1] * _sign(eigenvectors[:, -1])
+    return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
 
 
 def composite_target(measures: ArrayLike) -> TargetBuilder:
@@ -84,6 +72,51 @@ def composite_target(measures: ArrayLike) -> TargetBuilder:
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError("A composite needs two measures or more, one per column.")
     return lambda train: fit_composite(values, train).apply(values)[:, None]
+
+
+def component_targets(measures: ArrayLike, n_components: int = 3) -> TargetBuilder:
+    """Targets built in the fold: varimax-rotated principal components of the measures (n, q), on the training rows.
+
+    Components are z-scored, ordered by the variance that they explain after the rotation, and signed by their cubed
+    loadings. Two components that explain nearly the same may change places between folds: score each fold by itself.
+
+    Source: Ooi et al. 2022 (doi:10.1016/j.neuroimage.2022.119636), who predict three such components.
+    """
+    values = np.asarray(measures, dtype=float)
+    if values.ndim != 2 or not 2 <= n_components <= values.shape[1]:
+        raise ValueError(f"There cannot be {n_components} components of measures of shape {values.shape}.")
+
+    def build(train: Rows) -> FloatArray:
+        mean, scale, standard = _standardise(values, train)
+        eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard / len(standard))
+        eigenvalues, eigenvectors = eigenvalues[: -n_components - 1 : -1], eigenvectors[:, : -n_components - 1 : -1]
+        if eigenvalues[-1] <= 1e-10 * eigenvalues[0]:
+            raise ValueError(f"The measures have fewer than {n_components} components; ask for fewer.")
+        rotation = varimax(eigenvectors * np.sqrt(eigenvalues))
+        loadings = eigenvectors * np.sqrt(eigenvalues) @ rotation
+        order = np.argsort(-np.sum(loadings**2, axis=0), kind="stable")
+        weights = (eigenvectors / np.sqrt(eigenvalues)) @ rotation
+        return _weigh(values, mean, scale, (weights * _sign(loadings))[:, order])
+
+    return build
+
+
+def varimax(loadings: FloatArray, tolerance: float = 1e-12, max_iterations: int = 1000) -> FloatArray:
+    """Rotation (k, k) that makes the squared loadings (q, k) vary most within components, rows of unit length first.
+
+    Source: Kaiser 1958 (doi:10.1007/BF02289233), with Kaiser's normalisation as in MATLAB's ``rotatefactors``.
+    """
+    length = np.sqrt(np.sum(loadings**2, axis=1, keepdims=True))
+    rows = loadings / np.where(length > 0, length, 1.0)
+    rotation, before = np.eye(loadings.shape[1]), 0.0
+    for _ in range(max_iterations):
+        turned = rows @ rotation
+        left, singular, right = np.linalg.svd(rows.T @ (turned**3 - turned * np.mean(turned**2, axis=0)))
+        rotation = left @ right
+        if singular.sum() <= before * (1 + tolerance):
+            break
+        before = singular.sum()
+    return rotation
 
 
 def fixed_target(values: ArrayLike) -> TargetBuilder:
@@ -215,3 +248,30 @@ def permuted_rows(n: int, n_permutations: int, seed: int, families: ArrayLike | 
         for order in orders:
             order[blocks] = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
     return orders
+
+
+def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean and deviation of the measures in the training rows, and these rows imputed and z-scored."""
+    rows = measures[train]
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    known = ~np.isnan(rows)
+    if not known.any(axis=0).all():
+        raise ValueError(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
+    mean = np.nanmean(rows, axis=0)
+    centred = np.where(known, rows - mean, 0.0)
+    scale = np.sqrt(np.mean(centred**2, axis=0))
+    flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
+    if flat.any():
+        raise ValueError(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
+    return mean, scale, centred / scale
+
+
+def _weigh(measures: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sums of the z-scored measures, the mean in place of a missing one; NaN for people with none."""
+    scores = np.nan_to_num((measures - mean) / scale) @ weights
+    scores[np.isnan(measures).all(axis=1)] = np.nan
+    return scores
+
+
+def _sign(loadings: FloatArray) -> FloatArray:
+    return np.where(np.sum(loadings**3, axis=0) < 0, -1.0, 1.0)

@@ -10,11 +10,12 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.core.folds import Fold, leave_one_site_out, replicated_folds
-from fcpower_bids.core.kernels import correlation_kernel
+from fcpower_bids.core.kernels import correlation_kernel, power_features
 from fcpower_bids.core.nested import nested_cv
 from fcpower_bids.core.probe import LinearProbe
 from fcpower_bids.core.ridge import factorise_kernel
 from fcpower_bids.core.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.spd import eigendecompose
 from fcpower_bids.core.targets import (
     composite_target,
     encode_binary,
@@ -155,6 +156,16 @@ def test_fewer_edges_than_people_and_no_penalty():
     assert "Penalty 0 was dropped" in result.notes[0]
     assert_equals_brute_force(kernel, fixed_target(y), folds, "pooled_pearson")
     assert 0 in factorise_kernel(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
+
+
+def test_scans_shorter_than_the_number_of_parcels():
+    rng = np.random.default_rng(13)
+    matrices = [np.corrcoef(rng.standard_normal((24, 9)) + rng.standard_normal(9)) for _ in range(36)]
+    values, vectors = (np.stack(each) for each in zip(*map(eigendecompose, matrices), strict=True))
+    kernel = correlation_kernel(power_features(values, vectors, 0.35))
+    y = rng.standard_normal((36, 2))
+    y[5, 1] = np.nan
+    assert_equals_brute_force(kernel, fixed_target(y), replicated_folds(36, 4, 3, 2), "pooled_pearson")
 
 
 def test_scores_pool_each_repeat_and_keep_each_fold():
