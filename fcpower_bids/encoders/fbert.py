@@ -104,6 +104,18 @@ class Attention(nn.Module):
         return out
 
 
+class Norm(nn.LayerNorm):
+    """Layer norm in the precision of its weights.
+
+    Under mixed precision this keeps the norms and the residual stream in float32 on every device: windows of different
+    recordings differ by less than the rounding of bfloat16 before training, and would all embed to the same vector.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        return super().forward(x.to(self.weight.dtype))
+
+
 class Block(nn.Module):
     """One encoder layer: attention and a feed-forward part, each with a residual and a norm."""
 
@@ -113,8 +125,8 @@ class Block(nn.Module):
         self.self_attn = Attention(config)
         self.linear1 = nn.Linear(config.d, config.ff)
         self.linear2 = nn.Linear(config.ff, config.d)
-        self.norm1 = nn.LayerNorm(config.d, eps=config.norm_eps)
-        self.norm2 = nn.LayerNorm(config.d, eps=config.norm_eps)
+        self.norm1 = Norm(config.d, eps=config.norm_eps)
+        self.norm2 = Norm(config.d, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
     def feed_forward(self, h: Tensor) -> Tensor:
@@ -139,7 +151,7 @@ class Stack(nn.Module):
     def __init__(self, config: FBertConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.d, eps=config.norm_eps) if config.final_norm else nn.Identity()
+        self.norm = Norm(config.d, eps=config.norm_eps) if config.final_norm else nn.Identity()
 
     def forward(self, x: Tensor, cls_only: bool) -> Tensor:
         """Map (B, T, d) to (B, 1, d), or to (B, T, d) when every token is asked for."""
@@ -179,8 +191,8 @@ class FBert(nn.Module):
 
     def tokens(self, x: Tensor) -> Tensor:
         """Series (B, T, P) to tokens with positions (B, T + 1, d), ``[CLS]`` first."""
-        h: Tensor = self.input_projection(x)
-        cls = self.cls_token.expand(len(h), 1, -1).to(h.dtype)
+        h = self.input_projection(x).to(self.cls_token.dtype)
+        cls = self.cls_token.expand(len(h), 1, -1)
         length, config = h.shape[1], self.config
         if config.cls_position:
             return torch.cat((cls, h), dim=1) + position_code(length + 1, config.d, config.pe).to(h)

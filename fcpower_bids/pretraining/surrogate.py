@@ -13,7 +13,7 @@ def surrogate_phases(n: int, length: int, generator: torch.Generator) -> Tensor:
     phases = 2 * math.pi * torch.rand(n, length // 2 + 1, generator=generator, dtype=torch.float64)
     phases[:, 0] = 0
     if length % 2 == 0:
-        phases[:, -1] = math.pi * (phases[:, -1] > math.pi)
+        phases[:, -1] = math.pi * (phases[:, -1] > math.pi).double()
     return phases
 
 

@@ -106,16 +106,15 @@ def pretrain(
     """
     config = config or PretrainConfig()
     fabric = make_fabric(config)
-    outcome: Pretrained = fabric.launch(_train, corpus, output, config, stop_step, probe)
-    return outcome
+    return Pretrained(**fabric.launch(_train, corpus, output, config, stop_step, probe))
 
 
 def _train(
     fabric: Any, folder: Path, output: Path, config: PretrainConfig, stop_step: int | None, probe: Probe | None
-) -> Pretrained:
+) -> dict[str, Any]:
     run = _Run(fabric, load_corpus(folder), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
-    return run.outcome()
+    return asdict(run.outcome())  # a plain dict can be handed from process to process
 
 
 class _Run:
