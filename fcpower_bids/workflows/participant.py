@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
+from typing import Any, cast
 
 from fcpower_bids._version import __version__
 from fcpower_bids.derivatives.dataset import copy_atlas, prepare_dataset
@@ -22,9 +23,9 @@ from fcpower_bids.derivatives.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlases import load_atlas
-from fcpower_bids.records import Atlas
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, run_jobs
 from fcpower_bids.workflows.combination import run_combinations
@@ -78,26 +79,36 @@ def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
         state = SKIPPED if all(problem.kind == "skipped" for problem in found) else FAILED
         sentences = " ".join(problem.sentence for problem in found)
         write_status(settings.output_dir, Status(name, state, found[0].stage, sentences))
-    jobs = []
+    loaded: dict[tuple[str, str, bool], Atlas | FcPowerError] = {}
+    jobs: list[Job] = []
+    refused: list[tuple[str, FcPowerError]] = []
     for recording in discovery.recordings:
         try:
-            atlases = tuple(_atlas(spec, recording.space, recording.is_cifti, settings) for spec in settings.atlas)
-            jobs.append((recording, atlases))
-        except RecordingError as error:
-            write_status(settings.output_dir, Status(recording.name, FAILED, "atlas", str(error)))
+            jobs.append((recording, tuple(_atlas(spec, recording, settings, loaded) for spec in settings.atlas)))
+        except FcPowerError as error:
+            refused.append((recording.name, error))
+    if refused and not jobs:
+        raise refused[0][1]  # no recording can be processed with these choices
+    for name, reason in refused:
+        write_status(settings.output_dir, Status(name, FAILED, "atlas", str(reason)))
     for atlas in {atlas for _, atlases in jobs for atlas in atlases}:
         copy_atlas(settings.output_dir, atlas)
     return jobs
 
 
-_ATLASES: dict[tuple[str, str, bool], Atlas] = {}
-
-
-def _atlas(spec: str, space: str, cifti: bool, settings: Settings) -> Atlas:
-    key = (spec, space, cifti)
-    if key not in _ATLASES:
-        _ATLASES[key] = load_atlas(spec, space, settings.atlas_dir, settings.work / "atlases", cifti=cifti)
-    return _ATLASES[key]
+def _atlas(spec: str, recording: Recording, settings: Settings, loaded: dict[Any, Any]) -> Atlas:
+    """Load an atlas in the space of a recording, once for all recordings; so it is with an error."""
+    key = (spec, recording.space, recording.is_cifti)
+    if key not in loaded:
+        try:
+            loaded[key] = load_atlas(
+                spec, recording.space, settings.atlas_dir, settings.work / "atlases", cifti=recording.is_cifti
+            )
+        except FcPowerError as error:
+            loaded[key] = error
+    if isinstance(loaded[key], FcPowerError):
+        raise loaded[key]
+    return cast(Atlas, loaded[key])
 
 
 def _prepare_work(settings: Settings) -> Path:
