@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids.demo import DemoDesign, make_dataset
+from tests.running import PLAIN, run_app
+
 REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
@@ -20,3 +23,33 @@ def shared() -> Path:
     if not (REFERENCE_DATA / "golden").is_dir():
         pytest.skip(f"the reference data folder {REFERENCE_DATA} is not there (set FCPOWER_SHARED to point to one)")
     return REFERENCE_DATA
+
+
+@pytest.fixture(scope="session")
+def exact_demo(tmp_path_factory):
+    """Folder and truth of a tiny demo dataset whose voxels hold the clean series."""
+    folder = tmp_path_factory.mktemp("end_to_end") / "exact"
+    return folder, make_dataset(folder, DemoDesign.tiny(noise=0, nuisance=0))
+
+
+@pytest.fixture(scope="session")
+def exact_run(exact_demo):
+    """The exact demo through the application without any cleaning."""
+    folder, _ = exact_demo
+    return run_app(
+        folder, folder.parent / "exact_out", "--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z"
+    )
+
+
+@pytest.fixture(scope="session")
+def troubled_demo(tmp_path_factory):
+    """Four participants: two runs, an incomplete field of view, many spikes, nearly nothing but spikes."""
+    folder = tmp_path_factory.mktemp("end_to_end") / "troubled"
+    return folder, make_dataset(folder, DemoDesign.tiny(subjects=4, troubles=True))
+
+
+@pytest.fixture(scope="session")
+def troubled_run(troubled_demo):
+    """The troubled demo with default settings and ``--strict``."""
+    folder, _ = troubled_demo
+    return run_app(folder, folder.parent / "troubled_out", "--atlas", "builtin", "--strict")

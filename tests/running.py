@@ -1,0 +1,77 @@
+"""Run the application as a user does, and read what it wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fcpower_bids.cli.run import main
+
+PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thresh", "0", "--dummy-scans", "0")
+"""No cleaning at all, but the z-score."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run left behind."""
+
+    code: int
+    err: str
+    out: str
+    output: Path
+
+    def status(self) -> pd.DataFrame:
+        return pd.read_csv(self.output / "logs" / "status.tsv", sep="\t", index_col="recording", keep_default_na=False)
+
+    def states(self) -> dict[str, str]:
+        return self.status()["state"].to_dict()
+
+    def reason(self, recording: str) -> str:
+        table = self.status()
+        return str(table.loc[[name for name in table.index if name.startswith(recording)], "reason"].iloc[0])
+
+    def files(self, pattern: str) -> list[Path]:
+        return sorted(self.output.rglob(pattern))
+
+    def file(self, recording: str, ending: str) -> Path:
+        (found,) = self.output.rglob(f"{recording}_*{ending}")
+        return found
+
+
+def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
+    """Run the participant level in this process (its workers are processes of their own)."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(bids_dir), str(output), "participant", *map(str, options)])
+    return Finished(code, err.getvalue(), out.getvalue(), output)
+
+
+def start_app(bids_dir: Path, output: Path, *options: object, **popen: object) -> subprocess.Popen[str]:
+    """Start the participant level as a process group of its own."""
+    environment = {**os.environ, **popen.pop("env", {})}  # type: ignore[dict-item]
+    command = [sys.executable, "-m", "fcpower_bids", bids_dir, output, "participant", *options]
+    return subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+        **popen,  # type: ignore[call-overload]
+    )
+
+
+def contents(folder: Path, *without: str) -> dict[str, bytes]:
+    """Every file below a folder and its bytes, but those below some of its folders."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] not in without
+    }

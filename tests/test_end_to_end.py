@@ -1,0 +1,230 @@
+"""From files to files: what was painted into voxels must come out of the tables."""
+
+from __future__ import annotations
+
+import json
+from shutil import copytree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.quality import band_leakage
+from fcpower_bids.core.spd import spectral_power
+from fcpower_bids.core.timeseries import z_score
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.derivatives.tables import read_matrix
+from fcpower_bids.imaging.builtin import builtin_atlas
+from fcpower_bids.imaging.parcellation import parcellate
+from tests.running import PLAIN, contents, run_app
+
+SERIES = "stat-mean_timeseries.tsv"
+FC = "stat-pearsoncorrelation_relmat.tsv"
+POWER = "desc-power0p35_relmat.tsv"
+
+
+def test_parcellation_returns_the_painted_series(exact_demo, tmp_path):
+    folder, truth = exact_demo
+    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path)
+    for recording, painted in zip(truth.recordings, truth.painted, strict=True):
+        (bold,) = folder.rglob(f"{recording}_*desc-preproc_bold.nii.gz")
+        mask = bold.with_name(bold.name.replace("desc-preproc_bold", "desc-brain_mask"))
+        (found,) = parcellate(bold, mask, [atlas])
+        np.testing.assert_allclose(found.series, 10_000 + painted, rtol=0, atol=1e-5)
+
+
+def test_the_exact_run_is_done(exact_run, exact_demo):
+    _, truth = exact_demo
+    assert exact_run.code == 0, exact_run.err
+    assert set(exact_run.states().values()) == {"done"}
+    assert len(exact_run.states()) == len(truth.recordings)
+    assert f"{len(truth.recordings)} done" in exact_run.err
+
+
+def test_series_fc_and_power_are_those_of_the_truth(exact_run, exact_demo):
+    _, truth = exact_demo
+    for recording, painted in zip(truth.recordings, truth.painted, strict=True):
+        series, names = read_matrix(exact_run.file(recording, SERIES))
+        np.testing.assert_allclose(series, z_score(painted), rtol=0, atol=1e-5)
+        connectome = pearson_connectivity(painted)
+        fc, fc_names = read_matrix(exact_run.file(recording, FC))
+        np.testing.assert_allclose(fc, np.corrcoef(painted.T), rtol=0, atol=1e-10)
+        power, _ = read_matrix(exact_run.file(recording, POWER))
+        np.testing.assert_allclose(power, spectral_power(connectome, 0.35), rtol=0, atol=1e-8)
+        fisher, _ = read_matrix(exact_run.file(recording, "desc-fisherz_relmat.tsv"))
+        upper = np.triu_indices(len(fc), 1)
+        np.testing.assert_allclose(fisher[upper], np.arctanh(fc[upper]), rtol=0, atol=1e-10)
+        assert names == fc_names
+        assert len(set(names)) == 60
+
+
+def test_spectrum_table_is_that_of_the_written_fc(exact_run, exact_demo):
+    _, truth = exact_demo
+    recording = truth.recordings[0]
+    fc, _ = read_matrix(exact_run.file(recording, FC))
+    table, columns = read_matrix(exact_run.file(recording, "desc-spectrum_eigenvalues.tsv"))
+    assert columns == ["rank", "eigenvalue", "eigenvalue_power"]
+    eigenvalues = np.linalg.eigvalsh(fc)[::-1]
+    np.testing.assert_allclose(table[:, 1], eigenvalues, atol=1e-10)
+    sidecar = json.loads(exact_run.file(recording, "desc-spectrum_eigenvalues.json").read_text())
+    assert sidecar["ParticipationRatio"] == pytest.approx(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
+    np.testing.assert_allclose(table[table[:, 2] > 0, 2], eigenvalues[table[:, 2] > 0] ** 0.35, rtol=1e-6)
+    assert sidecar["Rank"] == (table[:, 2] > 0).sum()
+    assert sidecar["NumberClipped"] == (table[:, 2] == 0).sum()
+
+
+def test_sidecars_say_how_it_was_made(exact_run, exact_demo):
+    _, truth = exact_demo
+    recording = truth.recordings[0]
+    series = json.loads(exact_run.file(recording, "stat-mean_timeseries.json").read_text())
+    assert series["RepetitionTime"] == 2.5
+    assert series["SamplingFrequency"] == 0.4
+    assert series["NumberOfVolumesUsed"] == series["NumberOfVolumes"] == 80
+    assert series["SoftwareFilters"]["Butterworth"]["HighPassHz"] is None
+    fc = json.loads(exact_run.file(recording, FC.replace("tsv", "json")).read_text())
+    assert fc["Estimator"] == "Pearson correlation"
+    assert fc["EffectiveDegreesOfFreedom"] == 79
+    assert fc["UncoveredNodes"] == fc["NuisanceParameters"] == []
+    power = json.loads(exact_run.file(recording, POWER.replace("tsv", "json")).read_text())
+    assert power["Alpha"] == 0.35
+    assert power["ConfigurationHash"] == fc["ConfigurationHash"]
+
+
+def test_states_and_exit_code_of_the_troubled_dataset(troubled_run):
+    states = {name.split("_space")[0]: state for name, state in troubled_run.states().items()}
+    assert troubled_run.code == 6
+    assert len(states) == 9
+    assert states["sub-04_ses-b_task-rest_run-1"] == "excluded"
+    assert {state for name, state in states.items() if name[:6] in ("sub-01", "sub-02")} == {"done"}
+    assert "--min-time" in troubled_run.reason("sub-04_ses-b")
+    assert "excluded: sub-04_ses-b" in troubled_run.err
+
+
+def test_seconds_and_memory_are_measured(troubled_run):
+    table = troubled_run.status()
+    assert (table["seconds"].astype(float) > 0).all()
+    assert (table["peak_mb"].astype(float) > 20).all()
+
+
+def test_an_excluded_recording_has_quality_and_coverage_but_no_connectome(troubled_run):
+    names = {path.name.partition("_space-")[2] for path in troubled_run.files("sub-04_ses-b_*.tsv")}
+    endings = {name.rsplit("_", 1)[1] for name in names}
+    assert endings == {"design.tsv", "outliers.tsv", "qc.tsv", "bold.tsv"}
+    quality = pd.read_csv(troubled_run.file("sub-04_ses-b", "qc.tsv"), sep="\t", na_values="n/a")
+    assert quality["state"].tolist() == ["excluded"]
+    assert quality["kept_volumes"][0] < quality["volumes"][0]
+    assert np.isnan(quality["band_leakage"][0])
+
+
+def test_uncovered_parcels_are_missing_everywhere(troubled_run, troubled_demo):
+    _, truth = troubled_demo
+    expected = truth.coverage[truth.recordings.index("sub-02_ses-a_task-rest_run-1")]
+    coverage, _ = read_matrix(troubled_run.file("sub-02_ses-a", "stat-coverage_bold.tsv"))
+    np.testing.assert_allclose(coverage[:, 0], expected, atol=1e-12)
+    uncovered = expected < 0.5
+    assert 0 < uncovered.sum() < 30
+    series, names = read_matrix(troubled_run.file("sub-02_ses-a", SERIES))
+    np.testing.assert_array_equal(np.isnan(series).all(axis=0), uncovered)
+    np.testing.assert_array_equal(np.isnan(series).any(axis=0), uncovered)
+    for ending in (FC, POWER):
+        matrix, _ = read_matrix(troubled_run.file("sub-02_ses-a", ending))
+        np.testing.assert_array_equal(np.isnan(matrix), uncovered[:, None] | uncovered[None, :])
+    sidecar = json.loads(troubled_run.file("sub-02_ses-a", FC.replace("tsv", "json")).read_text())
+    assert sidecar["UncoveredNodes"] == [name for name, missing in zip(names, uncovered, strict=True) if missing]
+    assert len(read_matrix(troubled_run.file("sub-02_ses-a", "eigenvalues.tsv"))[0]) == (~uncovered).sum()
+
+
+def test_quality_figures_are_those_of_the_written_series(troubled_run):
+    quality = pd.read_csv(troubled_run.file("sub-01_ses-b", "qc.tsv"), sep="\t", na_values="n/a").iloc[0]
+    series, _ = read_matrix(troubled_run.file("sub-01_ses-b", SERIES))
+    outliers = pd.read_csv(troubled_run.file("sub-01_ses-b", "outliers.tsv"), sep="\t", na_values="n/a")
+    kept = outliers["kept"].to_numpy() == 1
+    after = band_leakage(series, 2.5, 0.01, 0.08, kept=kept).mean()
+    assert quality["band_leakage"] == pytest.approx(after, rel=1e-9)
+    assert quality["kept_volumes"] == kept.sum() == len(series)
+    assert quality["dummy_volumes"] == 2
+    assert quality["n_regressors"] == 24
+    assert quality["degrees_of_freedom"] > 0
+
+
+def test_cleaning_brings_the_connectome_nearer_to_that_of_the_clean_series(tmp_path):
+    design = DemoDesign.tiny(subjects=1, sessions=1, volumes=240, nuisance=2)
+    truth = make_dataset(tmp_path / "in", design)
+    found = run_app(tmp_path / "in", tmp_path / "out", "--atlas", "builtin", "--strategy", "27P")
+    upper = np.triu_indices(60, 1)
+    clean, painted = (np.corrcoef(series[0].T)[upper] for series in (truth.clean, truth.painted))
+    cleaned = read_matrix(found.file("sub-01", FC))[0][upper]
+    assert np.corrcoef(cleaned, clean)[0, 1] > np.corrcoef(painted, clean)[0, 1] + 0.1
+
+
+def test_without_strict_an_exclusion_is_no_failure(troubled_demo, tmp_path):
+    folder, _ = troubled_demo
+    found = run_app(folder, tmp_path / "out", "--atlas", "builtin", "--participant-label", "04", "--session-id", "b")
+    assert found.code == 0
+    assert set(found.states().values()) == {"excluded"}
+
+
+def test_some_failed_is_4_and_all_failed_is_5(tmp_path, exact_demo):
+    folder, truth = exact_demo
+    copy = copytree(folder, tmp_path / "copy")
+    bolds = sorted(copy.rglob("*desc-preproc_bold.nii.gz"))
+    bolds[0].write_bytes(bolds[0].read_bytes()[:-4000])
+    some = run_app(copy, tmp_path / "some", "--atlas", "builtin", *PLAIN)
+    assert some.code == 4
+    assert sorted(some.states().values()) == ["done", "done", "done", "failed"]
+    assert str(bolds[0]) in some.reason(truth.recordings[0])
+    assert str(bolds[0]) in some.err
+    every = run_app(
+        copy, tmp_path / "all", "--atlas", "builtin", *PLAIN, "--participant-label", "01", "--session-id", "a"
+    )
+    assert every.code == 5
+
+
+def test_usage_and_dataset_errors_are_2_and_3(tmp_path, exact_demo):
+    folder, _ = exact_demo
+    wrong = run_app(folder, tmp_path / "out", "--alpha", "2", "--high-pass", "0.2", "--transforms", "powwer")
+    assert wrong.code == 2
+    assert [line.startswith("fcpower_bids: ") for line in wrong.err.splitlines()] == [True] * 3
+    empty = run_app(tmp_path, tmp_path / "out", "--atlas", "builtin")
+    assert empty.code == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_number_of_processes_changes_no_byte(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    runs = [
+        run_app(folder, tmp_path / "out" / name, "--atlas", "builtin", "--nprocs", number)
+        for name, number in (("one", 1), ("two", 2))
+    ]
+    assert [run.code for run in runs] == [0, 0]
+    one, two = (contents(run.output, "logs", "work") for run in runs)
+    assert one == two
+    assert len(one) > 40
+
+
+def test_dry_run_writes_nothing(exact_demo, tmp_path):
+    folder, truth = exact_demo
+    found = run_app(folder, tmp_path / "out", "--dry-run")
+    assert found.code == 0
+    assert not (tmp_path / "out").exists()
+    assert all(recording in found.out for recording in truth.recordings)
+    assert "4 recordings of 2 participants" in found.out
+
+
+@pytest.mark.parametrize("version", ["1.0.0", "1.4.0"])
+def test_older_releases_of_fmriprep_give_the_same_numbers(version, exact_run, tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(noise=0, nuisance=0, fmriprep_version=version))
+    options = ("--atlas", "builtin", "--participant-label", "01", "--session-id", "a")
+    found = run_app(tmp_path / "in", tmp_path / "out", *options, *PLAIN)
+    assert found.code == 0, found.err
+    ours, theirs = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
+    folder, _ = exact_demo
+    again = run_app(folder, tmp_path / "out", "--config-file", exact_run.output / "logs" / "settings.toml")
+    assert again.code == 0
+    left, right = (contents(run.output, "logs", "work") for run in (exact_run, again))
+    assert left == right
