@@ -131,6 +131,7 @@ class Sink(RecordingStep):
 
     def work(self, folder: Path) -> Path:  # noqa: D102
         from fcpower_bids.derivatives.outputs import Results, finish_recording
+        from fcpower_bids.reports.previews import write_previews
 
         given = self.inputs
         results = Results(
@@ -142,5 +143,6 @@ class Sink(RecordingStep):
             load_bundle(Path(given.connectomes)),
             load_bundle(Path(given.embedding)) if isdefined(given.embedding) else ({}, {}),
         )
+        write_previews(Path(given.output_dir), results)
         status = finish_recording(Path(given.output_dir), results, given.fingerprint, self.seconds)
         return save_bundle(folder / "written.npz", {}, {"outputs": status.outputs})

@@ -1,0 +1,218 @@
+"""Small drawings of one recording as SVG text; arrays in, nothing read or written."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcpower_bids.core.spd import eigendecompose, power_weights, spectral_map
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
+"""Okabe and Ito's colours, which people of every colour vision tell apart; line style or text repeats what they say."""
+EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
+"""Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # Verdana is as wide where DejaVu is not installed
+    "font.size": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fcpower_bids",
+    "image.interpolation": "nearest",
+}
+
+
+@contextmanager
+def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
+    """Yield a figure of so many inches, and a list that afterwards holds its SVG; equal drawings give equal text."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    svg: list[str] = []
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, svg
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", dpi=110, metadata={"Date": None, "Creator": None})
+        svg.append(buffer.getvalue())
+
+
+def draw_motion(
+    volumes: Mapping[str, np.ndarray],
+    threshold: float,
+    repetition_time: float,
+    carpets: Mapping[str, np.ndarray],
+) -> str:
+    """Draw framewise displacement, DVARS and the carpets over one axis of time.
+
+    Parameters
+    ----------
+    volumes : mapping of str to ndarray, shape (T,)
+        ``framewise_displacement`` (mm), ``dvars``, ``dummy`` and ``kept`` (0 or 1).
+    threshold : float
+        Censoring threshold in mm; 0 for none.
+    repetition_time : float
+        Seconds; 0 where it is unknown, then time is in volumes.
+    carpets : mapping of str to ndarray, shape (rows, T)
+        Standardised parcel series by title; NaN where there is no value.
+    """
+    traces = [("framewise_displacement", "FD (mm)"), ("dvars", "DVARS")]
+    traces = [(name, label) for name, label in traces if np.isfinite(volumes[name]).any()]
+    heights = [1.0] * len(traces) + [1.7] * len(carpets)
+    scale, unit = (repetition_time / 60, "minutes") if repetition_time else (1.0, "volumes")
+    time = np.arange(len(volumes["kept"])) * scale
+    with drawing(9.6, 0.4 + 0.8 * sum(heights)) as (figure, svg):
+        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, (name, label) in zip(axes, traces, strict=False):
+            axis.plot(time, volumes[name], color="black", linewidth=0.8)
+            axis.set_ylabel(label)
+            _shade_volumes(axis, volumes, scale)
+        if traces and traces[0][0] == "framewise_displacement" and threshold:
+            axes[0].axhline(threshold, color=BEFORE, linestyle="--", linewidth=0.9)
+            axes[0].set_ylim(0, max(1.15 * np.nanmax(volumes["framewise_displacement"]), 1.3 * threshold))
+        for axis, (title, carpet) in zip(axes[len(traces) :], carpets.items(), strict=True):
+            _draw_carpet(axis, title, carpet, len(time) * scale)
+        axes[-1].set_xlabel(unit)
+        axes[-1].set_xlim(0, len(time) * scale)
+    return svg[0]
+
+
+def _shade_volumes(axis: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:
+    """Mark dummy volumes in hatched grey, censored ones in orange with a tick at the top."""
+    dummy = volumes["dummy"] > 0
+    styles: list[tuple[np.ndarray, dict[str, Any]]] = [
+        (dummy, {"facecolor": "none", "edgecolor": DUMMY, "hatch": "////", "linewidth": 0}),
+        (~dummy & (volumes["kept"] == 0), {"color": CENSORED, "alpha": 0.55, "linewidth": 0}),
+    ]
+    for wanted, style in styles:
+        for first, last in _runs(wanted):
+            axis.axvspan((first - 0.5) * scale, (last + 0.5) * scale, **style)
+    places = np.flatnonzero(~dummy & (volumes["kept"] == 0)) * scale
+    top = np.ones(len(places))
+    axis.plot(places, top, "v", color="black", markersize=2.6, transform=axis.get_xaxis_transform(), clip_on=False)
+
+
+def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], wanted.astype(int), [0]])))
+    return [(int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, end: float) -> None:
+    from matplotlib import colormaps
+
+    colours = colormaps["gray"].with_extremes(bad=CENSORED)
+    shown = np.ma.masked_invalid(carpet)
+    axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(0, end, len(carpet), 0))
+    axis.set_yticks([])
+    axis.set_ylabel(title)
+
+
+def draw_power(
+    spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], band: tuple[float | None, float | None], leakage: float
+) -> str:
+    """Draw mean power spectra by title (frequencies in Hz, share of variance per Hz), the pass-band shaded."""
+    with drawing(4.7, 2.9) as (figure, svg):
+        axis = figure.subplots()
+        styles = {"before cleaning": (BEFORE, "--"), "after cleaning": (AFTER, "-")}
+        for title, (frequencies, power) in spectra.items():
+            colour, line = styles[title]
+            axis.semilogy(frequencies[1:], np.maximum(power[1:], 1e-12), line, color=colour, linewidth=1.4, label=title)
+        end = max(frequencies[-1] for frequencies, _ in spectra.values())
+        axis.axvspan(band[0] or 0, min(band[1] or end, end), color=AFTER, alpha=0.12, linewidth=0, label="pass-band")
+        highest = max(np.nanmax(power[1:]) for _, power in spectra.values())
+        axis.set_ylim(highest * 1e-4, highest * 2)
+        axis.set_xlim(0, end)
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel("frequency (Hz)")
+        axis.set_ylabel("power (variance 1, per Hz)")
+        if np.isfinite(leakage):
+            axis.set_title(f"{100 * leakage:.1f} % of the cleaned power is outside the band", fontsize=8.5)
+        axis.legend(frameon=False, loc="upper right")
+    return svg[0]
+
+
+def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios: tuple[float, float]) -> str:
+    """Draw the eigenvalues of FC and of FC^alpha by rank, with their participation ratios."""
+    rank = np.arange(1, len(before) + 1)
+    with drawing(4.7, 2.9) as (figure, svg):
+        axis = figure.subplots()
+        shown = after > 0
+        labels = (f"FC, participation ratio {ratios[0]:.1f}", f"FC^{alpha:g}, participation ratio {ratios[1]:.1f}")
+        axis.semilogy(rank[shown], before[shown], "--", color=BEFORE, linewidth=1.4, label=labels[0])
+        axis.semilogy(rank[shown], after[shown], "-", color=AFTER, linewidth=1.4, label=labels[1])
+        axis.axhline(1, color="0.6", linewidth=0.7)
+        clipped = int((~shown).sum())
+        if clipped:
+            axis.set_title(f"{clipped} eigenvalues are zero to rounding and not shown", fontsize=8.5)
+        axis.set_xlim(1, len(rank))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel("rank")
+        axis.set_ylabel("eigenvalue")
+        axis.legend(frameon=False, loc="lower left")
+    return svg[0]
+
+
+def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[float] = EXPONENTS) -> str:
+    """Draw one connectome raised to several exponents, each over its largest eigenvalue, on one colour scale.
+
+    Parameters
+    ----------
+    connectivity : ndarray, shape (P, P)
+        FC of the covered parcels.
+    order : ndarray of int, shape (P,)
+        Order of drawing.
+    exponents : sequence of float
+        0 is the identity on the range of FC, 1 FC itself.
+    """
+    eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
+    with drawing(9.6, 2.25) as (figure, svg):
+        axes = figure.subplots(1, len(exponents))
+        matrices = []
+        for exponent in exponents:
+            weights = power_weights(eigenvalues, exponent)
+            matrices.append(spectral_map(eigenvalues, vectors, weights / weights.max()))
+        limit = _shared_limit(matrices[1:-1] or matrices)
+        for axis, matrix, exponent in zip(axes, matrices, exponents, strict=True):
+            image = axis.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
+            axis.set(xticks=[], yticks=[])
+            said = {0.0: " (identity)", 1.0: " (FC)"}.get(exponent, "")
+            axis.set_title(f"α = {exponent:g}{said}", fontsize=8.5)
+        bar = figure.colorbar(image, ax=list(axes), shrink=0.8, aspect=18, pad=0.01, extend="both")
+        bar.set_label("value over λ₁")
+    return svg[0]
+
+
+def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
+    beside = [np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices]
+    return float(max(np.percentile(np.concatenate(beside), 98), 1e-6))
+
+
+def draw_embedding(vector: np.ndarray) -> str:
+    """Draw the dimensions of an embedding as bars."""
+    with drawing(9.6, 1.7) as (figure, svg):
+        axis = figure.subplots()
+        axis.vlines(np.arange(len(vector)), 0, vector, color=AFTER, linewidth=max(0.4, min(3.0, 400 / len(vector))))
+        axis.axhline(0, color="black", linewidth=0.6)
+        axis.set_xlim(-1, len(vector))
+        axis.set_xlabel("dimension")
+        axis.set_ylabel("value")
+    return svg[0]
+
+
+def colour_table(name: str) -> list[str]:
+    """Return 256 colours of a matplotlib colour map as ``rrggbb``, for the script of the page."""
+    from matplotlib import colormaps
+
+    colours: Any = colormaps[name](np.arange(256), bytes=True)
+    return ["".join(f"{part:02x}" for part in colour[:3]) for colour in colours]
