@@ -2,23 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import csv
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fcpower_bids.cli.parser import Parser
+from fcpower_bids.errors import DatasetError
+
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
+WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
+CHECKSUMS = "checksums.tsv"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of this command."""
+    parser = Parser(prog="fcpower_bids prefetch", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="where to put the files")
+    parser.add_argument("--atlas", nargs="+", help="atlas names [Schaefer400, if no weights are asked for]")
+    parser.add_argument("--space", nargs="+", default=list(SPACES), help=f"spaces [{' '.join(SPACES)}]")
+    parser.add_argument("--weights", nargs="+", default=[], help="encoders (fbert-1m, fbert-8m) or hub ids OWNER/NAME")
+    parser.add_argument("--revision", help="revision of the hub ids")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fetch what was asked for and list it with checksums; return the exit code."""
-    from fcpower_bids.cli.parser import Parser
+    options = build_parser().parse_args(argv)
+    atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
+    if atlases:
+        from fcpower_bids.imaging.atlases import prefetch_atlases
 
-    parser = Parser(prog="fcpower_bids prefetch", description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="where to put the files")
-    parser.add_argument("--atlas", nargs="+", default=["Schaefer400"], help="atlas names [Schaefer400]")
-    parser.add_argument("--space", nargs="+", default=list(SPACES), help=f"spaces [{' '.join(SPACES)}]")
-    options = parser.parse_args(argv)
-    from fcpower_bids.imaging.atlases import prefetch_atlases
-
-    table = prefetch_atlases(options.atlas, options.space, options.folder)
-    print(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder}.")  # noqa: T201
+        table = prefetch_atlases(atlases, options.space, options.folder)
+        _say(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")
+    for name in options.weights:
+        folder = fetch_weights(name, options.folder / "weights" / name.rpartition("/")[2], options.revision)
+        _say(f"The weights of {name} are in {folder}: give them with --encoder-weights {folder.absolute()}")
     return 0
+
+
+def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
+    """Fetch the checkpoint of an encoder into a folder, or verify the one that is there.
+
+    Parameters
+    ----------
+    name : str
+        A released encoder, or a hub id ``OWNER/NAME``.
+    folder : Path
+        Made if missing; ``checksums.tsv`` in it lists file, sha256 and bytes. When it is there the files are
+        compared with it and nothing is fetched.
+    revision : str, optional
+        Branch, tag or commit of the hub.
+
+    Raises
+    ------
+    CheckpointError
+        The hub does not give it.
+    DatasetError
+        A file has changed or gone since it was fetched.
+    """
+    from fcpower_bids.encoders.checkpoints import HUB_IDS, file_sha256, locate, read_config, replace_folder
+
+    if (folder / CHECKSUMS).is_file():
+        _verify(folder, file_sha256)
+        return folder
+    source = locate(HUB_IDS.get(name, name), revision)
+    read_config(source)
+
+    def write(target: Path) -> None:
+        rows = ["file\tsha256\tbytes"]
+        for file in (source / file for file in WEIGHT_FILES if (source / file).is_file()):
+            shutil.copyfile(file, target / file.name)
+            rows.append(f"{file.name}\t{file_sha256(target / file.name)}\t{file.stat().st_size}")
+        (target / CHECKSUMS).write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    replace_folder(folder, write)
+    return folder
+
+
+def _verify(folder: Path, sha256: Callable[[Path], str]) -> None:
+    with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
+        for row in csv.DictReader(stream, delimiter="\t"):
+            path = folder / row["file"]
+            if not path.is_file() or sha256(path) != row["sha256"]:
+                raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201
