@@ -250,7 +250,8 @@ class Cohort:
     ----------
     scans : pandas.DataFrame
         One row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
-        ``seconds``, ``mean_fd``, ``n_runs``. A scan is all included runs of one person in one session, combined.
+        ``seconds``, ``mean_fd``, ``n_runs``, ``combination`` (how they were combined: ``none``, ``average``,
+        ``concat``). A scan is all included runs of one person in one session, combined.
     edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
         Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
     parcels, networks : tuple of str
@@ -265,6 +266,10 @@ class Cohort:
         Per scan, a function that returns its cleaned runs as a list of arrays (T, P), for analyses of scan length.
     repetition_times : tuple of float
         Seconds between volumes, per scan.
+    targets : tuple of str
+        Columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables.
+    notes : tuple of str
+        What a reader of the results should know: what was chosen without being asked for, how text is coded.
     """
 
     scans: pd.DataFrame
@@ -276,6 +281,8 @@ class Cohort:
     embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
     series: tuple[Callable[[], list[np.ndarray]], ...] = ()
     repetition_times: tuple[float, ...] = ()
+    targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
