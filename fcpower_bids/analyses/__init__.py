@@ -1,11 +1,26 @@
-"""Group analyses: arrays and tables in, long tables out; nothing here touches the disk."""
+"""Group analyses: arrays and tables in, long tables out; nothing here touches the disk.
+
+An analysis is a function ``(cohort, settings) -> {name of the table: Table}``. It raises a ValueError with one plain
+sentence where the cohort cannot answer the question. A new one is one file, and one line here.
+"""
 
 from fcpower_bids.registry import Registry
+from fcpower_bids.settings import Settings
 
 ANALYSES = Registry(
     "analysis",
     {
         "prediction": "fcpower_bids.analyses.prediction:analyse_prediction",
         "fingerprinting": "fcpower_bids.analyses.fingerprinting:analyse_fingerprinting",
+        "alpha_selection": "fcpower_bids.analyses.alpha_selection:analyse_alpha",
     },
 )
+
+
+def analyses_to_run(settings: Settings) -> tuple[str, ...]:
+    """Names of the analyses that are asked for; the choice of the exponent is one where it is not a number."""
+    try:
+        float(settings.alpha)
+    except ValueError:
+        return tuple(dict.fromkeys([*settings.analyses, "alpha_selection"]))
+    return tuple(settings.analyses)

@@ -1,0 +1,129 @@
+"""Connectomes of a cohort as rows of edges: of one scan, or averaged over the scans of a person, read block by block.
+
+Nothing of the size of the cohort is held in memory unless it fits: FC stays where it is (usually a memory map), and
+FC^alpha is kept in single precision where double precision would not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.core.edges import edge_count, rebuild_matrix
+from fcpower_bids.core.folds import Rows
+from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
+from fcpower_bids.core.spd import clip_tolerance, eigendecompose
+
+FloatArray = NDArray[np.float64]
+
+MEMORY = 1.5e9
+"""Bytes above which features are kept in single precision, and eigendecompositions are computed again when needed."""
+
+
+class AveragedEdges:
+    """FC of each unit (a scan, or a person with several scans) as a source of features that is read block by block.
+
+    Several scans are averaged by the mean of Fisher z, as `core.connectivity.average_connectivity` does.
+
+    Parameters
+    ----------
+    edges : ndarray or memory map, shape (n_scans, E)
+        Correlations, one scan per row.
+    groups : sequence of ndarray of int
+        The rows of each unit.
+    """
+
+    def __init__(self, edges: FeatureSource, groups: Sequence[Rows]) -> None:
+        self.edges = edges
+        self.groups = tuple(np.asarray(group, dtype=np.intp) for group in groups)
+        if any(group.size == 0 for group in self.groups):
+            raise ValueError("Every person or scan of an analysis needs at least one row of edges.")
+        self.shape: tuple[int, ...] = (len(self.groups), edges.shape[1])
+        self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
+        self._order = np.concatenate(self.groups)
+        self._sizes = np.array([group.size for group in self.groups])
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        """Edges of one unit (an integer), or a block (rows, columns) given by two slices."""
+        if isinstance(key, (int, np.integer)):
+            return self._average(np.asarray(self.edges[self.groups[key]], dtype=float), self._sizes[key : key + 1])[0]
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        sizes = self._sizes[rows]
+        stops = np.cumsum(self._sizes)[rows]
+        wanted = self._order[stops[0] - sizes[0] : stops[-1]]
+        return self._average(np.asarray(self.edges[:, columns][wanted], dtype=float), sizes)
+
+    def connectome(self, unit: int) -> FloatArray:
+        """FC of one unit, shape (P, P)."""
+        return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
+
+    def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
+        if (sizes == 1).all():
+            return block
+        starts = np.cumsum(sizes) - sizes
+        several = np.repeat(sizes > 1, sizes)
+        if (np.abs(block[several]) >= 1).any():
+            raise ValueError(
+                "Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan."
+            )
+        scores = np.add.reduceat(np.arctanh(np.where(several[:, None], block, 0.0)), starts, axis=0) / sizes[:, None]
+        return np.where((sizes > 1)[:, None], np.tanh(scores), block[starts])
+
+
+class PowerFamily:
+    """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory.
+
+    Parameters
+    ----------
+    connectivity : AveragedEdges
+        FC of n units of P parcels.
+    keep : bool
+        Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
+    """
+
+    def __init__(self, connectivity: AveragedEdges, keep: bool = False) -> None:
+        self.connectivity = connectivity
+        self.tolerance = clip_tolerance(connectivity.dtype)
+        n, n_edges = connectivity.shape
+        self.n_parcels = (1 + int(np.sqrt(1 + 8 * n_edges))) // 2
+        self._kept: tuple[FloatArray, FloatArray] | None = None
+        if keep and n * self.n_parcels**2 * 8 <= MEMORY:
+            self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
+            for unit in range(n):
+                self._kept[0][unit], self._kept[1][unit] = eigendecompose(connectivity.connectome(unit))
+
+    @property
+    def spectra(self) -> tuple[FloatArray, FloatArray] | None:
+        """Eigenvalues (n, P) and eigenvectors (n, P, P), None where they do not fit in memory or were not kept."""
+        return self._kept
+
+    def features(self, alpha: float) -> NDArray[np.floating]:
+        """Edges of FC^alpha times sqrt(2), shape (n, E)."""
+        n = self.connectivity.shape[0]
+        out = np.empty((n, edge_count(self.n_parcels)), precision(self.connectivity.shape))
+        for unit in range(n):
+            values, vectors = self._decompose(unit)
+            power_features(values[None], vectors[None], alpha, self.tolerance, out[unit : unit + 1])
+        return out
+
+    def kernel(self, alpha: float) -> FloatArray:
+        """Correlation kernel of FC^alpha, shape (n, n)."""
+        return similarity(self.features(alpha))
+
+    def _decompose(self, unit: int) -> tuple[FloatArray, FloatArray]:
+        if self._kept is not None:
+            return self._kept[0][unit], self._kept[1][unit]
+        return eigendecompose(self.connectivity.connectome(unit))
+
+
+def precision(shape: tuple[int, ...]) -> type[np.floating]:
+    """Precision in which features of this shape are kept."""
+    return np.float64 if shape[0] * shape[1] * 8 <= MEMORY else np.float32
+
+
+def similarity(features: FeatureSource) -> FloatArray:
+    """Pearson correlation between the features of all pairs; products in single precision for a very large cohort."""
+    return correlation_kernel(features, dtype=precision(features.shape))

@@ -1,0 +1,123 @@
+"""What predicts and what identifies: FC, FC^alpha, other transforms of FC, and embeddings, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, precision, similarity
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.folds import Rows
+from fcpower_bids.core.kernels import FeatureSource
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
+
+
+@dataclass(frozen=True, eq=False)
+class Representation:
+    """One way to describe people or scans by features.
+
+    Attributes
+    ----------
+    name : str
+        ``fc``, ``fc_power``, ``embedding:<encoder>``, or the name of a transform.
+    kernel : str
+        "correlation", or "linear" on z-scored features.
+    features : callable
+        Computes or opens the features (n, d); they are not kept, because they are large.
+    is_edges : bool
+        Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
+    weight : float
+        What edges are multiplied by in `features`.
+    """
+
+    name: str
+    kernel: str
+    features: Callable[[], FeatureSource]
+    is_edges: bool = True
+    weight: float = 1.0
+
+    def similarity(self) -> FloatArray:
+        """Pearson correlation between the features of all pairs, shape (n, n)."""
+        return similarity(self.features())
+
+
+def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
+    """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.
+
+    Raises
+    ------
+    ValueError
+        Embeddings are asked for and the cohort has none.
+    """
+    names: list[str] = []
+    for name in settings.representations:
+        encoder = name.partition(":")[2]
+        if name.partition(":")[0] != EMBEDDING:
+            names.append(name)
+            continue
+        if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
+            known = ", ".join(cohort.embeddings) or "none"
+            raise ValueError(
+                f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
+                "run the participant level with --encoder first, or change --representations."
+            )
+        names += [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
+    return tuple(dict.fromkeys(names))
+
+
+def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which scans lack an embedding that is asked for, shape (n_scans,)."""
+    lacking = np.zeros(len(cohort.scans), dtype=bool)
+    for name in names:
+        if name.startswith(EMBEDDING + ":"):
+            lacking |= ~np.isfinite(cohort.embeddings[name.partition(":")[2]]).all(axis=1)
+    return lacking
+
+
+def build_representations(
+    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
+) -> list[Representation]:
+    """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person)."""
+    connectivity = AveragedEdges(cohort.edges, groups)
+    return [_build(name, cohort, connectivity, settings) for name in names]
+
+
+def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Settings) -> Representation:
+    kind, _, encoder = name.partition(":")
+    if kind == EMBEDDING:
+        embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
+        means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
+        return Representation(name, "linear", lambda: means, is_edges=False)
+    if name == FC:
+        return Representation(name, settings.kernel, lambda: connectivity)
+    if name == FC_POWER:
+        family = PowerFamily(connectivity)
+        return Representation(name, settings.kernel, lambda: family.features(settings.exponent), weight=2.0**0.5)
+    return _transformed(name, connectivity, settings)
+
+
+def _transformed(name: str, connectivity: AveragedEdges, settings: Settings) -> Representation:
+    from fcpower_bids.transforms.connectomes import make_transform
+
+    transform = make_transform(name, settings)
+    if transform.needs != "connectivity":
+        raise ValueError(f"The transform '{name}' needs series, so it cannot be a representation of a cohort.")
+
+    def compute() -> FeatureSource:
+        rows = np.empty(connectivity.shape, precision(connectivity.shape))
+        diagonals = []
+        for unit in range(connectivity.shape[0]):
+            matrix = transform.transform([connectivity.connectome(unit)])[0]
+            rows[unit] = vectorise_edges(matrix)
+            diagonals.append(np.diag(matrix))
+        return np.hstack([rows, np.stack(diagonals)]) if transform.diagonal else rows
+
+    return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
