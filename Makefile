@@ -44,3 +44,15 @@ lint: install-test
 
 clean:
 	rm -rf $(DEMO) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
+
+# The container: with docker, podman or buildah, whichever works here; docs/containers.md.
+.PHONY: image image-test sif
+
+image:
+	scripts/build_image.sh
+
+image-test: install
+	PYTHON=$(abspath $(BIN)/python) scripts/test_image.sh
+
+sif:
+	scripts/build_sif.sh

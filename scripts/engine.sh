@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Which container program to use; read by the other scripts of this folder.
 #   ENGINE   docker, podman or buildah; without it the first that works
 #   IMAGE    name of the image [localhost/fcpower_bids:<version>]

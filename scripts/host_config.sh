@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The apt and pip configuration of this machine, as mounts for `podman build` and `buildah build`.
 # Mirrors and indexes are read here and now and written nowhere but into a scratch folder: no address of this machine
 # gets into the repository or the image. Every mount point exists in a Debian image, so none is left behind.

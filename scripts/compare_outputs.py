@@ -1,0 +1,65 @@
+"""Compare two output folders byte by byte, and explain what differs; the exit status tells whether all is explained.
+
+    compare_outputs.py EXPECTED ACTUAL [EXPECTED_PATH=ACTUAL_PATH ...]
+
+What may differ: the paths of the mounts (given as pairs) in text files, and in the statuses of the recordings the
+computing time, the memory and the time stamp. Every other difference is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+MEASURED = [
+    (re.compile(rb'"(seconds|peak_mb)": [0-9.e+-]+'), rb'"\1": _'),
+    (re.compile(rb"\t[0-9.e+-]+\t[0-9.e+-]+$", re.M), rb"\t_\t_"),
+]
+IGNORED = ("work", "logs/crashes")
+
+
+def files_below(root: Path) -> set[str]:
+    """Return the relative paths of all files but the intermediate results."""
+    names = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    return {name for name in names if not name.startswith(tuple(f"{folder}/" for folder in IGNORED))}
+
+
+def explain(name: str, expected: bytes, actual: bytes, paths: list[tuple[str, str]]) -> str | None:
+    """Return why two files differ, "identical" if they do not, None if there is no good reason."""
+    if expected == actual:
+        return "identical"
+    for old, new in paths:
+        expected = expected.replace(old.encode(), new.encode())
+    if expected == actual:
+        return "only the paths of the mounts differ"
+    if name.startswith("logs/status"):
+        for pattern, blank in MEASURED:
+            expected, actual = pattern.sub(blank, expected), pattern.sub(blank, actual)
+        if expected == actual:
+            return "only computing time and memory differ"
+    return None
+
+
+def main(expected: Path, actual: Path, paths: list[tuple[str, str]]) -> int:
+    """Print the table; return 0 if every difference is explained."""
+    there, here = files_below(expected), files_below(actual)
+    reasons = {
+        name: explain(name, (expected / name).read_bytes(), (actual / name).read_bytes(), paths)
+        for name in sorted(there & here)
+    }
+    lines = [f"{count:6d} files: {reason}" for reason, count in Counter(filter(None, reasons.values())).most_common()]
+    faults = [f"differs without a reason: {name}" for name, reason in reasons.items() if reason is None]
+    faults += [f"missing: {name}" for name in sorted(there - here)] + [
+        f"not expected: {name}" for name in sorted(here - there)
+    ]
+    if not reasons:
+        faults.append(f"nothing to compare in {expected} and {actual}")
+    print(*lines, *faults, sep="\n")  # noqa: T201
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    pairs = [(old, new) for old, _, new in (pair.partition("=") for pair in sys.argv[3:])]
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), pairs))
