@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
@@ -26,6 +26,8 @@ from fcpower_bids.core.targets import (
 )
 
 PENALTIES = np.array([1e-2, 1e-1, 1.0, 10.0])
+# Without shrinking: a failure is told at once, and its seed and sizes are small anyway.
+quick = settings(max_examples=12, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 SELECTIONS = ["pooled_pearson", "mean_predictive_cod", "pooled_mse", "mean_pearson", "mean_mae_norm"]
 
 
@@ -89,7 +91,7 @@ def cohorts(draw):
     return rng, features, y, folds
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@quick
 @given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
 def test_missing_targets_equal_brute_force(cohort, selection, intercept):
     _, features, y, folds = cohort
@@ -102,7 +104,7 @@ def test_missing_targets_equal_brute_force(cohort, selection, intercept):
         np.testing.assert_array_equal(a, b)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@quick
 @given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
 def test_composites_and_covariates_equal_brute_force(cohort, selection, strict):
     rng, features, y, folds = cohort
