@@ -14,6 +14,7 @@ import pandas as pd
 from fcpower_bids.derivatives.paths import parse_name
 from fcpower_bids.derivatives.status import Status, read_status
 from fcpower_bids.derivatives.tables import read_json, read_table
+from fcpower_bids.errors import DatasetError
 
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
@@ -43,6 +44,16 @@ class Parcellation:
     def order(self) -> np.ndarray:
         """Parcels sorted by network, networks in the order of their first parcel."""
         return network_order(self.networks)
+
+    @property
+    def citation(self) -> str:
+        """What to cite, as the description of the atlas has it; "n/a" where it says nothing."""
+        name = self.image.name.split("_", 1)[1].split("_")[0]
+        try:
+            links = read_json(self.image.parents[1] / f"{name}_description.json").get("ReferencesAndLinks", [])
+        except DatasetError:
+            links = []
+        return "; ".join(map(str, links)) or "n/a"
 
     @property
     def networks(self) -> list[str]:
@@ -134,7 +145,15 @@ class Account:
     @property
     def title(self) -> str:
         """The name without participant and session."""
-        rest = [f"{key}-{value}" for key, value in self.entities.items() if key not in ("sub", "ses")]
+        return self._without("sub", "ses")
+
+    @property
+    def label(self) -> str:
+        """The name without participant."""
+        return self._without("sub")
+
+    def _without(self, *keys: str) -> str:
+        rest = [f"{key}-{value}" for key, value in self.entities.items() if key not in keys]
         return " ".join(rest) or self.name
 
     @cached_property
@@ -155,6 +174,11 @@ class Account:
             atlas: [*map(str, coverage.get("UncoveredNodes", [])), *map(str, series.get("FlatNodes", []))]
             for atlas, (coverage, series) in found.items()
         }
+
+    @cached_property
+    def configuration(self) -> str:
+        """Hash of the choices that its numbers were made with; nothing where there are none."""
+        return next((str(view.sidecar("bold").get("ConfigurationHash", "")) for view in self.views), "")
 
     @cached_property
     def notes(self) -> list[str]:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
+from markupsafe import Markup
 
 from fcpower_bids.derivatives.status import DONE, Status
 from fcpower_bids.derivatives.tables import plain, read_json, write_text
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.accounts import Account, read_accounts
+from fcpower_bids.reports.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.page import relative_link, render_page
 from fcpower_bids.reports.panels import Panel, make_panels
 from fcpower_bids.reports.verdict import COMBINED, WORDS, judge, minutes_kept
@@ -53,16 +55,18 @@ def write_participant_reports(settings: Settings, subjects: Sequence[str], n_job
         The pages, those of single sessions included.
     """
     n_jobs = max(1, min(n_jobs, len(subjects)))
-    pages = Parallel(n_jobs=n_jobs)(delayed(write_participant_report)(settings, subject) for subject in subjects)
-    return [path for written in pages for path in written]
+    written = Parallel(n_jobs=n_jobs)(delayed(write_participant_report)(settings, subject) for subject in subjects)
+    write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
+    return [page for pages, _ in written for page in pages]
 
 
-def write_participant_report(settings: Settings, subject: str) -> list[Path]:
-    """Write the page of one participant, and one per session where there are many."""
+def write_participant_report(settings: Settings, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
+    """Write the page of one participant, and one per session where there are many; return them and the atlases."""
     accounts, embeddings = read_accounts(settings.output_dir, subject)
+    atlases = _atlases(accounts, settings)
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     if len(sessions) <= MOST_SESSIONS:
-        return [_write(settings, f"sub-{subject}", accounts, embeddings, sessions)]
+        return [_write(settings, f"sub-{subject}", accounts, embeddings, sessions)], atlases
     pages = []
     for name, members in sessions:
         own = {account.name for account in members}
@@ -70,7 +74,7 @@ def write_participant_report(settings: Settings, subject: str) -> list[Path]:
         title = f"sub-{subject}_ses-{name}" if name else f"sub-{subject}_ses-none"
         pages.append(_write(settings, title, members, about, [(name, members)]))
     summary = _write(settings, f"sub-{subject}", accounts, embeddings, [], pages)
-    return [summary, *pages]
+    return [summary, *pages], atlases
 
 
 def _write(
@@ -84,16 +88,28 @@ def _write(
     text = render_page(
         "participant.html",
         title=title,
-        verdict=judge(accounts, embeddings),
+        verdict=judge(accounts, embeddings, settings.configuration_hash()),
         rows=[row for account in accounts for row in _rows(account)],
         sessions=[(name, _sections(members, settings)) for name, members in sessions],
         pages=[(page.stem, relative_link(page, settings.output_dir)) for page in pages],
         settings=_choices(settings),
+        methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
         chain=_chain(settings.output_dir),
         configuration=settings.configuration_hash(),
-        links=[(name, f"logs/{name}") for name in ("status.tsv", "settings.toml")],
+        links=[(name, f"logs/{name}") for name in ("status.tsv", "settings.toml", "CITATION.md", "CITATION.bib")],
     )
     return write_text(settings.output_dir / f"{title}.html", text)
+
+
+def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
+    """Return the atlases that the present choices were run with."""
+    found = set()
+    for account in accounts:
+        for view in account.views if account.configuration == settings.configuration_hash() else ():
+            parcels, about = view.parcellation(settings.output_dir), view.about
+            source = str(about.get("Source", "n/a"))
+            found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.names), source, parcels.citation))
+    return sorted(found)
 
 
 def _anchor(account: Account, number: int) -> str:
@@ -104,7 +120,7 @@ def _rows(account: Account) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one that says what became of the recording."""
     combined = account.status.stage == COMBINED
     state = "combined" if combined and account.status.state == DONE else WORDS[account.status.state]
-    base: dict[str, Any] = {"anchor": _anchor(account, 0), "name": account.name, "state": state, "atlas": ""}
+    base: dict[str, Any] = {"anchor": _anchor(account, 0), "name": account.label, "state": state, "atlas": ""}
     rows = []
     for row in account.quality:
         kept, whole = minutes_kept(account)

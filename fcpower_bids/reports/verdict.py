@@ -23,6 +23,7 @@ STAGES = {
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 MANY_CENSORED = 0.3
 """Share of censored volumes above which a recording gets a caution."""
+OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
 FEW_DEGREES = 20
 """Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
 
@@ -59,12 +60,17 @@ class Verdict:
     problems: tuple[Problem, ...]
 
 
-def judge(accounts: Sequence[Account], embeddings: Sequence[Status] = ()) -> Verdict:
-    """Sum up what became of the recordings of a participant."""
+def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
+    """Sum up what became of the recordings of a participant; ``configuration`` is the hash of the present choices."""
     runs = [account for account in accounts if account.status.stage != COMBINED]
     used = [account for account in runs if account.status.state == DONE]
     wanted = [account for account in runs if account.status.state != SKIPPED]
     problems = [problem for account in accounts for problem in _problems(account)]
+    problems += [
+        Problem(account.name, "caution", "made with other choices", OTHER_CHOICES)
+        for account in accounts
+        if account.configuration not in ("", configuration)
+    ]
     problems += [Problem(one.recording, "caution", f"embedding {WORDS[one.state]}", one.reason) for one in embeddings]
     level = "stop" if not used else "caution" if problems else "ok"
     return Verdict(level, _headline(len(used), len(wanted)), tuple(_facts(runs, used)), tuple(problems))
