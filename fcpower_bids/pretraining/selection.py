@@ -26,8 +26,8 @@ Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
 TRAIN, SELECT, CONFIRM = 0, 1, 2
 MINIMUM = 5
 """Recordings that a half needs: the unbiased alignment is undefined below four."""
-VIEWS = 4
-"""Windows per held-out recording that a score is averaged over."""
+VIEWS = 8
+"""Windows per held-out recording whose embeddings are averaged, as in the ``windows`` read."""
 
 
 def split_families(families: ArrayLike, share: float, seed: int) -> NDArray[np.intp]:
@@ -82,24 +82,21 @@ class HeldOut:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Score a model: alignments over all held-out recordings, and the score on each half."""
-        views = self._embed(model)
+        E = self._embed(model)
         K = self.corpus.kernel_of(self.rows).cpu().double()
-        out = {
-            "cka": float(np.mean([cka(E, K) for E in views])),
-            "cka_debiased": float(np.mean([cka_debiased(E, K) for E in views])),
-        }
+        out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
         for name, half in (("select", SELECT), ("confirm", CONFIRM)):
             members = torch.from_numpy(np.flatnonzero(self.roles == half))
             if self.probe is None:
-                out[name] = float(np.mean([cka_debiased(E[members], K[members][:, members]) for E in views]))
+                out[name] = float(cka_debiased(E[members], K[members][:, members]))
             else:
                 table = self.corpus.table.iloc[self.rows[members.numpy()]]
-                out[name] = self.probe(views.mean(0)[members].float().numpy(), table)
+                out[name] = self.probe(E[members].float().numpy(), table)
         return out
 
     @torch.no_grad()
     def _embed(self, model: nn.Module, batch: int = 256) -> torch.Tensor:
-        """Embed `VIEWS` windows of every held-out recording: (VIEWS, m, d) in float64."""
+        """Mean embedding of `VIEWS` windows of every held-out recording: (m, d) in float64."""
         lengths = self.corpus.table["T"].to_numpy()[self.rows]
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
@@ -113,7 +110,7 @@ class HeldOut:
             ]
             views.append(torch.cat(parts))
         model.train(training)
-        return torch.stack(views)
+        return torch.stack(views).mean(0)
 
 
 def _batches(n: int, size: int) -> list[slice]:
