@@ -53,12 +53,12 @@ def test_input_is_read_only_and_output_is_not(study):
         ("-w scratch", {"scratch": True}, "--work-dir {}/scratch"),
         ("--bids-database-dir index", {"index": True}, "--bids-database-dir {}/index"),
         ("--atlas-dir atlases other", {"atlases": False, "other": False}, "--atlas-dir {0}/atlases {0}/other"),
-        ("--phenotypes tables/age.tsv", {"tables/age.tsv": False, "tables/age.json": False}, "--phenotypes {}/tables/age.tsv"),
+        ("--phenotypes tables/age.tsv", {"tables/age.tsv": False, "tables/age.json": False}, "{}/tables/age.tsv"),
         ("--derivatives prep=other", {"other": False}, "--derivatives prep={}/other"),
         ("--derivatives other", {"other": False}, "--derivatives {}/other"),
         ("--strategy s.yml", {"s.yml": False}, "--strategy {}/s.yml"),
         ("--strategy 36P", {}, "--strategy 36P"),
-        ("--encoder fbert --encoder-weights weights", {"weights": False}, "--encoder fbert --encoder-weights {}/weights"),
+        ("--encoder fbert --encoder-weights weights", {"weights": False}, "--encoder-weights {}/weights"),
         ("--encoder fbert --encoder-weights a/b", {}, "--encoder fbert --encoder-weights a/b"),
         ("--atlas builtin Schaefer100", {}, "--atlas builtin Schaefer100"),
         ("--atlas mine.nii.gz", {"mine.nii.gz": False, "mine.tsv": False}, "--atlas {}/mine.nii.gz"),
@@ -198,9 +198,9 @@ def test_the_engine_gets_what_was_printed_and_its_exit_code_comes_back(study, en
     fake.parent.mkdir()
     fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {study}/given\nexit 4\n')
     fake.chmod(0o755)
+    options = ["--engine", engine, "--image", "my image", "bids", "out", "participant", "--atlas", "builtin"]
     done = subprocess.run(
-        [sys.executable, "-c", "from fcpower_bids.cli.container import entry_point; entry_point()"]
-        + ["--engine", engine, "--image", "my image", "bids", "out", "participant", "--atlas", "builtin"],
+        [sys.executable, "-c", "from fcpower_bids.cli.container import entry_point; entry_point()", *options],
         env={**os.environ, "PATH": f"{fake.parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
