@@ -28,8 +28,8 @@ from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, run_jobs
-from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
+from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress
 from fcpower_bids.workflows.recording import workflow_name
 
@@ -38,6 +38,10 @@ SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
 
 def run_participants(settings: Settings) -> int:
     """Process every recording that was asked for and return the exit code."""
+    if not settings.dry_run:
+        configure_nipype(settings)
+        if not settings.reports_only and settings.use_plugin is None:
+            start_server()
     discovery = find_recordings(settings)
     if settings.dry_run:
         from fcpower_bids.derivatives.preflight import preflight_table
@@ -53,7 +57,7 @@ def run_participants(settings: Settings) -> int:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
         run_jobs(jobs, settings, datasets, work, progress)
-    combined = run_combinations(jobs, settings, work, progress) if settings.combine_runs != "none" else []
+    combined = _combine(jobs, settings, work, progress)
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     table = write_status_table(settings.output_dir, names)
@@ -62,6 +66,14 @@ def run_participants(settings: Settings) -> int:
     if not settings.debug:
         _clear_work(work, jobs, settings)
     return exit_code(table["state"].tolist(), settings.strict)
+
+
+def _combine(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
+    if settings.combine_runs == "none":
+        return []
+    from fcpower_bids.workflows.combination import run_combinations
+
+    return run_combinations(jobs, settings, work, progress)
 
 
 def exit_code(states: Sequence[str], strict: bool) -> int:
@@ -117,7 +129,6 @@ def _prepare_work(settings: Settings) -> Path:
     if settings.clean_workdir:
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    configure_nipype(settings)
     return work
 
 

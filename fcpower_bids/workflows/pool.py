@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import set_forkserver_preload
+from multiprocessing import forkserver, set_forkserver_preload
 from traceback import format_exception
 from typing import Any
 
@@ -26,6 +26,12 @@ PRELOADED = (
     "scipy.signal",
 )
 """Imported once by the server that workers are forked from; none of them starts threads."""
+
+
+def start_server() -> None:
+    """Let the server that workers are forked from begin its imports; it does so beside what comes next here."""
+    set_forkserver_preload(list(PRELOADED))
+    forkserver.ensure_running()
 
 
 class Pool(MultiProcPlugin):

@@ -1,0 +1,158 @@
+"""What the application costs beyond the numbers: start, discovery, nipype, tables, pages.
+
+Usage: ``python benchmarks/overhead.py [--recordings 20] [--nprocs 2] [--discovered 1000] [--repeats 3]``
+
+The same small recordings go through the functions in one process, called one after the other, and through the whole
+application; the difference is the overhead. CPU seconds are those of all processes that a run started, as the kernel
+counted them; on a machine that others use too, they tell more than the clock. Goals: at most 0.3 s per recording beyond
+the numerical work divided by the number of processes, ``--help`` in under 0.5 s, 1,000 recordings found in under 10 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER: workers whose parent is gone are counted here, not by init
+TR = 2.0
+
+DIRECT = """
+import sys, time
+from pathlib import Path
+from fcpower_bids.cli.parser import parse_settings
+from fcpower_bids.derivatives.outputs import Results, finish_recording
+from fcpower_bids.derivatives.query import find_recordings
+from fcpower_bids.imaging.atlases import load_atlas
+from fcpower_bids.imaging.cleaning import clean_recording
+from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.transforms.connectomes import connect
+import fcpower_bids.measures.quality, fcpower_bids.transforms.power, scipy.signal
+settings = parse_settings([sys.argv[1], sys.argv[2], "participant", "--atlas", "builtin"])
+recordings = find_recordings(settings).recordings
+atlases = (load_atlas("builtin", recordings[0].space, (), settings.work / "atlases"),)
+started = time.perf_counter(), time.process_time()
+for recording in recordings:
+    (parcels,) = parcellate(recording.bold, recording.mask, atlases)
+    cleaning, series = clean_recording(recording, atlases, [(parcels.series, parcels.coverage)], settings)
+    found = connect(series[0].clean, atlases[0].names, settings)
+    matrices = {f"0/{name}": matrix for name, (matrix, _) in found.items()}
+    facts = {f"0/{name}": about for name, (_, about) in found.items()}
+    results = Results(recording, atlases, settings, {}, cleaning, series, (matrices, facts), ({}, {}))
+    finish_recording(settings.output_dir, results, "")
+print(time.perf_counter() - started[0], time.process_time() - started[1])
+"""
+
+
+class Cost(NamedTuple):
+    """Seconds by the clock and of computing, of a process and all that it started."""
+
+    wall: float
+    cpu: float
+
+
+def measure(*command: str) -> tuple[Cost, str]:
+    """Run a command to its end, its orphans included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    wall = time.perf_counter() - started
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), done.stdout
+
+
+def least(repeats: int, *command: str, clean: Path | None = None) -> tuple[Cost, str]:
+    """Return the run with the least computing time of several."""
+    runs = []
+    for _ in range(repeats):
+        if clean is not None:
+            shutil.rmtree(clean, ignore_errors=True)
+        runs.append(measure(*command))
+    return min(runs, key=lambda run: run[0].cpu)
+
+
+def app(bids_dir: Path, output: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "fcpower_bids", str(bids_dir), str(output), "participant", *options]
+
+
+def compare_with_functions(folder: Path, recordings: int, nprocs: int, repeats: int) -> None:
+    from fcpower_bids.demo import DemoDesign, make_dataset
+
+    bids_dir, output = folder / "in", folder / "out"
+    make_dataset(bids_dir, DemoDesign(subjects=recordings // 2, sessions=2, troubles=False))
+    _, printed = least(repeats, sys.executable, "-c", DIRECT, str(bids_dir), str(output), clean=output)
+    numbers = Cost(*map(float, printed.split()))
+    # As files, as in science: the built-in parcellation is made anew at each start, which takes a second.
+    image, table = (shutil.copy(path, folder) for path in sorted(output.glob("work/atlases/*_dseg.*")))
+    options = ("--atlas", f"{image}:{table}", "--nprocs", str(nprocs), "--quiet")
+    whole, _ = least(repeats, *app(bids_dir, output, *options), clean=output)
+    one = ("--participant-label", "01", "--session-id", "a")
+    single, _ = least(repeats, *app(bids_dir, output, *options, *one), clean=output)
+    print(f"{recordings} recordings, {nprocs} processes, {output.name} removed before each run")
+    print(f"  functions      {numbers.wall:6.2f} s wall {numbers.cpu:6.2f} s CPU")
+    print(f"  application    {whole.wall:6.2f} s wall {whole.cpu:6.2f} s CPU")
+    print(f"  one recording  {single.wall:6.2f} s wall {single.cpu:6.2f} s CPU (the start, for the most part)")
+    more = recordings - 1
+    cpu = (whole.cpu - single.cpu - numbers.cpu * more / recordings) / more
+    print(f"  overhead per recording: {(whole.wall - numbers.wall / nprocs) / recordings:.3f} s wall (goal 0.3), ")
+    print(f"  {(whole.cpu - numbers.cpu) / recordings:.3f} s CPU; {cpu:.3f} s CPU without the start")
+    print(f"  application / functions, CPU: {whole.cpu / numbers.cpu:.2f}")
+
+
+def discover(folder: Path, recordings: int, repeats: int) -> None:
+    """Time ``--dry-run`` on a tree of very small images."""
+    import nibabel
+    import numpy as np
+
+    root, space = folder / "fmriprep", "space-MNI152NLin2009cAsym"
+    image = nibabel.Nifti1Image(np.zeros((2, 2, 2, 5), np.int16), np.eye(4))
+    image.header.set_xyzt_units("mm", "sec")
+    image.header.set_zooms((2.0, 2.0, 2.0, TR))
+    mask = nibabel.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4))
+    root.mkdir()
+    (root / "dataset_description.json").write_text('{"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": "derivative"}')
+    for number in range(recordings):
+        scan = f"sub-{number // 2:04d}_ses-{number % 2 + 1}_task-rest"
+        func = root / scan.split("_")[0] / scan.split("_")[1] / "func"
+        func.mkdir(parents=True)
+        nibabel.save(image, func / f"{scan}_{space}_desc-preproc_bold.nii.gz")
+        nibabel.save(mask, func / f"{scan}_{space}_desc-brain_mask.nii.gz")
+        (func / f"{scan}_{space}_desc-preproc_bold.json").write_text(f'{{"RepetitionTime": {TR}}}')
+        (func / f"{scan}_desc-confounds_timeseries.tsv").write_text("trans_x\n" + "0\n" * 5)
+    cost, printed = least(repeats, *app(root, folder / "out", "--dry-run"))
+    found = printed.strip().splitlines()[-1].split(" of ")[0]
+    print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU (goal 10)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recordings", type=int, default=20)
+    parser.add_argument("--nprocs", type=int, default=2)
+    parser.add_argument("--discovered", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    print(f"load of the machine {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
+    with tempfile.TemporaryDirectory() as folder:
+        cost, _ = least(5, sys.executable, "-m", "fcpower_bids", "--help")
+        print(f"--help: {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU (goal 0.5)")
+        compare_with_functions(Path(folder), given.recordings, given.nprocs, given.repeats)
+        discover(Path(folder), given.discovered, given.repeats)
+
+
+if __name__ == "__main__":
+    main()
