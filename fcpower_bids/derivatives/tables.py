@@ -64,6 +64,12 @@ def _decimal(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
+def _decimals(row: Sequence[float]) -> str:
+    """:func:`_decimal` of many numbers, separated by tabs; a connectome has so many that each call would count."""
+    text = "\t".join(map(repr, row)) + "\t"
+    return text.replace(".0\t", "\t").replace("nan\t", f"{MISSING}\t")[:-1]
+
+
 def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> Path:
     """Write a numeric array as TSV without losing a bit.
 
@@ -78,7 +84,7 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
     index : sequence of str, optional
         Row names, written as a first column called ``Node`` (region-by-region matrices).
     """
-    rows = ("\t".join(map(_decimal, row)) for row in np.asarray(values, dtype=np.float64).tolist())
+    rows = map(_decimals, np.asarray(values, dtype=np.float64).tolist())
     header = "\t".join(([] if index is None else ["Node"]) + list(columns))
     lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
     return write_text(path, "\n".join([header, *lines]) + "\n")
