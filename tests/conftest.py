@@ -7,12 +7,12 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from pathlib import Path
+from pathlib import Path  # noqa: E402
 
-import pytest
+import pytest  # noqa: E402
 
-from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.running import PLAIN, run_app
+from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
+from tests.running import PLAIN, run_app  # noqa: E402
 
 REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
