@@ -19,8 +19,8 @@ from fcpower_bids.core.spd import clip_tolerance, eigendecompose
 
 FloatArray = NDArray[np.float64]
 
-MEMORY = 1.5e9
-"""Bytes above which features are kept in single precision, and eigendecompositions are computed again when needed."""
+MEMORY = 2e9
+"""Bytes above which features are kept in single precision, and what is larger is computed again when needed."""
 
 
 class AveragedEdges:

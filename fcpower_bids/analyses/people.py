@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ def choose_people(
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    numbers = _covariate_columns(table, cohort.scans, covariates)
+    numbers = _covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
     complete = set(numbers.index[numbers.notna().all(axis=1)])
     left_out = {
         "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
@@ -105,8 +105,10 @@ def _labels(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.st
     return labels.astype(str).to_numpy(dtype=str)
 
 
-def _covariate_columns(table: pd.DataFrame, scans: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Numeric columns; a text column becomes indicators of its classes but the first."""
+def _covariate_columns(
+    table: pd.DataFrame, scans: pd.DataFrame, names: Sequence[str], classes: Collection[str | None]
+) -> pd.DataFrame:
+    """Numeric columns; text, and what is named as classes, becomes indicators of all classes but the first."""
     columns = []
     for name in names:
         if name == "mean_fd" and name not in table.columns:
@@ -114,8 +116,9 @@ def _covariate_columns(table: pd.DataFrame, scans: pd.DataFrame, names: Sequence
             columns.append(motion.reindex(table.index).rename(name).to_frame())
             continue
         values = column_of(table, name)
-        if pd.api.types.is_numeric_dtype(values):
-            columns.append(values.astype(float).to_frame())
+        numbers = pd.to_numeric(values, errors="coerce")
+        if name not in classes and numbers.notna().sum() == values.notna().sum():
+            columns.append(numbers.astype(float).to_frame())
         else:
             indicators = pd.get_dummies(values, prefix=name, drop_first=True, dtype=float)
             columns.append(indicators.where(values.notna(), np.nan))

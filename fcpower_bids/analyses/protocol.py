@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,8 @@ class Study:
     targets: list[Target]
     folds: tuple[Fold, ...]
 
-    def representations(self, cohort: Cohort | None = None) -> list[Representation]:
-        """What is asked for, of the same people; of another cohort with the same scans if one is given."""
+    def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
+        """What is asked for, one at a time; of another cohort with the same scans if one is given."""
         chosen = cohort or self.cohort
         return build_representations(chosen, self.people.scans, expand_names(chosen, self.settings), self.settings)
 
@@ -81,7 +81,7 @@ def open_study(cohort: Cohort, settings: Settings) -> Study:
     preset = resolve_preset(settings)
     names = expand_names(cohort, settings)
     people = choose_people(cohort, settings, names, preset.covariates)
-    targets = choose_targets(people.phenotypes, settings, cohort.targets or None)
+    targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
     folds = draw_folds(people, settings, preset)
     for target in targets:
         _check_known(target, folds)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, precision, similarity
+from fcpower_bids.analyses.connectomes import MEMORY, AveragedEdges, PowerFamily, precision, similarity
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import FeatureSource
@@ -20,33 +19,45 @@ FloatArray = NDArray[np.float64]
 FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
 
 
-@dataclass(frozen=True, eq=False)
 class Representation:
-    """One way to describe people or scans by features.
+    """One way to describe people or scans by features, computed when they are asked for.
 
-    Attributes
+    Parameters
     ----------
     name : str
         ``fc``, ``fc_power``, ``embedding:<encoder>``, or the name of a transform.
     kernel : str
         "correlation", or "linear" on z-scored features.
-    features : callable
-        Computes or opens the features (n, d); they are not kept, because they are large.
+    compute : callable
+        Computes or opens the features (n, d).
     is_edges : bool
         Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
     weight : float
-        What edges are multiplied by in `features`.
+        What edges are multiplied by in the features.
     """
 
-    name: str
-    kernel: str
-    features: Callable[[], FeatureSource]
-    is_edges: bool = True
-    weight: float = 1.0
+    def __init__(
+        self, name: str, kernel: str, compute: Callable[[], FeatureSource], is_edges: bool = True, weight: float = 1.0
+    ) -> None:
+        self.name, self.kernel, self.is_edges, self.weight = name, kernel, is_edges, weight
+        self._compute = compute
+        self._features: FeatureSource | None = None
+        self._similarity: FloatArray | None = None
+
+    def features(self) -> FeatureSource:
+        """Features (n, d); computed again each time only where they do not fit in memory."""
+        if self._features is not None:
+            return self._features
+        features = self._compute()
+        if getattr(features, "nbytes", 0) <= MEMORY:
+            self._features = features
+        return features
 
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
-        return similarity(self.features())
+        if self._similarity is None:
+            self._similarity = similarity(self.features())
+        return self._similarity
 
 
 def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
@@ -84,10 +95,13 @@ def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.b
 
 def build_representations(
     cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
-) -> list[Representation]:
-    """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person)."""
+) -> Iterator[Representation]:
+    """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person).
+
+    They come one at a time, because their features are large: keep no more than one.
+    """
     connectivity = AveragedEdges(cohort.edges, groups)
-    return [_build(name, cohort, connectivity, settings) for name in names]
+    return (_build(name, cohort, connectivity, settings) for name in names)
 
 
 def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Settings) -> Representation:

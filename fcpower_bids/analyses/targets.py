@@ -58,7 +58,9 @@ class Target:
         return composite_target(measures) if measures.shape[1] > 1 else fixed_target(measures)
 
 
-def choose_targets(table: pd.DataFrame, settings: Settings, defaults: Sequence[str] | None = None) -> list[Target]:
+def choose_targets(
+    table: pd.DataFrame, settings: Settings, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
+) -> list[Target]:
     """Read the targets that are asked for, else all numeric columns that vary, and every composite.
 
     Parameters
@@ -66,9 +68,11 @@ def choose_targets(table: pd.DataFrame, settings: Settings, defaults: Sequence[s
     table : pandas.DataFrame
         Phenotypes of the people who take part.
     settings : Settings
-        ``targets``, ``composite``, and the columns that are not targets by default: covariates, family, site.
+        ``targets``, ``composite``, and the columns that are not targets by default: family, site.
     defaults : sequence of str, optional
         Columns to take where none are named; all numeric ones without it. Not used when composites are named.
+    covariates : sequence of str
+        Not targets by default either.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def choose_targets(table: pd.DataFrame, settings: Settings, defaults: Sequence[s
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
     if not names and not composites:
-        spoken_for = {*settings.covariates, settings.family_column, settings.site_column}
+        spoken_for = {*covariates, settings.family_column, settings.site_column}
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
