@@ -51,7 +51,7 @@ def remove_codes(frame: pd.DataFrame, hints: Mapping[str, Any]) -> tuple[pd.Data
         for person in column.index[is_code]:
             found.setdefault(str(person), []).append(f"{name} = {_short(column[person])}")
         cleaned[name] = column.mask(is_code)
-    return cleaned, [(person, f"{', '.join(texts)} read as missing") for person, texts in found.items()]
+    return cleaned, [(person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())]
 
 
 def _short(value: Any) -> str:
