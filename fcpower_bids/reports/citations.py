@@ -1,7 +1,7 @@
 """The methods text in other formats, from the little Markdown that its templates use, and its references.
 
-The templates know headings, paragraphs, superscripts (``FC^0.35^``) and citations (``[@key; @key]``); pandoc reads those
-as well. A well-kept converter would be one more dependency for five rules.
+The templates know headings, paragraphs, superscripts (``FC^0.35^``) and citations (``[@key; @key]``), which pandoc
+reads as well. A well-kept converter would be one more dependency for five rules.
 """
 
 from __future__ import annotations

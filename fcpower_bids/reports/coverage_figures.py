@@ -71,7 +71,7 @@ def _draw_on_brain(
     mosaic = np.concatenate([part for one in slices for part in (one, gap)], axis=1)
     width = slices.shape[2] + 3
     with drawing(9.6, 1.75) as (figure, svg):
-        axis = figure.subplots()
+        axis = figure.add_axes((0, 0.02, 0.92, 0.96))
         axis.imshow(lookup[mosaic])
         axis.set_axis_off()
         for number, height in enumerate(heights):
@@ -79,7 +79,7 @@ def _draw_on_brain(
             axis.text(middle, below, f"z = {height:.0f}", ha="center", va="top", fontsize=7.5)
         for place, side in ((2, "L"), (width - 6, "R")):
             axis.text(place, 2, side, ha="center", va="top", fontsize=8, fontweight="bold")
-        bar = figure.colorbar(ScalarMappable(cmap="cividis"), ax=axis, shrink=0.8, aspect=12, pad=0.01)
+        bar = figure.colorbar(ScalarMappable(cmap="cividis"), cax=figure.add_axes((0.935, 0.15, 0.012, 0.7)))
         bar.set_label("coverage")
         bar.ax.axhspan(0, threshold, color=UNCOVERED)
     return svg[0]
@@ -90,6 +90,7 @@ def _draw_by_network(networks: list[str], coverage: np.ndarray, threshold: float
     members = [coverage[np.array(networks) == name] for name in names]
     with drawing(9.6, 2.2) as (figure, svg):
         axis = figure.subplots()
+        figure.subplots_adjust(left=0.06, right=0.995, bottom=0.4, top=0.96)
         places = np.arange(len(names))
         axis.bar(places, [np.nanmean(member) for member in members], color="#0072B2", label="mean of the network")
         axis.plot(places, [np.nanmin(member) for member in members], "kv", markersize=5, label="least covered parcel")

@@ -19,6 +19,12 @@ BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
 """Okabe and Ito's colours, which people of every colour vision tell apart; line style or text repeats what they say."""
 EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
 """Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
+SIDE = 150
+"""Rows of a small matrix."""
+DOTS = 100
+"""Pixels per inch of the images inside a drawing."""
+STEPS = 16
+"""Colours of an image: the eye tells no more apart in noise, and a page with many images stays small."""
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # Verdana is as wide where DejaVu is not installed
@@ -41,10 +47,10 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
 
     svg: list[str] = []
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(width, height))
         yield figure, svg
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", dpi=110, metadata={"Date": None, "Creator": None})
+        figure.savefig(buffer, format="svg", dpi=DOTS, metadata={"Date": None, "Creator": None})
         svg.append(buffer.getvalue())
 
 
@@ -74,6 +80,9 @@ def draw_motion(
     time = np.arange(len(volumes["kept"])) * scale
     with drawing(9.6, 0.4 + 0.8 * sum(heights)) as (figure, svg):
         axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        total = figure.get_figheight()
+        figure.subplots_adjust(left=0.07, right=0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12)
+        figure.align_ylabels(axes)
         for axis, (name, label) in zip(axes, traces, strict=False):
             axis.plot(time, volumes[name], color="black", linewidth=0.8)
             axis.set_ylabel(label)
@@ -111,7 +120,7 @@ def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
 def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, end: float) -> None:
     from matplotlib import colormaps
 
-    colours = colormaps["gray"].with_extremes(bad=CENSORED)
+    colours = colormaps["gray"].resampled(STEPS).with_extremes(bad=CENSORED)
     shown = np.ma.masked_invalid(carpet)
     axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(0, end, len(carpet), 0))
     axis.set_yticks([])
@@ -123,17 +132,16 @@ def draw_power(
 ) -> str:
     """Draw mean power spectra by title (frequencies in Hz, share of variance per Hz), the pass-band shaded."""
     with drawing(4.7, 2.9) as (figure, svg):
-        axis = figure.subplots()
+        axis = _log_axis(figure)
         styles = {"before cleaning": (BEFORE, "--"), "after cleaning": (AFTER, "-")}
         for title, (frequencies, power) in spectra.items():
             colour, line = styles[title]
-            axis.semilogy(frequencies[1:], np.maximum(power[1:], 1e-12), line, color=colour, linewidth=1.4, label=title)
+            axis.plot(frequencies[1:], np.maximum(power[1:], 1e-12), line, color=colour, linewidth=1.4, label=title)
         end = max(frequencies[-1] for frequencies, _ in spectra.values())
         axis.axvspan(band[0] or 0, min(band[1] or end, end), color=AFTER, alpha=0.12, linewidth=0, label="pass-band")
         highest = max(np.nanmax(power[1:]) for _, power in spectra.values())
         axis.set_ylim(highest * 1e-4, highest * 2)
         axis.set_xlim(0, end)
-        axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("frequency (Hz)")
         axis.set_ylabel("power (variance 1, per Hz)")
         if np.isfinite(leakage):
@@ -142,21 +150,33 @@ def draw_power(
     return svg[0]
 
 
+def _log_axis(figure: Figure) -> Axes:
+    """One axis with room for its labels and decades as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis = figure.subplots()
+    figure.subplots_adjust(left=0.16, right=0.98, bottom=0.16, top=0.92)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(numticks=6))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter("{x:g}")
+    return axis
+
+
 def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios: tuple[float, float]) -> str:
     """Draw the eigenvalues of FC and of FC^alpha by rank, with their participation ratios."""
     rank = np.arange(1, len(before) + 1)
     with drawing(4.7, 2.9) as (figure, svg):
-        axis = figure.subplots()
+        axis = _log_axis(figure)
         shown = after > 0
         labels = (f"FC, participation ratio {ratios[0]:.1f}", f"FC^{alpha:g}, participation ratio {ratios[1]:.1f}")
-        axis.semilogy(rank[shown], before[shown], "--", color=BEFORE, linewidth=1.4, label=labels[0])
-        axis.semilogy(rank[shown], after[shown], "-", color=AFTER, linewidth=1.4, label=labels[1])
+        axis.plot(rank[shown], before[shown], "--", color=BEFORE, linewidth=1.4, label=labels[0])
+        axis.plot(rank[shown], after[shown], "-", color=AFTER, linewidth=1.4, label=labels[1])
         axis.axhline(1, color="0.6", linewidth=0.7)
         clipped = int((~shown).sum())
         if clipped:
             axis.set_title(f"{clipped} eigenvalues are zero to rounding and not shown", fontsize=8.5)
         axis.set_xlim(1, len(rank))
-        axis.yaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("rank")
         axis.set_ylabel("eigenvalue")
         axis.legend(frameon=False, loc="lower left")
@@ -175,20 +195,24 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
     exponents : sequence of float
         0 is the identity on the range of FC, 1 FC itself.
     """
+    from matplotlib import colormaps
+
     eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
     with drawing(9.6, 2.25) as (figure, svg):
         axes = figure.subplots(1, len(exponents))
+        figure.subplots_adjust(left=0.005, right=0.9, bottom=0.02, top=0.9, wspace=0.05)
         matrices = []
         for exponent in exponents:
             weights = power_weights(eigenvalues, exponent)
             matrices.append(spectral_map(eigenvalues, vectors, weights / weights.max()))
         limit = _shared_limit(matrices[1:-1] or matrices)
+        colours = colormaps["RdBu_r"].resampled(2 * STEPS + 1)
         for axis, matrix, exponent in zip(axes, matrices, exponents, strict=True):
-            image = axis.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased")
+            image = axis.imshow(shrink(matrix, SIDE, SIDE), cmap=colours, vmin=-limit, vmax=limit)
             axis.set(xticks=[], yticks=[])
             said = {0.0: " (identity)", 1.0: " (FC)"}.get(exponent, "")
             axis.set_title(f"α = {exponent:g}{said}", fontsize=8.5)
-        bar = figure.colorbar(image, ax=list(axes), shrink=0.8, aspect=18, pad=0.01, extend="both")
+        bar = figure.colorbar(image, cax=figure.add_axes((0.912, 0.1, 0.012, 0.72)), extend="both")
         bar.set_label("value over λ₁")
     return svg[0]
 
@@ -202,12 +226,31 @@ def draw_embedding(vector: np.ndarray) -> str:
     """Draw the dimensions of an embedding as bars."""
     with drawing(9.6, 1.7) as (figure, svg):
         axis = figure.subplots()
+        figure.subplots_adjust(left=0.07, right=0.995, bottom=0.28, top=0.97)
         axis.vlines(np.arange(len(vector)), 0, vector, color=AFTER, linewidth=max(0.4, min(3.0, 400 / len(vector))))
         axis.axhline(0, color="black", linewidth=0.6)
         axis.set_xlim(-1, len(vector))
         axis.set_xlabel("dimension")
         axis.set_ylabel("value")
     return svg[0]
+
+
+def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """Average neighbouring rows, and neighbouring columns, until there are at most so many; NaN does not count."""
+    for axis, most in ((0, rows), (1, columns)):
+        size = image.shape[axis]
+        if size > most:
+            edges = np.round(np.linspace(0, size, most + 1)).astype(int)[1:-1]  # bins of equal width, to one volume
+            parts = np.split(image, edges, axis=axis)
+            image = np.stack([_mean_of_known(part, axis) for part in parts], axis=axis)
+    return image
+
+
+def _mean_of_known(part: np.ndarray, axis: int) -> np.ndarray:
+    known = np.isfinite(part)
+    count = known.sum(axis=axis)
+    total = np.where(known, part, 0.0).sum(axis=axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def colour_table(name: str) -> list[str]:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from fcpower_bids._version import __version__
 from fcpower_bids.reports.figures import colour_table
+from fcpower_bids.reports.verdict import short_name
 
 FOLDER = Path(__file__).parents[1] / "data" / "report"
 
@@ -50,6 +51,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["inline"] = inline_image
+    environment.filters["short"] = short_name
     environment.filters["number"] = show_number
     return environment
 

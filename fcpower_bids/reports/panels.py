@@ -14,7 +14,7 @@ from fcpower_bids.core.connectivity import covered_parcels
 from fcpower_bids.derivatives.tables import read_json, read_matrix, read_table
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.reports import figures
-from fcpower_bids.reports.accounts import Account, View
+from fcpower_bids.reports.accounts import Account, View, read_numbers
 from fcpower_bids.reports.coverage_figures import draw_coverage
 from fcpower_bids.reports.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.page import relative_link
@@ -23,6 +23,10 @@ from fcpower_bids.settings import Settings
 
 BROKEN = (FcPowerError, OSError, ValueError, KeyError)
 """What a file that is missing, cut off or edited by hand leads to; the panel says so and the others are drawn."""
+
+
+MATRIX_ROOM = 3e6
+"""Characters of all the matrices of a page whose cells can be read by pointing at them."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Context:
     account: Account
     view: View
     settings: Settings
+    room: float = MATRIX_ROOM
 
     @property
     def root(self) -> Path:
@@ -84,7 +89,7 @@ class Context:
     @cached_property
     def connectomes(self) -> list[np.ndarray]:
         """FC and its transforms, shape (P, P) each."""
-        return [read_matrix(path)[0] for path in self.view.connectomes]
+        return [read_numbers(path) for path in self.view.connectomes]
 
     @cached_property
     def previews(self) -> tuple[Preview | None, Preview | None, int]:
@@ -92,7 +97,7 @@ class Context:
         before = read_preview(preview_path(self.view.tables["bold"]))
         if "timeseries" not in self.view.tables:
             return before, None, 0
-        clean, _ = read_matrix(self.view.tables["timeseries"])
+        clean = read_numbers(self.view.tables["timeseries"])
         volumes = self.account.volumes
         kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
         whole = np.full((len(kept), clean.shape[1]), np.nan)
@@ -101,9 +106,12 @@ class Context:
         return before, make_preview(whole, kept, self.repetition_time, networks), len(clean)
 
 
-def make_panels(account: Account, view: View, settings: Settings) -> list[Panel]:
-    """Make every panel of a recording under an atlas; one that cannot be made says why."""
-    context = Context(account, view, settings)
+def make_panels(account: Account, view: View, settings: Settings, share: float = 1.0) -> list[Panel]:
+    """Make every panel of a recording under an atlas; one that cannot be made says why.
+
+    ``share`` is the part of the page's room for matrices that this one may take.
+    """
+    context = Context(account, view, settings, MATRIX_ROOM * share)
     panels: list[Panel] = []
     for name, make in PANELS.items():
         try:
@@ -191,13 +199,15 @@ def _connectomes(context: Context) -> Iterator[Panel]:
         return
     parcels = context.view.parcellation(context.root)
     titles = [connectome_title(path) for path in context.view.connectomes]
-    encoded = [
-        encode_matrix(title, matrix, parcels.order) for title, matrix in zip(titles, context.connectomes, strict=True)
-    ]
+    size = len(parcels.names) ** 2 * 4 / 3
+    shown = list(zip(titles, context.connectomes, strict=True))[: int(context.room // size)]
+    encoded = [encode_matrix(title, matrix, parcels.order) for title, matrix in shown]
+    left_out = ", ".join(titles[len(shown) :])
     yield Panel(
         "Connectomes",
         "Parcels sorted by network. Point at a cell, or move with the arrow keys, to read its pair and its values. "
-        "Grey: a parcel without a value.",
+        "Grey: a parcel without a value."
+        + (f" Not shown, so that the page stays small: {left_out}." if left_out else ""),
         matrices={
             "names": [parcels.names[place] for place in parcels.order],
             "networks": network_spans([parcels.networks[place] for place in parcels.order]),
@@ -257,7 +267,7 @@ def _coverage(context: Context) -> Iterator[Panel]:
 
 def _embedding(context: Context) -> Iterator[Panel]:
     for path in context.view.embeddings:
-        vector = read_matrix(path)[0][0]
+        vector = read_numbers(path)[0]
         facts = read_json(path.with_suffix(".json"))
         told = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         yield Panel(

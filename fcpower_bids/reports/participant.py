@@ -90,7 +90,7 @@ def _write(
         title=title,
         verdict=judge(accounts, embeddings, settings.configuration_hash()),
         rows=[row for account in accounts for row in _rows(account)],
-        sessions=[(name, _sections(members, settings)) for name, members in sessions],
+        sessions=_sessions(sessions, settings),
         pages=[(page.stem, relative_link(page, settings.output_dir)) for page in pages],
         settings=_choices(settings),
         methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
@@ -139,12 +139,17 @@ def _rows(account: Account) -> list[dict[str, Any]]:
     return rows or [base]
 
 
-def _sections(accounts: Sequence[Account], settings: Settings) -> list[Section]:
+def _sessions(sessions: Sequence[tuple[str, list[Account]]], settings: Settings) -> list[tuple[str, list[Section]]]:
+    n_views = sum(len(account.views) for _, members in sessions for account in members)
+    return [(name, _sections(members, settings, 1 / max(1, n_views))) for name, members in sessions]
+
+
+def _sections(accounts: Sequence[Account], settings: Settings, share: float) -> list[Section]:
     sections = []
     for account in accounts:
         told = (WORDS[account.status.state], account.status.reason)
         for number, view in enumerate(account.views):
-            panels = tuple(make_panels(account, view, settings))
+            panels = tuple(make_panels(account, view, settings, share))
             sections.append(Section(_anchor(account, number), account.title, view.atlas, *told, panels))
         if not account.views:
             sections.append(Section(_anchor(account, 0), account.title, "", *told, ()))

@@ -14,6 +14,7 @@ from fcpower_bids.derivatives.paths import COVERAGE, output_path
 from fcpower_bids.derivatives.tables import atomic
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.accounts import network_order
+from fcpower_bids.reports.figures import shrink
 
 if TYPE_CHECKING:
     from fcpower_bids.derivatives.outputs import Results
@@ -92,7 +93,7 @@ def make_preview(series: np.ndarray, kept: np.ndarray, repetition_time: float, n
     networks : tuple of str
         Parcels are sorted by them before neighbours are averaged.
     """
-    carpet = shrink_carpet(series[:, network_order(networks)].T)
+    carpet = shrink(series[:, network_order(networks)].T, ROWS, COLUMNS)
     covered = np.isfinite(series[kept]).all(axis=0)
     first, last = np.flatnonzero(kept)[[0, -1]]
     span, present = series[first : last + 1, covered], kept[first : last + 1]
@@ -111,23 +112,6 @@ def standardise_trend(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
     deviation = flat[kept].std(axis=0, ddof=1)
     standard[:, covered] = flat / np.where(deviation > 0, deviation, 1.0)
     return standard
-
-
-def shrink_carpet(carpet: np.ndarray) -> np.ndarray:
-    """Average neighbouring rows, and neighbouring columns, until the carpet is small enough to be drawn."""
-    for axis, most in ((0, ROWS), (1, COLUMNS)):
-        size = carpet.shape[axis]
-        if size > most:
-            parts = np.array_split(carpet, most, axis=axis)
-            carpet = np.stack([_mean_of_known(part, axis) for part in parts], axis=axis)
-    return carpet
-
-
-def _mean_of_known(part: np.ndarray, axis: int) -> np.ndarray:
-    known = np.isfinite(part)
-    count = known.sum(axis=axis)
-    total = np.where(known, part, 0.0).sum(axis=axis)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _as_bytes(carpet: np.ndarray) -> np.ndarray:

@@ -120,7 +120,14 @@ def _uncovered(used: Sequence[Account]) -> str:
                 worst[row["atlas"]] = (count, int(row["parcels"]))
     if not any(count for count, _ in worst.values()):
         return "none"
-    return "; ".join(f"up to {count} of {parcels} ({atlas})" for atlas, (count, parcels) in worst.items() if count)
+    return "; ".join(
+        f"up to {count} of {parcels} ({short_name(atlas)})" for atlas, (count, parcels) in worst.items() if count
+    )
+
+
+def short_name(atlas: str) -> str:
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names."""
+    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))
 
 
 def _problems(account: Account) -> list[Problem]:
@@ -138,7 +145,7 @@ def _cautions(account: Account) -> list[str]:
     for atlas, parcels in account.uncovered.items():
         if parcels:
             shown = ", ".join(parcels[:8]) + (f" and {len(parcels) - 8} more" if len(parcels) > 8 else "")
-            found.append(f"{len(parcels)} parcels of {atlas} have no value: {shown}.")
+            found.append(f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {shown}.")
     for row in account.quality[:1]:
         share = row["censored_volumes"] / max(row["volumes"] - row["dummy_volumes"], 1)
         if share > MANY_CENSORED:
