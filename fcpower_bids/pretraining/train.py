@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, save_checkpoint
-from fcpower_bids.encoders.fbert import FBert, forward_flops
+from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus import Corpus, load_corpus, refuse_leakage
@@ -30,6 +29,7 @@ from fcpower_bids.pretraining.engine import (
     surrogate_generator,
 )
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
+from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
 from fcpower_bids.pretraining.surrogate import phase_surrogate, surrogate_phases
@@ -140,6 +140,8 @@ class _Run:
         self.folder = RunFolder(output, fingerprint)
         self.step = self.folder.resume(self.model, self.optimizer)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
+        wanted = config.tensorboard and fabric.is_global_zero
+        self.board = open_tensorboard(output) if wanted else None
         self.share = diagonal_share(self.corpus.kernel_of(self.rows[self._draw(0)[0]]))
         self._announce(int((~long_enough).sum()))
 
@@ -200,7 +202,9 @@ class _Run:
     def train(self, until: int) -> None:
         """Train up to a step; evaluate and write a checkpoint at regular steps and at the end."""
         zero, config = self.fabric.is_global_zero, self.config
-        clock = _Clock(self)
+        world = self.fabric.world_size
+        limit = world * measure_gemm_rate(self.fabric.device, config.precision)
+        clock = Clock(self.step, step_flops(self.model.config, config, self.batch_size), limit)
         if not self.log:
             self._evaluate({"step": 0})
         for step in tqdm(range(self.step, until), disable=None if zero else True, desc="pretraining", unit="step"):
@@ -244,6 +248,8 @@ class _Run:
         self.log.append(row)
         if self.fabric.is_global_zero:
             self.folder.write_log(self.log)
+            if self.board is not None:
+                self.board.log_metrics({k: v for k, v in row.items() if k != "step"}, self.step)
 
     def outcome(self) -> Pretrained:
         """Choose a checkpoint, and (on one process) write it as the model of this run."""
@@ -277,22 +283,3 @@ class _Run:
         source = self.folder.checkpoint(result.step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
         save_checkpoint(result.folder, model, model.config, card, asdict(replace(result, folder=Path("model"))))
-
-
-class _Clock:
-    """Speed since the last reading."""
-
-    def __init__(self, run: _Run) -> None:
-        world = run.fabric.world_size
-        # Forward and backward cost three forward passes; GradCache embeds once more.
-        passes = 3 if run.config.chunk is None else 4
-        self.flops = passes * forward_flops(run.model.config, run.config.window) * run.batch_size
-        self.limit = world * measure_gemm_rate(run.fabric.device, run.config.precision)
-        self.step, self.time = run.step, time.perf_counter()
-
-    def read(self, step: int) -> dict[str, float]:
-        """Steps per second, and the share of the measured matrix-product rate of the devices (MFU)."""
-        now = time.perf_counter()
-        rate = (step - self.step) / (now - self.time)
-        self.step, self.time = step, now
-        return {"steps_per_s": rate, "mfu": rate * self.flops / self.limit}

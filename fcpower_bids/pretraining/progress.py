@@ -1,0 +1,61 @@
+"""How fast a run is, and TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.encoders.fbert import FBertConfig, forward_flops
+from fcpower_bids.errors import UsageError
+from fcpower_bids.pretraining.configuration import PretrainConfig
+
+
+def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> int:
+    """Floating-point operations of one step.
+
+    Forward and backward cost three forward passes; GradCache embeds once more.
+    """
+    passes = 3 if config.chunk is None else 4
+    return passes * forward_flops(model, config.window) * batch_size
+
+
+class Clock:
+    """Speed since the last reading.
+
+    Parameters
+    ----------
+    step : int
+        Where the run starts.
+    flops : int
+        Per step, over all processes.
+    limit : float
+        Operations per second that the devices reach in a large matrix product.
+    """
+
+    def __init__(self, step: int, flops: int, limit: float) -> None:
+        self.step, self.flops, self.limit = step, flops, limit
+        self.time = time.perf_counter()
+
+    def read(self, step: int) -> dict[str, float]:
+        """Steps per second, and the share of the measured matrix-product rate of the devices (MFU)."""
+        now = time.perf_counter()
+        rate = (step - self.step) / (now - self.time)
+        self.step, self.time = step, now
+        return {"steps_per_s": rate, "mfu": rate * self.flops / self.limit}
+
+
+def open_tensorboard(folder: Path) -> Any:
+    """Writer of TensorBoard event files below the output folder.
+
+    Raises
+    ------
+    UsageError
+        TensorBoard is not installed.
+    """
+    from lightning.fabric.loggers import TensorBoardLogger
+
+    try:
+        return TensorBoardLogger(folder, name="tensorboard", version="")
+    except ModuleNotFoundError:
+        raise UsageError("TensorBoard is not installed: pip install tensorboard, or leave the option out.") from None
