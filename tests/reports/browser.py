@@ -1,0 +1,142 @@
+"""A headless Chromium driven over its pipe: real mouse and keys, everything it logs and everything it asks for."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+BINARIES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+    *("--remote-debugging-pipe", "--window-size=1366,900", "about:blank"),
+)
+PATIENCE = 60
+
+
+def find_chromium() -> str | None:
+    """Return the first Chromium on the path."""
+    return next((path for name in BINARIES if (path := shutil.which(name))), None)
+
+
+class Browser:
+    """One page at a time.
+
+    Attributes
+    ----------
+    messages : list of str
+        Errors, warnings and refused content since the page was opened.
+    requests : list of str
+        Addresses asked for since the page was opened.
+    """
+
+    def __init__(self, binary: str, profile: Path) -> None:
+        there, self._write = os.pipe()
+        self._read, back = os.pipe()
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there, back)]  # out of the way of 3 and 4
+
+        def connect() -> None:
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
+        command = [binary, f"--user-data-dir={profile}", *FLAGS]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=connect, **quiet)
+        for end in (there, back, *ends):
+            os.close(end)
+        self._buffer, self._number, self._loaded = b"", 0, False
+        self._session: str | None = None
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        target = self.call("Target.getTargets")["targetInfos"][0]["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Give a command of the DevTools protocol and return its result."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+
+    def _receive(self) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
+            chunk = os.read(self._read, 1 << 20) if ready else b""
+            assert chunk, "the browser does not answer"
+            self._buffer += chunk
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message = json.loads(text)
+        self._note(message.get("method", ""), message.get("params", {}))
+        return message
+
+    def _note(self, method: str, about: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.messages.append(about["exceptionDetails"].get("exception", {}).get("description", "exception"))
+        elif method == "Runtime.consoleAPICalled":
+            self.messages.append(f"{about['type']}: {about['args']}")
+        elif method == "Log.entryAdded":
+            self.messages.append(about["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(about["request"]["url"])
+        elif method == "Page.loadEventFired":
+            self._loaded = True
+
+    def open(self, page: Path) -> None:
+        """Open a file and wait until it and its images are there."""
+        self.messages.clear()
+        self.requests.clear()
+        self._loaded = False
+        self.call("Page.navigate", url=page.absolute().as_uri())
+        while not self._loaded:
+            self._receive()
+
+    def evaluate(self, script: str) -> Any:
+        """Return the value of an expression in the page."""
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, x: float, y: float) -> None:
+        """Press and release the left button."""
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, key: str) -> None:
+        """Press and release a key by its name, such as ``ArrowDown``."""
+        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13}
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
+
+    def screenshot(self, path: Path) -> None:
+        """Save the whole page."""
+        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(picture))
+
+    def close(self) -> None:
+        """End the browser."""
+        self._process.terminate()
+        self._process.wait(timeout=PATIENCE)
+        os.close(self._write)
+        os.close(self._read)
