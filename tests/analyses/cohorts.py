@@ -1,0 +1,73 @@
+"""Cohorts in memory: people of the demo with a planted phenotype, and arrays of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.edges import edge_count, vectorise_edges
+from fcpower_bids.demo.design import DemoDesign
+from fcpower_bids.demo.people import draw_connectome, draw_people, draw_person, draw_population
+from fcpower_bids.demo.signals import draw_clean_series
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+TR = 2.5
+
+
+def choose(**choices) -> Settings:
+    """Settings of the group level."""
+    return Settings(Path("bids"), Path("out"), "group", **({"quiet": True} | choices))
+
+
+def demo_cohort(n_people=60, n_volumes=160, seed=0) -> Cohort:
+    """Two sessions per person; ``planted_score`` and the cognition measures follow weak modes, ``null_score`` nothing."""
+    rng = np.random.default_rng(seed)
+    population = draw_population(rng)
+    people = draw_people(DemoDesign(subjects=n_people), rng)
+    rows, series = [], []
+    for number in range(n_people):
+        person = draw_person(rng)
+        for session in "ab":
+            connectome = draw_connectome(population, person, people.factor[number], rng)
+            series.append(draw_clean_series(connectome, n_volumes, TR, rng))
+            rows.append((f"sub-{number:02d}", session, n_volumes * TR, 0.1 + 0.01 * (number % 7), 1))
+    edges = np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
+    index = pd.Index([f"sub-{number:02d}" for number in range(n_people)], name="participant_id")
+    table = pd.DataFrame({**people.participants, **people.cognition}, index=index)
+    table["attention"] = pd.to_numeric(table["attention"], errors="coerce")
+    return cohort_of(edges, rows, table, series)
+
+
+def cohort_of(edges, rows, phenotypes, series=(), **more) -> Cohort:
+    """Cohort of arrays; the first half of the parcels is one network, the rest another."""
+    n_parcels = next(p for p in range(2, 1000) if edge_count(p) == edges.shape[1])
+    scans = pd.DataFrame(rows, columns=["participant_id", "session", "seconds", "mean_fd", "n_runs"])
+    return Cohort(
+        scans=scans,
+        edges=edges,
+        parcels=tuple(f"parcel{i:02d}" for i in range(n_parcels)),
+        networks=tuple("first" if i < n_parcels // 2 else "second" for i in range(n_parcels)),
+        phenotypes=phenotypes,
+        excluded=pd.DataFrame(columns=["participant_id", "session", "what", "reason"]),
+        series=tuple((lambda run=run: [run]) for run in series),
+        repetition_times=(TR,) * len(series),
+        **more,
+    )
+
+
+def single_session(features_rng, n_people, n_parcels=8, **columns) -> Cohort:
+    """One random scan per person and the given phenotypes."""
+    edges = np.stack(
+        [
+            vectorise_edges(pearson_connectivity(features_rng.standard_normal((30, n_parcels))), weighted=False)
+            for _ in range(n_people)
+        ]
+    )
+    names = [f"sub-{number:03d}" for number in range(n_people)]
+    return cohort_of(
+        edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], pd.DataFrame(columns, index=pd.Index(names))
+    )
