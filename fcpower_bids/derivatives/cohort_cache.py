@@ -29,7 +29,9 @@ T = TypeVar("T")
 FORMAT = 1
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
-SECONDS_BEFORE_BAR = 5
+SECONDS_BEFORE_BAR, SECONDS_BETWEEN_LINES = 5, 30
+ROUNDING = 1e-8
+"""What other programs may leave between the two halves of a matrix, or above 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,7 @@ def _write(
         for number, (name, state) in enumerate(states.items()):
             if name in known and array is not None:
                 files[name] = {**index["files"][name], "row": number}
-                yield array[index["files"][name]["row"]]
+                yield read_row(array, index["files"][name]["row"])
             else:
                 row = next(fresh)
                 _check_parcels(name, row.parcels, parcels)
@@ -177,8 +179,25 @@ def _parse(paths: list[Path], settings: Settings) -> Iterator[_Row]:
 
 
 def track(items: Iterable[T], total: int, what: str, settings: Settings) -> Iterator[T]:
-    """Yield the items; a bar appears where that takes more than a few seconds."""
-    return iter(tqdm(items, total=total, desc=what, delay=SECONDS_BEFORE_BAR, disable=settings.quiet, file=sys.stderr))
+    """Yield the items; a bar appears where that takes more than a few seconds, a line now and then in a log."""
+    bar = tqdm(
+        items,
+        total=total,
+        desc=what,
+        delay=SECONDS_BEFORE_BAR,
+        mininterval=0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES,
+        disable=settings.quiet,
+        file=sys.stderr,
+    )
+    return iter(bar)
+
+
+def read_row(array: np.ndarray, row: int) -> NDArray[np.float64]:
+    """Read one row of a memory map from its file: pages that were mapped would add up to the size of the whole."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return array[row]
+    size = array.shape[1]
+    return np.fromfile(array.filename, dtype=array.dtype, count=size, offset=array.offset + row * size * array.itemsize)
 
 
 def _read(path: Path) -> _Row:
@@ -188,7 +207,7 @@ def _read(path: Path) -> _Row:
     except ValueError as error:
         raise _unusable(path, str(error)) from error
     known = matrix[np.ix_(covered, covered)]
-    if (known != known.T).any() or (np.abs(known) > 1).any():
+    if np.abs(known - known.T).max() > ROUNDING or np.abs(known).max() > 1 + ROUNDING:
         raise _unusable(path, "It is not symmetric, or has values outside -1 to 1")
     return _Row(vectorise_edges(matrix, weighted=False), tuple(parcels), np.flatnonzero(~covered).tolist())
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.edges import edge_count, rebuild_matrix, vectorise_edges
-from fcpower_bids.derivatives.cohort_cache import Edges, track, write_rows
+from fcpower_bids.derivatives.cohort_cache import Edges, read_row, track, write_rows
 from fcpower_bids.derivatives.combination import AVERAGE, CONCAT
 from fcpower_bids.derivatives.features import Connectome
 from fcpower_bids.derivatives.inclusion import RECORDING, Exclusion, Quality
@@ -179,7 +179,7 @@ def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
     DatasetError
         If a weight is unknown or not positive, or two parcels are perfectly correlated.
     """
-    rows = np.stack([edges.array[edges.rows[run.place]] for run in scan])
+    rows = np.stack([read_row(edges.array, edges.rows[run.place]) for run in scan])
     if len(scan) == 1:
         return rows[0]
     weights = np.array([weight_of(run, settings) for run in scan])
