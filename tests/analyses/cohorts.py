@@ -24,7 +24,7 @@ def choose(**choices) -> Settings:
 
 
 def demo_cohort(n_people=60, n_volumes=160, seed=0) -> Cohort:
-    """Two sessions per person; ``planted_score`` and the cognition measures follow weak modes, ``null_score`` nothing."""
+    """Two sessions per person; ``planted_score`` and cognition follow weak modes, ``null_score`` follows nothing."""
     rng = np.random.default_rng(seed)
     population = draw_population(rng)
     people = draw_people(DemoDesign(subjects=n_people), rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -24,11 +25,8 @@ def split():
     """A cohort, and one with 30 of its people left for testing."""
     cohort = demo_cohort(90, seed=1)
     train = cohort.scans["participant_id"].str[-2:].astype(int).to_numpy() < 60
-    from dataclasses import replace
-
-    return cohort, replace(
-        cohort, scans=cohort.scans[train].reset_index(drop=True), edges=cohort.edges[train], series=()
-    )
+    scans = cohort.scans[train].reset_index(drop=True)
+    return cohort, dataclasses.replace(cohort, scans=scans, edges=cohort.edges[train], series=())
 
 
 def connectome(cohort, row):
