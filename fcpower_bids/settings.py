@@ -101,6 +101,7 @@ class Settings:
     folds: int | None = option(None, "group", "outer folds [preset]")
     inner_folds: int | None = option(None, "group", "inner folds [preset]")
     permutations: int = option(0, "group", "permutations for the null of each prediction")
+    save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")
     max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")
     max_parcel_missing: float = option(0.1, "group", "drop parcels that a larger share of people lacks")

@@ -11,7 +11,7 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.settings import Settings
 
 INTERRUPTED = 130
-COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch:main"}
+COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch:main", "predict": "fcpower_bids.cli.predict:main"}
 """Words that may stand in place of ``bids_dir output_dir level``."""
 
 

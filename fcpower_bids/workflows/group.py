@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fcpower_bids._version import __version__
-from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses import ANALYSES, analyses_to_run
 from fcpower_bids.derivatives.cohort import load_cohort
+from fcpower_bids.derivatives.models import model_path, save_model
 from fcpower_bids.derivatives.tables import write_json, write_table, write_text
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort, Table
@@ -29,7 +30,7 @@ def run_group(settings: Settings) -> int:
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
         _write_tables(folder, {"excluded": _excluded(cohort)}, settings)
-        for name in settings.analyses:
+        for name in analyses_to_run(settings):
             started = time.monotonic()
             say(f"{name} ...", settings)
             try:
@@ -38,11 +39,28 @@ def run_group(settings: Settings) -> int:
                 raise DatasetError(f"{name}: {error}") from error
             _write_tables(folder, tables, settings)
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+        if settings.save_models:
+            _save_models(cohort, settings)
     from fcpower_bids.reports.group import write_group_report
 
     page = write_group_report(settings)
     say(f"Tables: {folder}  Page: {page}", settings)
     return 0
+
+
+def _save_models(cohort: Cohort, settings: Settings) -> None:
+    """Write a model of every target under every representation that follows from one connectome alone."""
+    from fcpower_bids.analyses.final_model import MODEL_REPRESENTATIONS, fit_final_model
+
+    composites = [item.partition("=")[0].strip() for item in settings.composite]
+    for target in (*cohort.targets, *composites):
+        for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
+            try:
+                arrays, facts = fit_final_model(cohort, settings, target, representation)
+            except ValueError as error:
+                raise DatasetError(f"model of {target}: {error}") from error
+            path = model_path(settings.output_dir / "group" / "models", target, representation)
+            say(f"Model: {save_model(path, arrays, facts)}", settings)
 
 
 def describe_cohort(cohort: Cohort) -> str:

@@ -1,0 +1,51 @@
+"""A saved model and written connectomes to a table of predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from fcpower_bids.analyses.final_model import apply_model
+from fcpower_bids.derivatives.models import load_model, model_path, written_connectomes
+from fcpower_bids.derivatives.tables import write_json, write_table
+from fcpower_bids.errors import DatasetError
+
+COLUMNS = {
+    "scan": "Name of the scan",
+    "prediction": "Predicted value, in the unit of the target; for two classes a score between 0 and 1",
+    "similarity": "How like the training people the scan is",
+    "inside_range": "Whether similarity and prediction lie in the ranges of the training people",
+    "warning": "What is outside, in words",
+}
+
+
+def predict_scans(
+    model: Path, output_dir: Path, participants: tuple[str, ...] = (), table: Path | None = None
+) -> tuple[pd.DataFrame, Path]:
+    """Apply a model to every scan of an output folder and write the table.
+
+    Raises
+    ------
+    DatasetError
+        If the model or a scan cannot be used; nothing is written then.
+    """
+    arrays, facts = load_model(model)
+    rows = []
+    for name, matrix, parcels in written_connectomes(output_dir, participants):
+        try:
+            found = apply_model(arrays, facts, matrix, parcels)
+        except ValueError as error:
+            raise DatasetError(f"{name}: {error}") from error
+        rows.append([name, found.prediction, found.similarity, found.inside_range, found.warning])
+    if not rows:
+        raise DatasetError(f"There are no connectomes in {output_dir}. Run the participant level on it first.")
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    default = model_path(output_dir, facts["Target"], facts["Representation"]).name.replace("_model.npz", ".tsv")
+    path = table or output_dir / "group" / "predicted" / default
+    write_table(path, frame)
+    about = {name: {"Description": text} for name, text in COLUMNS.items()}
+    write_json(
+        path.with_suffix(".json"), {**about, "Model": model.name, **{k: v for k, v in facts.items() if k != "Parcels"}}
+    )
+    return frame, path
