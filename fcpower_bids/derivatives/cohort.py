@@ -105,9 +105,10 @@ def _choose_recordings(settings: Settings) -> tuple[list[Connectome], list[Quali
     rows += said
     chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
     if not chosen:
+        example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'" if rows else ""
         raise DatasetError(
-            f"No recording of {settings.output_dir} is left: {len(rows)} exclusions, the first is "
-            f"'{rows[0].participant_id}: {rows[0].reason}'. Relax the limits or the selection."
+            f"No recording of {settings.output_dir} is left after {len(rows)} exclusions{example}. "
+            "Relax the limits or the selection."
         )
     notes += check_alike(chosen)
     return chosen, quality, rows, notes

@@ -18,7 +18,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
 
 PERSON = "participant_id"
-SESSION_COLUMNS = ("session_id", "session")
+SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
 MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
 SESSIONS = "sub-*/sub-*_sessions.tsv"
 
@@ -142,9 +142,10 @@ def read_phenotype_table(path: Path) -> pd.DataFrame:
 def _read(path: Path, settings: Settings, notes: list[str], is_default: bool) -> PhenotypeTable:
     frame = read_phenotype_table(path)
     sidecar = path.with_suffix(".json")
-    session = next((name for name in SESSION_COLUMNS if name in frame.columns), None)
-    if session is not None:
-        frame = _first_session(frame, session, path, settings, notes)
+    # "session" alone may also be a count; it tells rows apart only where a person has several.
+    column = SESSION if SESSION in frame.columns or not frame[PERSON].duplicated().any() else SESSION_WHERE_REPEATED
+    if column in frame.columns:
+        frame = _first_session(frame, column, path, settings, notes)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     if len(repeated):
         raise DatasetError(
@@ -178,10 +179,10 @@ def _sessions_table(settings: Settings, people: Sequence[str], notes: list[str])
             with path.open(encoding="utf-8-sig", newline="") as file:
                 lines += [{PERSON: person, **line} for line in csv.DictReader(file, delimiter="\t", restkey="")]
     frame = pd.DataFrame(lines)
-    if "session_id" not in frame.columns or len(frame.columns) == 2:
+    if SESSION not in frame.columns or len(frame.columns) == 2:
         return
     frame = frame.where(~frame.isin(MISSING))
-    frame = _first_session(frame, "session_id", Path(SESSIONS), settings, notes)
+    frame = _first_session(frame, SESSION, Path(SESSIONS), settings, notes)
     sidecar = settings.bids_dir / "sessions.json"
     yield PhenotypeTable(Path(SESSIONS), _typed(frame), read_json(sidecar) if sidecar.is_file() else {})
 

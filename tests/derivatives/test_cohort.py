@@ -139,7 +139,7 @@ def test_runs_are_combined_and_it_is_said(tmp_path):
         ({"targets": ("agge",)}, r"column 'agge'. Did you mean 'age'"),
         ({"targets": ("site",)}, r"target 'site' is constant"),
         ({"site_column": "center"}, r"column 'center'"),
-        ({"max_mean_fd": 0.01}, r"No recording of .* is left: 12 exclusions"),
+        ({"max_mean_fd": 0.01}, r"No recording of .* is left after 12 exclusions, such as .*--max-mean-fd 0.01 mm"),
         ({"task_id": ("nback",)}, r"--task-id nback"),
         ({"atlas": ("Glasser",)}, r"no FC of --atlas Glasser"),
     ],

@@ -74,6 +74,13 @@ def test_rows_of_several_sessions_give_the_first(tmp_path):
     assert chosen.frame["score"].tolist() == [2.0, 4.0]
 
 
+def test_a_column_called_session_is_a_value_where_nobody_has_two_rows(tmp_path):
+    path = put(tmp_path / "x.tsv", "participant_id\tsession\n01\t12\n02\t3\n")
+    assert load(tmp_path, phenotypes=(path,)).frame["session"].tolist() == [12.0, 3.0]
+    put(path, "participant_id\tsession\tx\n01\tb\t12\n01\ta\t3\n")
+    assert load(tmp_path, phenotypes=(path,)).frame["x"].tolist() == [3.0]
+
+
 def test_sessions_tables_count_as_one_table(tmp_path):
     put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-02\t30\n")
     put(tmp_path / "sub-01" / "sub-01_sessions.tsv", "session_id\tmood\nses-a\t1\nses-b\t2\n")
