@@ -36,7 +36,7 @@ def halves_of_scans(shared):
 
 
 def test_200_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
-    """One seed that rises (docs/encoder.md has others, one of which does not); with shuffled teachers it ends at 0.001."""
+    """One seed that rises (docs/encoder.md has others, not all do); with a shuffled teacher it ends at 0.001."""
     pack_corpus(halves_of_scans(shared), tmp_path / "pack", alpha=1.0)
     config = PretrainConfig(
         architecture=SMALL,
