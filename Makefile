@@ -27,11 +27,22 @@ install: $(VENV)/installed
 
 install-test: $(VENV)/installed-test
 
+# Participant level, a tiny encoder trained on the result for some seconds, its embeddings, then the group level.
+DEMO_RUN = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
 demo: install
 	rm -rf $(DEMO)
 	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids
-	$(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower participant --atlas builtin --strategy 24P
-	@echo "Results: $(DEMO)/fcpower   Report: $(DEMO)/fcpower/sub-01.html   Status: $(DEMO)/fcpower/logs/status.tsv"
+	$(DEMO_RUN) participant --atlas builtin --quiet
+	$(DEMO_RUN) pretrain --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.2 \
+	  --checkpoint-every 50 --learning-rate 0.001 --family-column family_id
+	$(DEMO_RUN) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
+	  --allow-missing-parcels
+	$(DEMO_RUN) group --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
+	  --representations fc fc_power embedding
+	@echo
+	@echo "Results: $(DEMO)/fcpower"
+	@echo "Pages to open in a browser: $(DEMO)/fcpower/sub-01.html and $(DEMO)/fcpower/group.html"
+	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
 	$(BIN)/python -m pytest -n 2 -q
