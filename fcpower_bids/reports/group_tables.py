@@ -1,0 +1,207 @@
+"""What the group level wrote: its tables and sidecars, and the parts of a page that show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.derivatives.tables import read_json, read_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.reports.page import relative_link, show_number
+from fcpower_bids.reports.panels import Panel
+from fcpower_bids.settings import Settings
+
+SIGNIFICANT = 0.05
+FEW_ROWS = 14
+"""A table with more rows scrolls in a window of its own."""
+SPARE_SESSIONS = ("n/a", "nan")
+
+Sources = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: what it shows, by what it is sorted, where it leads, whether it stands out."""
+
+    text: str
+    value: Any = ""
+    address: str = ""
+    outlier: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sortable table of a page; ``title`` and ``text`` as for a panel."""
+
+    title: str
+    text: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sources: Sources = ()
+
+    @property
+    def tall(self) -> bool:
+        """Whether it has so many rows that it gets a window of its own."""
+        return len(self.rows) > FEW_ROWS
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: sentences that say what was found, drawings, tables."""
+
+    anchor: str
+    title: str
+    sentences: tuple[str, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    grids: tuple[Grid, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTables:
+    """The tables of ``group/``, read when they are asked for; one that is not there is None.
+
+    Attributes
+    ----------
+    settings : Settings
+        Where the outputs are.
+    """
+
+    settings: Settings
+    _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """The output folder."""
+        return self.settings.output_dir
+
+    def path(self, name: str) -> Path:
+        """Where a table is, or would be."""
+        return self.root / "group" / f"{name}.tsv"
+
+    def frame(self, name: str) -> pd.DataFrame | None:
+        """Read a table; None where it is not there or has no rows."""
+        if name not in self._frames:
+            table = read_table(self.path(name)) if self.path(name).is_file() else None
+            self._frames[name] = None if table is None or table.empty else table
+        return self._frames[name]
+
+    def rows(self, name: str) -> pd.DataFrame:
+        """Read a table; without rows and columns where it is not there."""
+        table = self.frame(name)
+        return pd.DataFrame() if table is None else table
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Read a sidecar; nothing where there is none."""
+        path = self.path(name).with_suffix(".json")
+        return read_json(path) if path.is_file() else {}
+
+    def links(self, *names: str) -> Sources:
+        """Names and addresses of those tables that are there."""
+        paths = [self.path(name) for name in names]
+        return tuple((path.name, relative_link(path, self.root)) for path in paths if path.is_file())
+
+    @cached_property
+    def alpha(self) -> float:
+        """Exponent of the representation ``fc_power``; NaN where no sidecar says it."""
+        for name in ("prediction", "identification"):
+            if "Alpha" in self.facts(name):
+                return float(self.facts(name)["Alpha"])
+        return math.nan
+
+    def title(self, representation: str) -> str:
+        """A representation as people call it."""
+        kind, _, encoder = representation.partition(":")
+        if kind == "embedding":
+            return f"embedding {encoder}"
+        known = {"fc": "FC", "fc_power": f"FC^{self.alpha:g}", "fc_nested": "FC^α, α chosen in each fold"}
+        return known.get(representation, representation)
+
+    @cached_property
+    def pages(self) -> dict[str, str]:
+        """Address of the page of each participant who has one."""
+        return {path.stem: relative_link(path, self.root) for path in self.root.glob("sub-*.html")}
+
+    def person(self, name: str) -> Cell:
+        """A participant, linked to their page."""
+        return Cell(name, name, self.pages.get(name, ""))
+
+
+def make_grid(
+    frame: pd.DataFrame,
+    columns: Sequence[tuple[str, str, Callable[[Any], Cell]]],
+    title: str = "",
+    text: str = "",
+    sources: Sources = (),
+) -> Grid:
+    """Show some columns of a frame: name, heading, and how a value becomes a cell."""
+    shown = [(column, heading, cell) for column, heading, cell in columns if column in frame.columns]
+    values = [[cell(value) for value in frame[column].tolist()] for column, _, cell in shown]
+    rows = tuple(zip(*values, strict=True))
+    return Grid(title, text, tuple(heading for _, heading, _ in shown), rows, sources)
+
+
+def text_cell(value: Any) -> Cell:
+    """Show text; what is missing as ``n/a``."""
+    return Cell("n/a" if missing(value) else str(value))
+
+
+def number_cell(digits: int) -> Callable[[Any], Cell]:
+    """Return what shows numbers with so many decimals."""
+
+    def cell(value: Any) -> Cell:
+        return Cell(show_number(value, digits), "n/a" if missing(value) else value)
+
+    return cell
+
+
+def p_cell(value: Any) -> Cell:
+    """Show a p-value."""
+    return Cell(show_p(value), "n/a" if missing(value) else value)
+
+
+def show_p(p: float) -> str:
+    """Show a p-value with three decimals, smaller ones as ``< 0.001``."""
+    return "n/a" if missing(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def say_p(p: float) -> str:
+    """A p-value in a sentence."""
+    return f"p {show_p(p)}" if p < 0.001 else f"p = {show_p(p)}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent."""
+    return "n/a" if missing(share) else f"{100 * share:.{digits}f} %"
+
+
+def missing(value: Any) -> bool:
+    """Whether a value of a table is missing."""
+    return value is None or value != value
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """``1 scan``, ``2 scans``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str], most: int = 6) -> str:
+    """``a, b and c``; after so many words the number of the others."""
+    words = list(words)
+    if len(words) > most:
+        return ", ".join(words[:most]) + f" and {len(words) - most} more"
+    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
+
+
+def checked(make: Callable[[GroupTables], Section | None], tables: GroupTables, title: str) -> Section | None:
+    """Make a section; one whose tables are broken says so and the others are made."""
+    try:
+        return make(tables)
+    except (DatasetError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        anchor = title.lower().replace(" ", "-")
+        return Section(anchor, title, (f"This section could not be made from its tables: {error!r}",))

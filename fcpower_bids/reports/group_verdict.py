@@ -1,0 +1,111 @@
+"""The first lines of the group page: what was asked, what was found, and what limits it, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fcpower_bids.reports.group_findings import (
+    FOUND,
+    NOT_TESTED,
+    Finding,
+    describe_finding,
+    find_targets,
+    notes_of,
+    prediction_cautions,
+)
+from fcpower_bids.reports.group_identification import describe_identification, identification_rows
+from fcpower_bids.reports.group_tables import GroupTables, count, listed, percent
+
+MOST_TARGETS = 12
+FEW_IDENTIFIED = 20
+"""Fewer people in the identification get a caution."""
+
+
+@dataclass(frozen=True)
+class GroupVerdict:
+    """What the page says first.
+
+    Attributes
+    ----------
+    level : str
+        ``ok``, ``caution`` or ``stop``.
+    headline : str
+        One or two sentences.
+    facts : tuple of (str, str)
+        Label and value.
+    findings : tuple of (str, tuple of str, str)
+        A question, the sentences that answer it, the anchor of the section behind it.
+    cautions : tuple of str
+        What limits the findings.
+    """
+
+    level: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    findings: tuple[tuple[str, tuple[str, ...], str], ...]
+    cautions: tuple[str, ...]
+
+
+def judge_cohort(tables: GroupTables) -> GroupVerdict:
+    """Sum up the tables of the group level."""
+    targets = find_targets(tables)
+    answers = [
+        (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
+        for finding in targets[:MOST_TARGETS]
+    ]
+    if len(targets) > MOST_TARGETS:
+        answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
+    identified = describe_identification(tables)
+    if identified:
+        answers.append(("Identification across sessions", tuple(identified), "identification"))
+    cautions = [*prediction_cautions(targets, tables), *_identification_cautions(tables)]
+    cautions += notes_of(tables.facts("prediction") or tables.facts("identification"))[:10]
+    level = "stop" if not answers else "caution" if cautions else "ok"
+    return GroupVerdict(
+        level, _headline(targets, tables), tuple(_facts(tables)), tuple(answers), tuple(dict.fromkeys(cautions))
+    )
+
+
+def _headline(targets: list[Finding], tables: GroupTables) -> str:
+    said = []
+    found = [finding.target for finding in targets if finding.state == FOUND]
+    untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
+    lacking = [finding.target for finding in targets if finding.state not in (FOUND, NOT_TESTED)]
+    if found:
+        said.append(f"{listed(found, 4)} can be predicted better than chance.")
+    if lacking:
+        said.append(f"For {listed(lacking, 4)} nothing was found.")
+    if untested:
+        said.append(f"Whether {listed(untested, 4)} can be predicted was not tested against chance.")
+    rows = identification_rows(tables)
+    if len(rows):
+        best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
+        said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")
+    return " ".join(said) or "There are no results of the group level yet."
+
+
+def _facts(tables: GroupTables) -> list[tuple[str, str]]:
+    facts = []
+    scans, excluded = tables.frame("scans"), tables.frame("excluded")
+    if scans is not None:
+        n = scans["participant_id"].nunique()
+        facts.append(("In the cohort", f"{count(n, 'person', 'people')}, {count(len(scans), 'scan')}"))
+    predicted = tables.facts("prediction").get("NumberOfPeople")
+    if predicted:
+        facts.append(("Prediction", f"{count(int(predicted), 'person', 'people')}"))
+    identified = tables.facts("identification")
+    if "NumberOfPeople" in identified:
+        people = count(int(identified["NumberOfPeople"]), "person", "people")
+        facts.append(("Identification", f"{people}, {count(int(identified['NumberOfScans']), 'scan')}"))
+    if excluded is None:
+        return [*facts, ("Left out", "nothing")]
+    kinds = excluded["what"].astype(str).value_counts()
+    facts.append(("Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds.items())))
+    return facts
+
+
+def _identification_cautions(tables: GroupTables) -> list[str]:
+    n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
+    if n >= FEW_IDENTIFIED:
+        return []
+    return [f"Identification among {count(n, 'person', 'people')} is easy; accuracy falls as the group grows."]
