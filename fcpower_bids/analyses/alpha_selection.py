@@ -180,7 +180,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
         masks[i, fold.train] = True
     built = join_target_builders(study.targets, study.people.covariates)
     targets = np.stack([built(fold.train) for fold in study.folds]) if callable(built) else built
-    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), keep=True)
+    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
     nodes = chebyshev_nodes()
     spectra, size = family.spectra, n * family.connectivity.shape[1] * 8
     if spectra is None or 4 * size > MEMORY:

@@ -6,18 +6,30 @@ FC^alpha is kept in single precision where double precision would not fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
+from fcpower_bids.analyses.progress import track
 from fcpower_bids.core.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.core.spd import clip_tolerance, eigendecompose
+from fcpower_bids.settings import Settings
 
 FloatArray = NDArray[np.float64]
+
+BLOCK = 32
+"""Connectomes that a process takes at a time."""
+
+WORTH_PROCESSES = 2e10
+"""Units times cubed parcels (some seconds of work) above which several processes are started."""
 
 MEMORY = 2e9
 """Bytes above which features are kept in single precision, and what is larger is computed again when needed."""
@@ -80,20 +92,22 @@ class PowerFamily:
     ----------
     connectivity : AveragedEdges
         FC of n units of P parcels.
+    settings : Settings
+        ``nprocs`` processes share the eigendecompositions of a large cohort; the numbers do not depend on how many.
     keep : bool
         Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
     """
 
-    def __init__(self, connectivity: AveragedEdges, keep: bool = False) -> None:
-        self.connectivity = connectivity
+    def __init__(self, connectivity: AveragedEdges, settings: Settings, keep: bool = False) -> None:
+        self.connectivity, self.settings = connectivity, settings
         self.tolerance = clip_tolerance(connectivity.dtype)
         n, n_edges = connectivity.shape
-        self.n_parcels = (1 + int(np.sqrt(1 + 8 * n_edges))) // 2
+        self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
         self._kept: tuple[FloatArray, FloatArray] | None = None
         if keep and n * self.n_parcels**2 * 8 <= MEMORY:
             self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
-            for unit in range(n):
-                self._kept[0][unit], self._kept[1][unit] = eigendecompose(connectivity.connectome(unit))
+            for rows, (values, vectors) in self._each_block(_decompose):
+                self._kept[0][rows], self._kept[1][rows] = values, vectors
 
     @property
     def spectra(self) -> tuple[FloatArray, FloatArray] | None:
@@ -102,21 +116,38 @@ class PowerFamily:
 
     def features(self, alpha: float) -> NDArray[np.floating]:
         """Edges of FC^alpha times sqrt(2), shape (n, E)."""
-        n = self.connectivity.shape[0]
-        out = np.empty((n, edge_count(self.n_parcels)), precision(self.connectivity.shape))
-        for unit in range(n):
-            values, vectors = self._decompose(unit)
-            power_features(values[None], vectors[None], alpha, self.tolerance, out[unit : unit + 1])
+        out = np.empty((self.connectivity.shape[0], edge_count(self.n_parcels)), precision(self.connectivity.shape))
+        if self._kept is not None:
+            return power_features(*self._kept, alpha, self.tolerance, out)
+        for rows, block in self._each_block(partial(_raise, alpha=alpha, tolerance=self.tolerance)):
+            out[rows] = block
         return out
 
     def kernel(self, alpha: float) -> FloatArray:
         """Correlation kernel of FC^alpha, shape (n, n)."""
         return similarity(self.features(alpha))
 
-    def _decompose(self, unit: int) -> tuple[FloatArray, FloatArray]:
-        if self._kept is not None:
-            return self._kept[0][unit], self._kept[1][unit]
-        return eigendecompose(self.connectivity.connectome(unit))
+    def _each_block(self, function: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
+        """Apply a function to the connectomes of a few units at a time, in several processes where it is worth it."""
+        n = self.connectivity.shape[0]
+        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+        alone = self.settings.low_mem or n * self.n_parcels**3 < WORTH_PROCESSES
+        n_processes = 1 if alone else min(self.settings.nprocs or cpu_count(), len(blocks))
+        work = Parallel(n_jobs=n_processes, return_as="generator")
+        results = work(delayed(function)(self.connectivity, rows) for rows in blocks)
+        yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
+
+
+def _decompose(connectivity: AveragedEdges, rows: slice) -> tuple[FloatArray, FloatArray]:
+    # One BLAS thread everywhere: with more, the last bits would depend on the machine's load and number of cores.
+    with threadpool_limits(1):
+        pairs = [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
+    values, vectors = zip(*pairs, strict=True)
+    return np.stack(values), np.stack(vectors)
+
+
+def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: float) -> NDArray[np.floating]:
+    return power_features(*_decompose(connectivity, rows), alpha, tolerance)
 
 
 def precision(shape: tuple[int, ...]) -> type[np.floating]:

@@ -62,7 +62,7 @@ def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> Exp
     -------
     ExponentGrid
     """
-    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), keep=True)
+    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
     results = []
     for alpha in track(alphas, "exponents", study.settings):
         results.append(_validate(study, family, alpha))

@@ -35,7 +35,9 @@ FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 PERMUTATIONS = 999
-"""Shuffles of the labels where the user does not say how many."""
+"""Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
+
+MANY = 3000
 
 
 def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Table]:
@@ -139,7 +141,8 @@ def _describe(
     found = identify(similarity, persons, sessions)
     spread = found.bootstrap(seed=settings.random_seed)
     directions = found.by_direction()
-    null = permutation_null(similarity, persons, sessions, settings.permutations or PERMUTATIONS, settings.random_seed)
+    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed)
     stands_out = identifiability(similarity, persons, sessions)
     return {
         "n_people": len(set(found.person.tolist())),
@@ -205,7 +208,7 @@ def _by_alpha(
     sessions: NDArray[Any],
     settings: Settings,
 ) -> Rows:
-    family = PowerFamily(AveragedEdges(cohort.edges, groups), keep=True)
+    family = PowerFamily(AveragedEdges(cohort.edges, groups), settings, keep=True)
     rows = []
     for alpha in track(ALPHA_GRID, "identification by exponent", settings):
         similarity = family.kernel(alpha)

@@ -113,7 +113,7 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Set
     if name == FC:
         return Representation(name, settings.kernel, lambda: connectivity)
     if name == FC_POWER:
-        family = PowerFamily(connectivity)
+        family = PowerFamily(connectivity, settings)
         return Representation(name, settings.kernel, lambda: family.features(settings.exponent), weight=2.0**0.5)
     return _transformed(name, connectivity, settings)
 

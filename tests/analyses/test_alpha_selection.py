@@ -84,7 +84,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
     study = open_study(cohort, choose(**TARGETS))
     mask = np.zeros((1, len(study.people.names)), dtype=bool)
     mask[0, study.folds[0].train] = True
-    family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), keep=True)
+    family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), choose(), keep=True)
 
     def aligned(alpha):
         return target_alignment(family.kernel(alpha), mask, study.targets[0].measures)[0, 0]

@@ -12,6 +12,7 @@ from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, simila
 from fcpower_bids.core.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.spd import spectral_power
+from tests.analyses.cohorts import choose
 
 
 def draw_edges(rng, n_scans, n_parcels, n_volumes=40):
@@ -55,18 +56,18 @@ def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
             [vectorise_edges(spectral_power(rebuild_matrix(each, 1.0, weighted=False), alpha)) for each in edges]
         )
         for keep in (True, False):
-            np.testing.assert_allclose(PowerFamily(averaged, keep).features(alpha), expected, atol=1e-10)
-        np.testing.assert_allclose(PowerFamily(averaged).kernel(alpha), np.corrcoef(expected), atol=1e-10)
+            np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
+        np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
 
 
 def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_kept(monkeypatch):
     edges = draw_edges(np.random.default_rng(2), 12, 20)
     averaged = AveragedEdges(edges, [[i, i + 6] for i in range(6)])
-    full = PowerFamily(averaged, keep=True)
+    full = PowerFamily(averaged, choose(), keep=True)
     expected, plain = full.kernel(0.35), similarity(averaged)
     assert full.spectra is not None
     monkeypatch.setattr(connectomes, "MEMORY", 1000)
-    short = PowerFamily(averaged, keep=True)
+    short = PowerFamily(averaged, choose(), keep=True)
     assert short.spectra is None
     assert short.features(0.35).dtype == np.float32
     np.testing.assert_allclose(short.kernel(0.35), expected, atol=1e-6)
@@ -77,5 +78,17 @@ def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):
     edges = draw_edges(np.random.default_rng(3), 4, 10, n_volumes=6)
     np.save(tmp_path / "edges.npy", edges.astype(np.float32))
     on_disk = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(4)])
-    exact = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)])).features(0.35)
-    np.testing.assert_allclose(PowerFamily(on_disk).features(0.35), exact, atol=1e-3)
+    exact = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose()).features(0.35)
+    np.testing.assert_allclose(PowerFamily(on_disk, choose()).features(0.35), exact, atol=1e-3)
+
+
+def test_several_processes_give_the_same_numbers_to_the_last_bit(monkeypatch, tmp_path):
+    np.save(tmp_path / "edges.npy", draw_edges(np.random.default_rng(4), 70, 30))
+    averaged = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(70)])
+    alone = PowerFamily(averaged, choose(nprocs=1), keep=True)
+    monkeypatch.setattr(connectomes, "WORTH_PROCESSES", 0)
+    shared_work = PowerFamily(averaged, choose(nprocs=2), keep=True)
+    np.testing.assert_array_equal(alone.spectra[1], shared_work.spectra[1])
+    ours, theirs = (PowerFamily(averaged, choose(nprocs=n)).features(0.35) for n in (1, 2))
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(ours, alone.features(0.35))
