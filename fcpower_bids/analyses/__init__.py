@@ -18,9 +18,10 @@ ANALYSES = Registry(
 
 
 def analyses_to_run(settings: Settings) -> tuple[str, ...]:
-    """Names of the analyses that are asked for; the choice of the exponent is one where it is not a number."""
-    try:
-        float(settings.alpha)
-    except ValueError:
-        return tuple(dict.fromkeys([*settings.analyses, "alpha_selection"]))
-    return tuple(settings.analyses)
+    """Names of the analyses that are asked for, and the choice of the exponent where it is not a number.
+
+    With ``--alpha nested`` the prediction makes that choice, and its tables, itself.
+    """
+    chosen = tuple(dict.fromkeys(settings.analyses))
+    needed = settings.alpha in ("grid", "align") or (settings.alpha == "nested" and "prediction" not in chosen)
+    return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

@@ -77,9 +77,16 @@ def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     """
     study = open_study(cohort, settings)
     if settings.alpha == "align":
-        curve, optimum, facts = _by_alignment(study)
-    else:
-        curve, optimum, facts = _by_prediction(study, nested_exponent(study))
+        return _tables(study, *_by_alignment(study))
+    return tabulate_grid(study, nested_exponent(study))
+
+
+def tabulate_grid(study: Study, grid: ExponentGrid) -> dict[str, Table]:
+    """Tables ``alpha`` and ``alpha_optimum`` of an exponent chosen by prediction."""
+    return _tables(study, *_by_prediction(study, grid))
+
+
+def _tables(study: Study, curve: Rows, optimum: Rows, facts: dict[str, Any]) -> dict[str, Table]:
     return {
         "alpha": Table(pd.DataFrame(curve, columns=list(CURVE_COLUMNS)), CURVE_COLUMNS, study.facts() | facts),
         "alpha_optimum": Table(pd.DataFrame(optimum, columns=list(OPTIMUM_COLUMNS)), OPTIMUM_COLUMNS, facts),

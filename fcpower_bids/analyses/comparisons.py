@@ -35,6 +35,8 @@ RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
 )
+SMALL_FOLD = 10
+"""People in a test set below which its correlation says little."""
 
 
 def compare_representations(prediction: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -51,12 +53,19 @@ def compare_representations(prediction: pd.DataFrame, study: Study) -> tuple[pd.
     pandas.DataFrame
         `COMPARISON_COLUMNS`.
     dict
-        The rule, for the sidecar.
+        The rule and a warning of small folds, for the sidecar.
     """
     rows: list[dict[str, Any]] = []
     for target in study.targets:
         rows += _compare_pairs(prediction[prediction["target"] == target.name], target, study)
-    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS)), {"Rule": RULE}
+    smallest = min(fold.test.size for fold in study.folds)
+    notes = {"Rule": RULE}
+    if smallest < SMALL_FOLD:
+        notes["SmallFolds"] = (
+            f"The smallest test set has {smallest} people, so scores per fold are noisy and the tests weak; look "
+            "at the pooled scores, or use fewer folds."
+        )
+    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS)), notes
 
 
 def _compare_pairs(prediction: pd.DataFrame, target: Target, study: Study) -> list[dict[str, Any]]:

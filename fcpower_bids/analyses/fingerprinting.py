@@ -69,7 +69,8 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
     groups = [np.array([row]) for row in rows]
     found: dict[str, Identification] = {}
     summary: Rows = []
-    for representation in build_representations(cohort, groups, names, settings):
+    each = build_representations(cohort, groups, names, settings)
+    for representation in track(each, "identification", settings, len(names)):
         similarity = representation.similarity()
         found[representation.name] = identify(similarity, persons, sessions)
         summary += _summarise(representation.name, similarity, persons, sessions, settings)

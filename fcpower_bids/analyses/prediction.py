@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.alpha_selection import tabulate_grid
 from fcpower_bids.analyses.comparisons import COMPARISON_COLUMNS, compare_representations
 from fcpower_bids.analyses.cross_validation import (
     SCORE_COLUMNS,
@@ -51,7 +52,8 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     dict of str to Table
         ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
         ``prediction_summary``, ``predictions`` (per person), ``folds``, ``comparisons``, ``reliability``,
-        ``importance_edges``, ``importance_networks``, and ``null`` where permutations are asked for.
+        ``importance_edges``, ``importance_networks``; ``null`` where permutations are asked for; the tables of
+        `alpha_selection` where the exponent is chosen inside the folds.
 
     Raises
     ------
@@ -67,9 +69,11 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         null += null_rows(solver, study, representation.name)
         del solver  # The inverses of a large cohort must not be in memory beside its features.
         importance.add(representation, results[representation.name])
+    grid = None
     if settings.alpha == "nested":
-        results[FC_NESTED] = nested_exponent(study).result
-    tables = _tables_of_results(study, results)
+        grid = nested_exponent(study)
+        results[FC_NESTED] = grid.result
+    tables = _tables_of_results(study, results) | (tabulate_grid(study, grid) if grid else {})
     tables["reliability"] = Table(
         pd.DataFrame(reliability_rows(study, results), columns=list(RELIABILITY_COLUMNS)),
         RELIABILITY_COLUMNS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -16,17 +16,22 @@ PATIENCE = 3.0
 """Seconds of silence before a loop is announced."""
 
 
-def track(items: Collection[Item], label: str, settings: Settings) -> Iterator[Item]:
+def track(items: Iterable[Item], label: str, settings: Settings, total: int | None = None) -> Iterator[Item]:
     """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take.
 
     Parameters
     ----------
-    items : collection
+    items : iterable
         What to go through.
     label : str
         What is done to them.
     settings : Settings
         ``quiet`` keeps it silent.
+    total : int, optional
+        How many items there are, where they cannot be counted.
     """
-    hidden = settings.quiet or len(items) < 2
-    yield from tqdm(items, desc=label, delay=PATIENCE, disable=hidden, file=sys.stderr, leave=False, dynamic_ncols=True)
+    total = len(items) if isinstance(items, Sized) else total
+    hidden = settings.quiet or total == 1
+    yield from tqdm(
+        items, total=total, desc=label, delay=PATIENCE, disable=hidden, file=sys.stderr, leave=False, dynamic_ncols=True
+    )

@@ -11,6 +11,7 @@ from fcpower_bids.analyses.connectomes import MEMORY, AveragedEdges, PowerFamily
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import FeatureSource
+from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -65,6 +66,8 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
 
     Raises
     ------
+    UsageError
+        There is no such representation, or it would have to be fitted on the people that it is to describe.
     ValueError
         Embeddings are asked for and the cohort has none.
     """
@@ -72,7 +75,7 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     for name in settings.representations:
         encoder = name.partition(":")[2]
         if name.partition(":")[0] != EMBEDDING:
-            names.append(name)
+            names.append(_check_name(name))
             continue
         if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
             known = ", ".join(cohort.embeddings) or "none"
@@ -82,6 +85,20 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
             )
         names += [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
     return tuple(dict.fromkeys(names))
+
+
+def _check_name(name: str) -> str:
+    from fcpower_bids.transforms import TRANSFORMS
+
+    if name in (FC, FC_POWER):
+        return name
+    usable = [each for each, one in TRANSFORMS.items() if one.stateless and one.needs == "connectivity"]
+    if name not in usable:
+        why = "is fitted on a group or needs series" if name in TRANSFORMS else "does not exist"
+        raise UsageError(
+            f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
+        )
+    return name
 
 
 def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -122,8 +139,6 @@ def _transformed(name: str, connectivity: AveragedEdges, settings: Settings) -> 
     from fcpower_bids.transforms.connectomes import make_transform
 
     transform = make_transform(name, settings)
-    if transform.needs != "connectivity":
-        raise ValueError(f"The transform '{name}' needs series, so it cannot be a representation of a cohort.")
 
     def compute() -> FeatureSource:
         rows = np.empty(connectivity.shape, precision(connectivity.shape))

@@ -108,7 +108,9 @@ def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch
     [
         ({}, ("prediction", "fingerprinting")),
         ({"alpha": "grid"}, ("prediction", "fingerprinting", "alpha_selection")),
-        ({"alpha": "nested", "analyses": ("alpha_selection", "prediction")}, ("alpha_selection", "prediction")),
+        ({"alpha": "align", "analyses": ("alpha_selection", "prediction")}, ("alpha_selection", "prediction")),
+        ({"alpha": "nested"}, ("prediction", "fingerprinting")),
+        ({"alpha": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
         ({"alpha": "0.5", "analyses": ("prediction",)}, ("prediction",)),
     ],
 )

@@ -14,6 +14,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.connectomes import AveragedEdges
 from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.spd import spectral_power
+from fcpower_bids.errors import UsageError
 from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
 
@@ -302,6 +303,10 @@ def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
     assert set(tables["prediction"].frame["representation"]) == {"fc", "fc_power", "fc_nested"}
     assert len(tables["comparisons"].frame) == 2 * 3
     assert summary_of(tables, "planted_score", "fc_nested")["r_pooled_mean"] > 0.7
+    keys = ["target", "repeat", "fold"]
+    ours = tables["prediction"].frame.query("representation == 'fc_nested'").set_index(keys)["r"]
+    chosen = tables["alpha"].frame.query("chosen").set_index(keys)["score"]
+    np.testing.assert_allclose(ours, chosen.loc[ours.index], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -343,6 +348,18 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(choices, sentence):
     )
     with pytest.raises(ValueError, match=sentence):
         predict(cohort, **({"targets": ("y",), "folds": 3, "inner_folds": 2, "repeats": 1} | choices))
+
+
+@pytest.mark.parametrize(("name", "why"), [("tangent", "is fitted on a group"), ("spectrum", "does not exist")])
+def test_representations_that_cannot_be_had_are_a_usage_error(cohort, name, why):
+    with pytest.raises(UsageError, match=f"'{name}' {why}.*Choose from: fc, fc_power, embedding, power, fisher_z"):
+        predict(cohort, **TARGETS, representations=("fc", name))
+
+
+def test_small_folds_are_mentioned(predicted, cohort):
+    assert "SmallFolds" not in predicted["comparisons"].facts
+    tables = predict(dataclasses.replace(cohort, series=()), **{**TARGETS, "folds": 10, "repeats": 1})
+    assert "6 people" in tables["comparisons"].facts["SmallFolds"]
 
 
 def test_without_names_all_numeric_columns_that_vary_are_targets():
