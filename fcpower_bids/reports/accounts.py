@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from fcpower_bids.derivatives.paths import parse_name
 from fcpower_bids.derivatives.status import Status, read_status
 from fcpower_bids.derivatives.tables import MISSING, read_json, read_table
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.measures.quality import COLUMNS
 
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
@@ -122,11 +123,14 @@ class Account:
         By suffix: ``design``, ``outliers``, ``qc``.
     views : list of View
         One per atlas.
+    broken : list of str
+        Which of its files are missing or cannot be read.
     """
 
     status: Status
     tables: dict[str, Path]
     views: list[View]
+    broken: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -208,26 +212,36 @@ def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[S
 
 
 def _account(output_dir: Path, status: Status) -> Account:
-    tables: dict[str, Path] = {}
+    account = Account(status, {}, [])
     views: dict[str, View] = {}
-    for path, suffix in _written(output_dir, status):
-        about = read_json(path.with_suffix(".json")).get("Atlas")
-        if about is None:
-            tables[suffix] = path
-            continue
-        view = views.setdefault(str(about["Name"]), View(about))
-        if suffix in ("relmat", "embedding"):
-            (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
-        else:
-            view.tables[suffix] = path
-    return Account(status, tables, list(views.values()))
-
-
-def _written(output_dir: Path, status: Status) -> Iterator[tuple[Path, str]]:
     for output in status.outputs:
         path = output_dir / output
-        if path.suffix == ".tsv" and path.exists():
-            yield path, parse_name(path.name)[1]
+        if path.suffix != ".tsv":
+            continue
+        try:
+            _sort_in(path, account, views)
+        except DatasetError as error:
+            account.broken.append(str(error))
+    account.views.extend(views.values())
+    return account
+
+
+def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
+    if not path.exists():
+        raise DatasetError(f"{path} is missing. Run participant level again.")
+    suffix = parse_name(path.name)[1]
+    about = read_json(path.with_suffix(".json")).get("Atlas")
+    if about is None:
+        absent = {name for name, _ in COLUMNS} - set(read_table(path).columns) if suffix == "qc" else set()
+        if absent:
+            raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
+        account.tables[suffix] = path
+        return
+    view = views.setdefault(str(about["Name"]), View(about))
+    if suffix in ("relmat", "embedding"):
+        (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
+    else:
+        view.tables[suffix] = path
 
 
 def read_numbers(path: Path) -> np.ndarray:

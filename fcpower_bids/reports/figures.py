@@ -155,7 +155,7 @@ def _log_axis(figure: Figure) -> Axes:
     from matplotlib.ticker import LogLocator, NullLocator
 
     axis = figure.subplots()
-    figure.subplots_adjust(left=0.16, right=0.98, bottom=0.16, top=0.92)
+    figure.subplots_adjust(left=0.16, right=0.955, bottom=0.16, top=0.92)
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(numticks=6))
     axis.yaxis.set_minor_locator(NullLocator())
@@ -179,7 +179,7 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
         axis.set_xlim(1, len(rank))
         axis.set_xlabel("rank")
         axis.set_ylabel("eigenvalue")
-        axis.legend(frameon=False, loc="lower left")
+        axis.legend(frameon=False, loc="upper right")
     return svg[0]
 
 
@@ -210,8 +210,7 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
         for axis, matrix, exponent in zip(axes, matrices, exponents, strict=True):
             image = axis.imshow(shrink(matrix, SIDE, SIDE), cmap=colours, vmin=-limit, vmax=limit)
             axis.set(xticks=[], yticks=[])
-            said = {0.0: " (identity)", 1.0: " (FC)"}.get(exponent, "")
-            axis.set_title(f"α = {exponent:g}{said}", fontsize=8.5)
+            axis.set_title(f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}", fontsize=8.5)
         bar = figure.colorbar(image, cax=figure.add_axes((0.912, 0.1, 0.012, 0.72)), extend="both")
         bar.set_label("value over λ₁")
     return svg[0]
@@ -219,7 +218,7 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
 
 def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
     beside = [np.abs(matrix[np.triu_indices(len(matrix), 1)]) for matrix in matrices]
-    return float(max(np.percentile(np.concatenate(beside), 98), 1e-6))
+    return float(max(np.percentile(np.concatenate(beside), 95), 1e-6))
 
 
 def draw_embedding(vector: np.ndarray) -> str:

@@ -15,9 +15,10 @@ from fcpower_bids.derivatives.status import DONE, Status
 from fcpower_bids.derivatives.tables import plain, read_json, write_text
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.accounts import Account, read_accounts
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.page import relative_link, render_page
-from fcpower_bids.reports.panels import Panel, make_panels
+from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
 

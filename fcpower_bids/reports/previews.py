@@ -110,7 +110,8 @@ def standardise_trend(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
     line = np.polynomial.polynomial.polyfit(time[kept], series[kept][:, covered], 1)
     flat = series[:, covered] - np.polynomial.polynomial.polyval(time, line).T
     deviation = flat[kept].std(axis=0, ddof=1)
-    standard[:, covered] = flat / np.where(deviation > 0, deviation, 1.0)
+    rounding = 1e-9 * np.abs(series[kept][:, covered]).max(axis=0)
+    standard[:, covered] = np.where(deviation > rounding, flat / np.maximum(deviation, 1e-300), 0.0)
     return standard
 
 

@@ -152,4 +152,4 @@ def _cautions(account: Account) -> list[str]:
             found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
         if row["degrees_of_freedom"] < FEW_DEGREES:
             found.append(f"Only {row['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
-    return found + account.notes
+    return found + account.notes + account.broken

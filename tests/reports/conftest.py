@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.derivatives.status import FAILED, Status, write_status
+from fcpower_bids.derivatives.status import FAILED, Status, write_status, write_status_table
 from fcpower_bids.reports.participant import write_participant_reports
 from tests.reports.browser import BINARIES, Browser, find_chromium
 from tests.reports.outputs import write_outputs
@@ -25,5 +25,6 @@ def written(tmp_path_factory):
     settings = write_outputs(tmp_path_factory.mktemp("report"), n_runs=3, sessions=("a", "b"), excluded=(1,))
     reason = "bold.nii.gz is cut off: 1,024 bytes are missing. Copy it again."
     write_status(settings.output_dir, Status("sub-01_ses-b_task-nback_run-9", FAILED, "parcellate", reason))
+    write_status_table(settings.output_dir)
     (page,) = write_participant_reports(settings, ["01"], 1)
     return settings, page

@@ -69,13 +69,13 @@
     const size = given.names.length;
     const figures = [...group.querySelectorAll("figure")];
     const output = group.querySelector("output");
-    const own = group.querySelector(".scale input");
+    const together = group.querySelector(".scale input");
     const band = given.networks.length ? BAND : 0;
     const matrices = given.matrices.map((matrix) => ({ ...matrix, values: unpack(matrix.data) }));
     const shared = Math.max(...matrices.map((matrix) => matrix.limit));
     let cell = null;
 
-    function limit(matrix) { return own && own.checked ? matrix.limit : shared; }
+    function limit(matrix) { return together && together.checked ? shared : matrix.limit; }
     function draw() {
       matrices.forEach((matrix, number) => {
         const figure = figures[number], canvas = figure.querySelector("canvas");
@@ -173,7 +173,7 @@
         move(...(cell ? [cell[0] + far * by[0], cell[1] + far * by[1]] : [0, 0]));
       });
     });
-    if (own) own.addEventListener("change", draw);
+    if (together) together.addEventListener("change", draw);
     const folded = group.closest("details");
     if (folded) folded.addEventListener("toggle", draw);
     window.addEventListener("resize", draw);
