@@ -1,0 +1,187 @@
+"""Killed processes, killed runs, parallel runs: nothing finished is lost, nothing else is stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from fcpower_bids.derivatives.status import read_status, status_path
+from tests.running import Finished, contents, run_app, start_app
+
+ATLAS = ("--atlas", "builtin")
+PATIENCE = 60
+VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
+OTHERS = {VICTIM.replace("sub-02_ses-a", scan) for scan in ("sub-01_ses-a", "sub-01_ses-b", "sub-02_ses-b")}
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds worker processes through /proc")
+
+
+@pytest.fixture(scope="module")
+def demo(exact_demo, tmp_path_factory):
+    """A copy of the exact demo with one long recording, the third of four."""
+    copy = shutil.copytree(exact_demo[0], tmp_path_factory.mktemp("batches") / "demo")
+    lengthen(copy, 60)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def whole(demo):
+    """An undisturbed run with default settings."""
+    return run_app(demo, demo.parent / "whole", *ATLAS)
+
+
+def files_of(found: Finished) -> dict[str, bytes]:
+    return contents(found.output, "logs", "work")
+
+
+def wait_for(condition, what: str):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    return pytest.fail(f"{what} did not happen within {PATIENCE} s")
+
+
+def lengthen(demo: Path, times: int) -> None:
+    """Repeat the volumes of the victim, so that its step takes long enough to be hit."""
+    from isal import igzip
+
+    (bold,) = demo.rglob(f"{VICTIM}_desc-preproc_bold.nii.gz")
+    image = nibabel.load(bold)
+    longer = nibabel.Nifti1Image(np.tile(image.get_fdata(dtype=np.float32), times), image.affine, image.header)
+    bold.write_bytes(igzip.compress(longer.to_bytes(), compresslevel=1))
+    (table,) = demo.rglob(f"{VICTIM.partition('_space')[0]}_desc-confounds_timeseries.tsv")
+    header, *rows = table.read_text().splitlines()
+    # The first row has n/a where nothing came before.
+    table.write_text("\n".join([header, *rows, *[rows[1], *rows[1:]] * (times - 1)]) + "\n")
+
+
+class Watch:
+    """Sees each time when the victim's first step begins."""
+
+    def __init__(self, output: Path) -> None:
+        self.file = status_path(output, VICTIM)
+        self.output = output
+        self.seen = 0
+
+    def wait(self) -> None:
+        wait_for(self._begins, "the beginning of the victim")
+
+    def _begins(self) -> bool:
+        status = read_status(self.output, VICTIM)
+        if status is None or (status.state, status.stage) != ("running", "parcellate"):
+            return False
+        time_now = self.file.stat().st_mtime_ns
+        began, self.seen = time_now != self.seen, time_now
+        return began
+
+
+def workers(main: int) -> list[int]:
+    """Children of the children of a process."""
+    return [worker for server in children(main) for worker in children(server)]
+
+
+def children(process: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@needs_proc
+@pytest.mark.parametrize("nprocs", [1, 2])
+def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, tmp_path, nprocs):
+    """As the kernel does when memory runs out: once among others, and once more when the recording runs alone."""
+    process = start_app(demo, tmp_path / "out", *ATLAS, "--nprocs", nprocs)
+    watch = Watch(tmp_path / "out")
+    for _ in range(2):
+        watch.wait()
+        for worker in workers(process.pid):
+            os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=PATIENCE)
+    found = Finished(process.returncode, err, out, tmp_path / "out")
+    assert found.code == 4, err
+    assert found.states() == {**dict.fromkeys(OTHERS, "done"), VICTIM: "failed"}
+    assert found.status()["stage"][VICTIM] == "parcellate"
+    assert "killed from outside" in found.reason(VICTIM)
+    assert f"failed: {VICTIM}" in err
+    assert "Traceback" not in err
+    assert not found.files("*.part")
+    again = run_app(demo, tmp_path / "out", *ATLAS)
+    assert again.code == 0
+    assert "3 of them finished before" in again.err
+    assert files_of(again) == files_of(whole)
+
+
+@needs_proc
+def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, tmp_path):
+    output = tmp_path / "out"
+    process = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    Watch(output).wait()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL
+    assert read_status(output, VICTIM).state == "running"
+    before = times_of(output)
+    assert len(before) > 30
+    again = run_app(demo, output, *ATLAS)
+    assert again.code == 0
+    assert "2 of them finished before" in again.err
+    after = times_of(output)
+    assert {path: after[path] for path in before} == before
+    assert files_of(again) == files_of(whole)
+    assert set(again.states().values()) == {"done"}
+
+
+def times_of(output: Path) -> dict[Path, int]:
+    """Modification times of all results and statuses but the victim's."""
+    found = [*output.glob("sub-*/**/*.*"), *output.glob("logs/status/*.json")]
+    return {path: path.stat().st_mtime_ns for path in found if path.is_file() and not path.name.startswith(VICTIM[:12])}
+
+
+def test_a_second_run_has_nothing_to_do(demo, whole):
+    before = times_of(whole.output)
+    again = run_app(demo, whole.output, *ATLAS)
+    assert again.code == 0
+    assert "4 of them finished before" in again.err
+    assert times_of(whole.output) == before
+
+
+def test_a_lost_output_is_made_again(demo, whole):
+    lost = whole.file("sub-01_ses-b", "stat-pearsoncorrelation_relmat.tsv")
+    content = lost.read_bytes()
+    lost.unlink()
+    again = run_app(demo, whole.output, *ATLAS)
+    assert "3 of them finished before" in again.err
+    assert lost.read_bytes() == content
+
+
+def test_two_runs_at_once_on_one_output_are_as_good_as_one(demo, whole, tmp_path):
+    """For different participants, with one index: pains 14 and 16."""
+    options = ("--bids-database-dir", tmp_path / "index", *ATLAS, "--nprocs", 1)
+    runs = [start_app(demo, tmp_path / "out", *options, "--participant-label", label) for label in ("01", "02")]
+    ends = [run.communicate(timeout=PATIENCE) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], ends
+    together = Finished(0, "", "", tmp_path / "out")
+    ours, theirs = files_of(together), files_of(whole)
+    assert ours == theirs
+    assert set(together.states().values()) == {"done"}
+
+
+def test_stop_on_first_crash_stops_and_says_so(demo, tmp_path):
+    bad = shutil.copytree(demo, tmp_path / "in")
+    bold = sorted(bad.rglob("*_bold.nii.gz"))[0]
+    bold.write_bytes(bold.read_bytes()[:-4000])
+    found = run_app(bad, tmp_path / "out", *ATLAS, "--nprocs", 1, "--stop-on-first-crash")
+    assert found.code == 5
+    assert str(bold) in found.reason("sub-01_ses-a")
+    assert "--stop-on-first-crash" in found.reason("sub-02_ses-b")
