@@ -13,6 +13,7 @@ ANALYSES = Registry(
         "prediction": "fcpower_bids.analyses.prediction:analyse_prediction",
         "fingerprinting": "fcpower_bids.analyses.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.alpha_selection:analyse_alpha",
+        "qc_fc": "fcpower_bids.analyses.qc_fc:analyse_qc_fc",
     },
 )
 

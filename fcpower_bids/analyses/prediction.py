@@ -20,7 +20,7 @@ from fcpower_bids.analyses.cross_validation import (
 from fcpower_bids.analyses.edge_importance import IMPORTANCE_FACTS, EdgeImportance
 from fcpower_bids.analyses.exponent_grid import FC_NESTED, nested_exponent
 from fcpower_bids.analyses.permutation_null import NULL_COLUMNS, NULL_FACTS, null_p_values, null_rows
-from fcpower_bids.analyses.prediction_reliability import RELIABILITY_COLUMNS, RELIABILITY_FACTS, reliability_rows
+from fcpower_bids.analyses.prediction_reliability import tabulate_reliability
 from fcpower_bids.analyses.protocol import Study, open_study
 from fcpower_bids.core.folds import folds_table
 from fcpower_bids.core.nested import NestedResult
@@ -74,11 +74,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         grid = nested_exponent(study)
         results[FC_NESTED] = grid.result
     tables = _tables_of_results(study, results) | (tabulate_grid(study, grid) if grid else {})
-    tables["reliability"] = Table(
-        pd.DataFrame(reliability_rows(study, results), columns=list(RELIABILITY_COLUMNS)),
-        RELIABILITY_COLUMNS,
-        RELIABILITY_FACTS,
-    )
+    tables["reliability"] = tabulate_reliability(study, results)
     if null:
         tables["null"] = Table(pd.DataFrame(null), NULL_COLUMNS, NULL_FACTS)
     tables["prediction_summary"] = _summarise(tables, null)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.analyses.cross_validation import cross_validate, make_solver, observed_of, predictions_by_repeat
 from fcpower_bids.analyses.protocol import Study
@@ -14,6 +15,7 @@ from fcpower_bids.analyses.representations import EMBEDDING
 from fcpower_bids.analyses.scan_parts import connect_parts, first_half, has_series, second_half
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.reliability import SplitHalf, disattenuated_ceiling, repeat_reliability, split_half_reliability
+from fcpower_bids.records import Table
 
 RELIABILITY_COLUMNS = {
     "target": "Phenotype or composite that is predicted",
@@ -35,15 +37,25 @@ RELIABILITY_FACTS = {
 }
 
 
-def reliability_rows(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str, Any]]:
-    """One row per target, representation and way of halving."""
+def tabulate_reliability(study: Study, results: Mapping[str, NestedResult]) -> Table:
+    """One row per target, representation and way of halving; the sidecar says why halves are not there."""
+    rows, facts = _repeats(study, results), dict(RELIABILITY_FACTS)
+    if has_series(study.cohort):
+        try:
+            rows += _halves(study, results)
+        except ValueError as error:
+            facts["HalvesLeftOut"] = str(error)
+    return Table(pd.DataFrame(rows, columns=list(RELIABILITY_COLUMNS)), RELIABILITY_COLUMNS, facts)
+
+
+def _repeats(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str, Any]]:
     rows = []
     for name, result in results.items():
         if len({fold.repeat for fold in result.folds}) > 1:
             for j in range(len(study.targets)):
                 agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
                 rows.append(_row(study, name, "repeats", result, j, agreement))
-    return rows + (_halves(study, results) if has_series(study.cohort) else [])
+    return rows
 
 
 def _halves(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str, Any]]:

@@ -45,7 +45,10 @@ def length_rows(
     lengths = choose_lengths(float(part.scans["seconds"].min()) / 60, len(rows) * cohort.edges.shape[1])
     if not lengths:
         return [], {"LeftOut": "The shortest scan has less than a minute."}
-    edges = connect_parts(part, [first_minutes(minutes) for minutes in lengths], "FC of short scans", settings)
+    try:
+        edges = connect_parts(part, [first_minutes(minutes) for minutes in lengths], "FC of short scans", settings)
+    except ValueError as error:
+        return [], {"LeftOut": str(error)}
     names = [name for name in (FC, FC_POWER) if name in settings.representations]
     persons, sessions = (part.scans[key].astype(str).to_numpy() for key in ("participant_id", "session"))
     groups = [np.array([row]) for row in range(len(rows))]

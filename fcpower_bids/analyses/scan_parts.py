@@ -55,10 +55,13 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: S
     edges = np.empty((len(parts), n_scans, n_edges), precision((len(parts) * n_scans, n_edges)))
     for scan in track(range(n_scans), label, settings):
         series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
+        person = cohort.scans["participant_id"].iloc[scan]
         if series.shape[1] != len(cohort.parcels):
-            person = cohort.scans["participant_id"].iloc[scan]
             raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
         for i, part in enumerate(parts):
-            connectome = pearson_connectivity(part(series, cohort.repetition_times[scan]))
+            try:
+                connectome = pearson_connectivity(part(series, cohort.repetition_times[scan]))
+            except ValueError as error:
+                raise ValueError(f"A part of a scan of {person} has no connectome. {error}") from error
             edges[i, scan] = vectorise_edges(connectome, weighted=False)
     return edges

@@ -267,6 +267,18 @@ def test_reliability_of_halves_follows_the_signal(predicted):
     assert planted["r"] == pytest.approx(pooled["r"].mean())
 
 
+def test_halves_without_a_connectome_cost_only_the_halves(cohort):
+    flat = np.random.default_rng(7).standard_normal((40, 60))
+    flat[:30, 8] = 0.0
+    other = dataclasses.replace(cohort, series=(lambda: [flat], *cohort.series[1:]))
+    tables = predict(other, **TARGETS, representations=("fc",))
+    assert set(tables["reliability"].frame["over"]) == {"repeats"}
+    assert "A part of a scan of sub-00 has no connectome" in tables["reliability"].facts["HalvesLeftOut"]
+    lengths = ANALYSES["fingerprinting"](other, choose(permutations=9))["identification_length"]
+    assert not len(lengths.frame)
+    assert "sub-00" in lengths.facts["LeftOut"]
+
+
 def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predicted):
     frame = predicted["importance_edges"].frame.query("target == 'planted_score' and representation == 'fc'")
     assert frame.iloc[1][["parcel_a", "parcel_b"]].tolist() == ["parcel00", "parcel02"]
