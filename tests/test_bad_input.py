@@ -1,0 +1,217 @@
+"""Everything that can be wrong with the input: a plain sentence with file and remedy, and the others go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import nibabel
+import numpy as np
+import pytest
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.derivatives.tables import read_matrix
+from tests.running import PLAIN, run_app
+
+ATLAS = ("--atlas", "builtin")
+
+
+class Files:
+    """The files of one recording of the demo."""
+
+    def __init__(self, root, label):
+        (self.folder,) = root.rglob(f"derivatives/fmriprep/sub-{label}/ses-a/func")
+        (self.bold,) = self.folder.glob("*_desc-preproc_bold.nii.gz")
+        (self.mask,) = self.folder.glob("*_desc-brain_mask.nii.gz")
+        (self.table,) = self.folder.glob("*_desc-confounds_timeseries.tsv")
+        self.json = self.folder / self.bold.name.replace(".nii.gz", ".json")
+
+    def edit_bold(self, change, repetition_time=2.5):
+        image = nibabel.load(self.bold)
+        data = image.get_fdata(dtype=np.float32)
+        change(data)
+        edited = nibabel.Nifti1Image(data, image.affine, image.header)
+        edited.header.set_zooms((*image.header.get_zooms()[:3], repetition_time))
+        nibabel.save(edited, self.bold)
+
+
+def no_mask(files):
+    files.mask.unlink()
+
+
+def no_confounds(files):
+    files.table.unlink()
+
+
+def short_confounds(files):
+    files.table.write_text("\n".join(files.table.read_text().splitlines()[:-7]) + "\n")
+
+
+def empty_confounds(files):
+    files.table.write_text("")
+
+
+def no_repetition_time(files):
+    files.edit_bold(lambda data: None, repetition_time=0.0)
+    files.json.write_text("{}")
+
+
+def two_repetition_times(files):
+    files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": 0.8}))
+
+
+def truncated(files):
+    files.bold.write_bytes(files.bold.read_bytes()[:-5000])
+
+
+def other_space(files):
+    for path in list(files.folder.glob("*space-*")):
+        path.rename(path.with_name(path.name.replace("MNI152NLin2009cAsym", "MNIPediatricAsym")))
+
+
+def a_volume_of_nan(files):
+    def change(data):
+        data[..., 40] = np.nan
+
+    files.edit_bold(change)
+
+
+def empty_mask(files):
+    image = nibabel.load(files.mask)
+    nibabel.save(nibabel.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), files.mask)
+
+
+def mask_of_another_grid(files):
+    image = nibabel.load(files.mask)
+    nibabel.save(nibabel.Nifti1Image(np.ones((5, 5, 5), np.uint8), image.affine), files.mask)
+
+
+BROKEN = {
+    "02": (no_mask, "inputs", "mask", "run fMRIPrep again"),
+    "03": (no_confounds, "inputs", "bold", "no confounds table"),
+    "04": (short_confounds, "inputs", "table", "has 73 rows but"),
+    "05": (no_repetition_time, "inputs", "bold", "no repetition time"),
+    "06": (two_repetition_times, "inputs", "json", "0.8 s but the header"),
+    "07": (truncated, "parcellate", "bold", "truncated or damaged"),
+    "08": (other_space, "inputs", "folder", "Run fMRIPrep with --output-spaces"),
+    "09": (empty_confounds, "inputs", "table", "is empty"),
+    "10": (a_volume_of_nan, "parcellate", "bold", "has a voxel with signal"),
+    "11": (empty_mask, "parcellate", "mask", "is empty"),
+    "12": (mask_of_another_grid, "parcellate", "mask", "different grids"),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Thirteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
+    root = tmp_path_factory.mktemp("broken") / "in"
+    make_dataset(root, DemoDesign.tiny(subjects=13, sessions=1, volumes=80, noise=0, nuisance=0))
+    files = {label: Files(root, label) for label in BROKEN}
+    for label, (damage, *_) in BROKEN.items():
+        damage(files[label])
+    atlas = nibabel.load(_builtin(root.parent))
+
+    def flatten(data):
+        fine = np.asarray(atlas.dataobj)[11:88:4, 13:106:4, 2:79:4]
+        data[fine == 7] = 10_000.0
+
+    Files(root, "13").edit_bold(flatten)
+    return files, run_app(root, root.parent / "out", *ATLAS, *PLAIN)
+
+
+def _builtin(folder):
+    from fcpower_bids.imaging.builtin import builtin_atlas
+
+    return builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
+
+
+def test_the_others_are_finished_and_the_exit_code_is_4(broken):
+    _, found = broken
+    assert found.code == 4
+    states = {name[4:6]: state for name, state in found.states().items()}
+    assert states == {**dict.fromkeys(BROKEN, "failed"), "01": "done", "13": "done"}
+
+
+@pytest.mark.parametrize("label", BROKEN)
+def test_the_sentence_names_the_file_and_the_remedy(broken, label):
+    files, found = broken
+    damage, stage, named, words = BROKEN[label]
+    row = next(row for name, row in found.status().iterrows() if name.startswith(f"sub-{label}"))
+    # A missing file cannot be named by its path, only by what lacks it.
+    name = files[label].bold if damage in (no_mask,) else getattr(files[label], named)
+    assert row["stage"] == stage
+    assert str(name) in row["reason"]
+    assert words in row["reason"]
+    assert "Error" not in row["reason"]
+    assert row["reason"] in found.err
+
+
+def test_nothing_is_half_written(broken):
+    _, found = broken
+    assert not found.files("*.part")
+    for label in BROKEN:
+        assert not found.files(f"sub-{label}_*_relmat.*")
+
+
+def test_a_parcel_without_variance_is_missing_and_named(broken):
+    _, found = broken
+    coverage, _ = read_matrix(found.file("sub-13", "stat-coverage_bold.tsv"))
+    fc, names = read_matrix(found.file("sub-13", "stat-pearsoncorrelation_relmat.tsv"))
+    assert np.isnan(fc[6]).all()
+    assert np.isfinite(np.delete(np.delete(fc, 6, 0), 6, 1)).all()
+    sidecar = json.loads(found.file("sub-13", "stat-pearsoncorrelation_relmat.json").read_text())
+    assert sidecar["UncoveredNodes"] + sidecar["FlatNodes"] == [names[6]]
+    assert coverage[6, 0] == 0
+
+
+def refused(code, words, bids_dir, output, *options):
+    found = run_app(bids_dir, output, *options)
+    assert found.code == code, found.err
+    assert words in found.err
+    assert "Traceback" not in found.err
+    return found
+
+
+def test_two_inputs_with_one_output_name(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    first = folder / "derivatives" / "fmriprep"
+    second = shutil.copytree(first, tmp_path / "second")
+    given = ("-d", f"one={first}", f"two={second}", *ATLAS)
+    found = refused(3, "have the same entities", folder, tmp_path / "out", *given)
+    assert str(second) in found.err
+
+
+def test_atlas_of_another_space(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    image = _builtin(tmp_path)
+    other = image.with_name(image.name.replace("2009cAsym", "6Asym"))
+    shutil.copy(image, other)
+    found = refused(2, "MNI152NLin6Asym", folder, tmp_path / "out", "--atlas", other)
+    assert str(other) in found.err
+
+
+def test_filters_that_leave_nothing(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    refused(3, "--task-id movie", folder, tmp_path / "out", "--task-id", "movie", *ATLAS)
+
+
+def test_no_recordings(tmp_path):
+    (tmp_path / "in").mkdir()
+    about = {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "fMRIPrep"}]}
+    (tmp_path / "in" / "dataset_description.json").write_text(json.dumps(about))
+    refused(3, "no preprocessed BOLD series", tmp_path / "in", tmp_path / "out", *ATLAS)
+
+
+def test_output_of_another_program(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "other"}]}')
+    refused(2, "holds another dataset", folder, tmp_path / "out", *ATLAS)
+    assert os.listdir(tmp_path / "out") == ["dataset_description.json"]
+
+
+def test_output_that_cannot_be_written(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    (tmp_path / "file").write_text("")
+    refused(2, "Choose", folder, tmp_path / "file" / "out", *ATLAS)
