@@ -88,7 +88,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         q = _false_discovery(p)
         summary.append({"representation": each.name, **_summarise(r, p, q, distance, len(motion))})
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
-        edges.append(pd.DataFrame({"representation": each.name, **columns}))
+        edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
         raise ValueError("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
     facts = FACTS | {"NumberOfPeople": len(people), "PeopleWithoutMotion": _without_motion(cohort, people)}
@@ -98,7 +98,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
-    return tables | {"qcfc": Table(pd.concat(edges, ignore_index=True), EDGE_COLUMNS, facts)}
+    table = pd.concat(edges, ignore_index=True)
+    return tables | {"qcfc": Table(table, {name: EDGE_COLUMNS[name] for name in table.columns}, facts)}
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
@@ -116,7 +117,8 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
             rows.setdefault(name, []).append(row)
     if len(rows) < FEWEST:
         raise ValueError(
-            f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(rows)}; leave it out of --analyses."
+            f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(rows)}; "
+            "leave it out of --analyses."
         )
     people = sorted(rows)
     groups = [np.array(rows[name], dtype=np.intp) for name in people]
@@ -136,7 +138,7 @@ def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings
 
 
 def correlate_edges(representation: Representation, motion: FloatArray) -> FloatArray:
-    """Return the correlation of every edge with motion, shape (E,), block by block; NaN for an edge without variance."""
+    """Return the correlation of every edge with motion, shape (E,); NaN for an edge that does not vary."""
     features = representation.features()
     score = (motion - motion.mean()) / np.linalg.norm(motion - motion.mean())
     blocks = []
