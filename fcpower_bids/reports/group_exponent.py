@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports import group_figures
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.group_findings import describe_difference
 from fcpower_bids.reports.group_identification import ALPHA_STAR, describe_identification
 from fcpower_bids.reports.group_tables import (
@@ -23,7 +24,6 @@ from fcpower_bids.reports.group_tables import (
     percent,
     text_cell,
 )
-from fcpower_bids.reports.panels import Panel
 
 MOST_TARGETS = 12
 CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "alignment with the target"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,23 @@ from fcpower_bids.reports.figures import AFTER, BEFORE, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
 MANY_POINTS = 300
 """More points are drawn as an image, which is smaller than so many shapes."""
 GREY = "0.55"
+
+
+@contextmanager
+def composed(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
+    """Yield what `drawing` yields, with axes that make room for their labels."""
+    with drawing(width, height) as (figure, svg):
+        figure.set_layout_engine("constrained")
+        yield figure, svg
+        for axis in figure.axes:
+            axis.title.set_fontsize(9)
 
 
 def style(number: int) -> tuple[str, str]:
@@ -34,7 +46,7 @@ def draw_quality(values: Mapping[str, np.ndarray], marks: Mapping[str, np.ndarra
     """Draw one strip of recordings per measure; ``marks`` says which stand out."""
     columns = 4
     lines = -(-len(values) // columns)
-    with drawing(9.6, 1.25 * lines) as (figure, svg):
+    with composed(9.6, 1.3 * lines) as (figure, svg):
         axes = figure.subplots(lines, columns, squeeze=False).ravel()
         for axis, (title, numbers) in zip(axes, values.items(), strict=False):
             known = np.isfinite(numbers)
@@ -60,7 +72,7 @@ def draw_quality(values: Mapping[str, np.ndarray], marks: Mapping[str, np.ndarra
 def draw_edge_motion(edges: Mapping[str, np.ndarray], n_people: int) -> str:
     """Draw the QC-FC correlations of the edges by representation, columns r and, where known, distance in mm."""
     has_distance = next(iter(edges.values())).shape[1] > 1
-    with drawing(9.6 if has_distance or len(edges) > 1 else 4.8, 2.6) as (figure, svg):
+    with composed(9.6 if has_distance or len(edges) > 1 else 4.8, 2.6) as (figure, svg):
         axes = figure.subplots(1, len(edges) * (1 + has_distance), squeeze=False)[0]
         grid = np.linspace(-1, 1, 401)
         freedom = max(n_people - 2, 1)
@@ -92,7 +104,7 @@ def _draw_distance(axis: Axes, values: np.ndarray, colour: str) -> None:
 
 def draw_folds(scores: Mapping[str, np.ndarray], pooled: Mapping[str, float], label: str, chance: float) -> str:
     """Draw the score of every fold by representation, with quartiles, mean (diamond) and pooled score (line)."""
-    with drawing(4.7, 0.95 + 0.62 * len(scores)) as (figure, svg):
+    with composed(4.7, 0.95 + 0.62 * len(scores)) as (figure, svg):
         axis = figure.subplots()
         for number, (title, values) in enumerate(scores.items()):
             known = values[np.isfinite(values)]
@@ -123,10 +135,18 @@ def _short(title: str, most: int = 30) -> str:
     return title if len(title) <= most else title[: most - 1] + "…"
 
 
-def draw_intervals(rows: Sequence[tuple[str, float, float, float]], label: str, origin: float = 0.0) -> str:
-    """Draw estimates with their intervals, one row each: title, estimate, low, high."""
-    with drawing(4.7, 0.8 + 0.42 * len(rows)) as (figure, svg):
+def draw_intervals(
+    rows: Sequence[tuple[str, float, float, float]],
+    label: str,
+    origin: float = 0.0,
+    dots: Sequence[np.ndarray] = (),
+) -> str:
+    """Draw estimates with their intervals, one row each: title, estimate, low, high; ``dots`` are what they rest on."""
+    with composed(4.7, 0.8 + (0.7 if dots else 0.42) * len(rows)) as (figure, svg):
         axis = figure.subplots()
+        for number, values in enumerate(dots):
+            spread = -number + jitter(len(values), 0.28)
+            axis.scatter(values, spread, s=7, c=GREY, alpha=0.35, lw=0, rasterized=len(values) > MANY_POINTS)
         for number, (_, middle, low, high) in enumerate(rows):
             axis.plot([low, high], [-number] * 2, color=AFTER, linewidth=1.6)
             axis.plot(middle, -number, "o", color=AFTER, markersize=6)
@@ -137,7 +157,7 @@ def draw_intervals(rows: Sequence[tuple[str, float, float, float]], label: str, 
 
 def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
     """Draw the scores of permuted targets by representation; the first of each is the true one."""
-    with drawing(4.7, 0.7 + 0.75 * len(null)) as (figure, svg):
+    with composed(4.7, 0.7 + 0.75 * len(null)) as (figure, svg):
         axes = figure.subplots(len(null), 1, sharex=True, squeeze=False)[:, 0]
         for number, (axis, (title, scores)) in enumerate(zip(axes, null.items(), strict=True)):
             permuted = scores[1:][np.isfinite(scores[1:])]
@@ -152,7 +172,7 @@ def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
 
 def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> str:
     """Draw out-of-fold predictions against what was observed, columns observed and predicted, by representation."""
-    with drawing(9.6 if len(pairs) > 1 else 4.8, 3.0) as (figure, svg):
+    with composed(9.6 if len(pairs) > 2 else 4.7, 2.6) as (figure, svg):
         axes = figure.subplots(1, len(pairs), squeeze=False)[0]
         for number, (axis, (title, values)) in enumerate(zip(axes, pairs.items(), strict=True)):
             observed, predicted = values.T
@@ -197,7 +217,7 @@ def draw_exponents(
     reference : float
         The exponent of the paper, drawn as a line.
     """
-    with drawing(9.6, 2.9) as (figure, svg):
+    with composed(9.6, 2.9) as (figure, svg):
         axes = figure.subplots(1, len(curves) + 1, squeeze=False)[0]
         bins = np.linspace(0, 1, 21)
         for number, (criterion, curve) in enumerate(curves.items()):
@@ -217,7 +237,7 @@ def draw_exponents(
 
 def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, mark: float = np.nan) -> str:
     """Draw curves: per panel its title, its vertical label and (x, y) columns by name."""
-    with drawing(9.6 if len(panels) > 1 else 4.8, 2.7) as (figure, svg):
+    with composed(9.6 if len(panels) > 1 else 4.8, 2.7) as (figure, svg):
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for number, (axis, (title, vertical, curves)) in enumerate(zip(axes, panels, strict=True)):
             for place, (name, values) in enumerate(curves.items()):
@@ -226,6 +246,8 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
             if np.isfinite(mark):
                 axis.axvline(mark, color=GREY, linestyle="--", linewidth=0.9)
             axis.set(xlabel=label, ylabel=vertical, title=title)
+            if vertical.startswith("share"):
+                axis.set_ylim(0, 1.03)
             if len(curves) > 1:
                 axis.legend(frameon=False)
     return svg[0]
@@ -233,7 +255,7 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
 
 def draw_matches(matches: Mapping[str, tuple[np.ndarray, np.ndarray]], size: int) -> str:
     """Draw who was taken for whom by representation: places of the person and of the match among ``size`` people."""
-    with drawing(9.6 if len(matches) > 1 else 4.8, 3.4) as (figure, svg):
+    with composed(9.6 if len(matches) > 1 else 4.8, 3.4) as (figure, svg):
         axes = figure.subplots(1, len(matches), squeeze=False)[0]
         for axis, (title, (person, match)) in zip(axes, matches.items(), strict=True):
             hit = person == match

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,7 +109,7 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
     if finding.state == NOT_FOUND:
-        return f"Nothing was found: no representation predicts it better than chance ({permuted})."
+        return f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
     return "Not tested against chance: no permutations were run (--permutations)."
 
 
@@ -184,10 +183,3 @@ def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFram
     """Rows of a target by representation, in the order of the table."""
     own = frame[frame["target"].astype(str) == target]
     return {str(name): part for name, part in own.groupby("representation", sort=False)}
-
-
-def notes_of(facts: dict[str, Any]) -> list[str]:
-    """Notes of a sidecar in one list, those about single representations led by their name."""
-    notes = [str(note) for note in facts.get("CohortNotes", [])]
-    own = facts.get("Notes", {})
-    return notes + [f"{name}: {note}" for name, group in own.items() for note in group]

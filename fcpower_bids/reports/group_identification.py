@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from fcpower_bids.reports import group_figures
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.group_tables import (
     SIGNIFICANT,
     Grid,
@@ -19,7 +20,6 @@ from fcpower_bids.reports.group_tables import (
     say_p,
     text_cell,
 )
-from fcpower_bids.reports.panels import Panel
 
 ALPHA_STAR = 0.35
 MOST_MATRICES = 3
@@ -62,7 +62,7 @@ def identification_section(tables: GroupTables) -> Section | None:
     """Accuracy, who is taken for whom, accuracy against exponent and length, reliability of the edges."""
     if tables.frame("identification") is None:
         return None
-    panels = [*_accuracy_panel(tables), *_matches_panel(tables), *_alpha_panel(tables), *_length_panel(tables)]
+    panels = [*_accuracy_panel(tables), *_length_panel(tables), *_matches_panel(tables), *_alpha_panel(tables)]
     grids = [_identification_grid(tables), *_icc_grid(tables)]
     said = tuple(describe_identification(tables))
     return Section("identification", "Identification across sessions", said, tuple(panels), tuple(grids))

@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.reports import group_figures
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.group_findings import (
+    NOT_FOUND,
     Finding,
     by_representation,
     describe_difference,
@@ -27,11 +29,11 @@ from fcpower_bids.reports.group_tables import (
     text_cell,
 )
 from fcpower_bids.reports.matrices import encode_matrix
-from fcpower_bids.reports.panels import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
-MOST_SCATTERS = 3
+MOST_SCATTERS, MOST_PAIRS = 3, 10
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def prediction_sections(tables: GroupTables) -> list[Section]:
@@ -42,7 +44,7 @@ def prediction_sections(tables: GroupTables) -> list[Section]:
     drawn = findings
     if len(findings) > MOST_TARGETS:
         drawn = sorted(findings, key=_rank)[:MOST_TARGETS]
-    said = ["Nested cross-validation: the penalty is selected inside each training set, families are never split."]
+    said = _protocol(tables.facts("prediction"))
     if len(drawn) < len(findings):
         said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     grids = (_summary_grid(tables), *_comparison_grids(tables), *_reliability_grids(tables))
@@ -52,6 +54,18 @@ def prediction_sections(tables: GroupTables) -> list[Section]:
         panels = tuple(_target_panels(finding, tables))
         sections.append(Section(f"target-{number}", f"Prediction of {finding.target}", tuple(said), panels))
     return sections
+
+
+def _protocol(facts: dict[str, Any]) -> list[str]:
+    preset, family = facts.get("Preset") or {}, facts.get("FamilyColumn")
+    numbers = (preset.get(key, "?") for key in ("n_repeats", "n_folds", "n_inner"))
+    shape = "{} × {} outer and {} inner folds, protocol '{}'".format(*numbers, preset.get("name", "?"))
+    if facts.get("Folds") != "K-fold":
+        shape = f"{facts.get('Folds', 'folds')}, protocol '{preset.get('name', '?')}'"
+    kin = "Relatives were not declared (--family-column); relatives on both sides of a split would raise the scores."
+    if family:
+        kin = f"Families ('{family}') are never split between training and test people."
+    return [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
 
 
 def _rank(finding: Finding) -> tuple[float, float]:
@@ -69,7 +83,8 @@ def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
 
 def _summary_grid(tables: GroupTables) -> Grid:
     summary = _titled(tables.rows("prediction_summary"), tables)
-    summary = summary.dropna(axis=1, how="all")
+    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
+    summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
     return make_grid(
         summary,
         [
@@ -141,8 +156,8 @@ def _reliability_grids(tables: GroupTables) -> Iterator[Grid]:
 
 def _target_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     yield from _folds_panel(finding, tables)
-    yield from _difference_panel(finding, tables)
     yield from _null_panel(finding, tables)
+    yield from _difference_panel(finding, tables)
     yield from _scatter_panel(finding, tables)
     yield from _importance_panels(finding, tables)
 
@@ -181,14 +196,22 @@ def _difference_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
             float(row["ci_low"]),
             float(row["ci_high"]),
         )
-        for _, row in own.head(15).iterrows()
+        for _, row in own.head(MOST_PAIRS).iterrows()
+    ]
+    folds = tables.rows("prediction")
+    wide = folds[folds["target"].astype(str) == finding.target].pivot_table(
+        finding.score, ["repeat", "fold"], "representation", dropna=False
+    )
+    dots = [
+        (wide[row["representation"]] - wide[row["reference"]]).dropna().to_numpy(dtype=float)
+        for _, row in own.head(MOST_PAIRS).iterrows()
     ]
     yield Panel(
         "Paired differences",
-        "Mean over shared folds and 95 % interval of the corrected resampled t-test; an interval that includes 0 is no "
-        "evidence for a difference.",
-        group_figures.draw_intervals(rows, f"difference in {finding.label}"),
-        " ".join(describe_difference(row, tables) for _, row in own.head(15).iterrows()),
+        "Grey: every shared fold. Blue: mean and 95 % interval of the corrected resampled t-test; an interval that "
+        "includes 0 is no evidence for a difference.",
+        group_figures.draw_intervals(rows, f"difference in {finding.label}", 0.0, dots),
+        " ".join(describe_difference(row, tables) for _, row in own.head(MOST_PAIRS).iterrows()),
         sources=tables.links("comparisons"),
     )
 
@@ -235,7 +258,7 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         group_figures.draw_scatter(pairs, finding.target, finding.score == "auc"),
         f"Observed against predicted {finding.target}: {'; '.join(said)}.",
         sources=tables.links("predictions"),
-        wide=len(pairs) > 1,
+        wide=len(pairs) > 2,
     )
 
 
@@ -257,7 +280,8 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
         names, values = network_matrix(part)
         largest = float(np.nanmax(np.abs(values)))
         power = int(np.floor(np.log10(largest))) if largest > 0 else 0
-        title = tables.title(name) + (f" (values × 10^{power})" if power else "")
+        power = 0 if -1 <= power <= 2 else power
+        title = tables.title(name) + (f" (values × 10{str(power).translate(RAISED)})" if power else "")
         content: dict[str, Any] = {
             "names": names,
             "networks": [[label, i, i + 1] for i, label in enumerate(names)],
@@ -266,7 +290,8 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
         yield Panel(
             f"Networks that matter, {tables.title(name)}",
             "Mean covariance of the edges between two networks with the prediction (Haufe transform): red where "
-            "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype.",
+            "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype."
+            + (" Nothing was found for this target, so this map shows noise." if finding.state == NOT_FOUND else ""),
             matrices=content,
             sources=tables.links("importance_networks", "importance_edges"),
         )

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.derivatives.tables import read_table
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.group_figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.group_tables import (
     Cell,
@@ -24,7 +25,6 @@ from fcpower_bids.reports.group_tables import (
     text_cell,
 )
 from fcpower_bids.reports.page import relative_link, show_number
-from fcpower_bids.reports.panels import Panel
 
 QUALITY_END = "_desc-fcpower_qc.tsv"
 OUTLYING = 3.5
@@ -123,12 +123,15 @@ def quality_section(tables: GroupTables) -> Section | None:
 
 
 def _quality_grid(found: pd.DataFrame, marks: dict[str, np.ndarray], tables: GroupTables) -> Grid:
+    names = found["recording"].str.split("_space-").str[0]
+    spaces = found["recording"].str.split("_space-").str[-1].str.split("_").str[0].nunique()
+    names = names if spaces == 1 else found["recording"]
     order = np.lexsort((found["recording"].to_numpy(), -np.sum(list(marks.values()), axis=0)))
     rows = []
     for i in order:
         row = found.iloc[int(i)]
         cells = [
-            Cell(str(row["recording"]), "", tables.pages.get(str(row["participant_id"]), "")),
+            Cell(str(names.iloc[int(i)]), "", tables.pages.get(str(row["participant_id"]), "")),
             Cell(str(row["atlas"]).replace("atlas-", "").replace("_", " ")),
             Cell("used" if row["state"] == "done" else str(row["state"])),
             Cell(str(int(sum(mark[i] for mark in marks.values()))), int(sum(mark[i] for mark in marks.values()))),
@@ -167,8 +170,10 @@ def cohort_section(tables: GroupTables) -> Section | None:
         sources = ((status.name, relative_link(status, tables.root)), *sources)
     flow = Grid("Cohort flow", "A scan is all recordings of a person in a session, combined.", header, rows, sources)
     grids = [flow] if rows else []
+    notes = [str(note) for note in tables.facts("prediction").get("CohortNotes", [])]
     if excluded is None:
-        return Section("cohort", "Cohort", ("Nobody and nothing was left out at group level.",), (), tuple(grids))
+        said = "Nobody and nothing was left out at group level."
+        return Section("cohort", "Cohort", (said, *notes), (), tuple(grids))
     grid = make_grid(
         excluded.fillna("n/a"),
         [
@@ -183,7 +188,7 @@ def cohort_section(tables: GroupTables) -> Section | None:
     )
     kinds = excluded["what"].value_counts()
     said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
-    return Section("cohort", "Cohort", (said,), (), (*grids, grid))
+    return Section("cohort", "Cohort", (said, *notes), (), (*grids, grid))
 
 
 def _number(value: int | None) -> Cell:

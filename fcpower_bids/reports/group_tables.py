@@ -13,8 +13,8 @@ import pandas as pd
 
 from fcpower_bids.derivatives.tables import read_json, read_table
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.page import relative_link, show_number
-from fcpower_bids.reports.panels import Panel
 from fcpower_bids.settings import Settings
 
 SIGNIFICANT = 0.05

@@ -10,7 +10,6 @@ from fcpower_bids.reports.group_findings import (
     Finding,
     describe_finding,
     find_targets,
-    notes_of,
     prediction_cautions,
 )
 from fcpower_bids.reports.group_identification import describe_identification, identification_rows
@@ -59,7 +58,6 @@ def judge_cohort(tables: GroupTables) -> GroupVerdict:
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     cautions = [*prediction_cautions(targets, tables), *_identification_cautions(tables)]
-    cautions += notes_of(tables.facts("prediction") or tables.facts("identification"))[:10]
     level = "stop" if not answers else "caution" if cautions else "ok"
     return GroupVerdict(
         level, _headline(targets, tables), tuple(_facts(tables)), tuple(answers), tuple(dict.fromkeys(cautions))
