@@ -1,0 +1,340 @@
+"""The pains of the users of similar programs, one test each; and that what is written is BIDS.
+
+Pain 16, parallel jobs on one output, is in tests/workflows/test_batches.py; kinds of broken input are in
+tests/test_bad_input.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.core.filtering import filter_series
+from fcpower_bids.core.timeseries import z_score
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.derivatives.paths import ENTITY_ORDER, LABEL, parse_name
+from fcpower_bids.derivatives.tables import read_matrix
+from fcpower_bids.imaging.builtin import builtin_atlas
+from tests.running import PLAIN, contents, run_app, start_app
+
+ATLAS = ("--atlas", "builtin")
+SERIES = "stat-mean_timeseries.tsv"
+FC = "stat-pearsoncorrelation_relmat.tsv"
+SPACE = "MNI152NLin2009cAsym"
+VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
+RUNS = ("sub-01_ses-a_task-rest_run-1", "sub-01_ses-a_task-rest_run-2")
+WHOLE = "sub-01_ses-a_task-rest_space"
+
+
+@pytest.fixture(scope="module")
+def combined(tmp_path_factory):
+    """Two runs of one session, the second with a tenth of the variance, and their combinations."""
+    root = tmp_path_factory.mktemp("runs")
+    make_dataset(root / "in", DemoDesign.tiny(subjects=1, sessions=1, runs=2, noise=0, nuisance=0))
+    (bold,) = (root / "in").rglob(f"{RUNS[1]}_*_bold.nii.gz")
+    image = nibabel.load(bold)
+    data = image.get_fdata(dtype=np.float32)
+    mean = data.mean(axis=3, keepdims=True)
+    nibabel.save(nibabel.Nifti1Image(mean + 0.1 * (data - mean), image.affine, image.header), bold)
+    return {
+        how: run_app(root / "in", root / how, *ATLAS, *PLAIN, "--min-time", "0", "--combine-runs", how)
+        for how in ("concat", "average")
+    }
+
+
+def test_pain_01_a_missing_parcel_is_na_never_zero_nor_dropped(troubled_run):
+    lines = troubled_run.file("sub-02_ses-a", FC).read_text().splitlines()
+    names = lines[0].split("\t")[1:]
+    assert len(names) == len(lines) - 1 == 60
+    missing = [line.split("\t")[0] for line in lines[1:] if set(line.split("\t")[1:]) == {"n/a"}]
+    assert missing
+    assert not [line for line in lines[1:] if "0" in line.split("\t")[1:]]
+
+
+def test_pain_02_every_entity_of_the_source_is_in_the_output(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    copy = shutil.copytree(folder / "derivatives" / "fmriprep", tmp_path / "in")
+    for path in [*copy.rglob("sub-01_ses-a_*")]:
+        path.rename(path.with_name(path.name.replace("_run-1", "_acq-x_dir-AP_run-1_echo-2")))
+    (tmp_path / "filter.json").write_text('{"bold": {"echo": 2}}')
+    options = ("--bids-filter-file", tmp_path / "filter.json", *ATLAS, *PLAIN)
+    found = run_app(copy, tmp_path / "out", *options)
+    assert found.code == 0, found.err
+    stem = f"sub-01_ses-a_task-rest_acq-x_dir-AP_run-1_echo-2_space-{SPACE}_atlas-fcpowerbuiltin_scale-60_res-2"
+    assert found.files("*_relmat.tsv")[0].name.startswith(stem)
+
+
+def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
+    """A confound that differs from the signal only outside the band must take the signal with it."""
+    truth = make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=120, noise=0, nuisance=0))
+    (table,) = (tmp_path / "in").rglob("*_desc-confounds_timeseries.tsv")
+    signal = truth.painted[0][:, 0]
+    fast = 1e4 * np.cos(np.pi * np.arange(len(signal)))
+    columns = pd.DataFrame({"csf": signal + fast, "framewise_displacement": 0.0})
+    columns.to_csv(table, sep="\t", index=False)
+    (tmp_path / "csf.yml").write_text("name: csf\nmethods: One column.\ncolumns: [csf]\n")
+    options = (*ATLAS, "--strategy", tmp_path / "csf.yml", "--dummy-scans", "0", "--min-time", "0")
+    found = run_app(tmp_path / "in", tmp_path / "out", *options)
+    assert found.code == 0, found.err
+    series, _ = read_matrix(found.file("sub-01", SERIES))
+    every = np.ones(len(signal), dtype=bool)
+    filtered = filter_series(truth.painted[0], every, 2.5, (0.01, 0.08))
+    design = filter_series(np.asarray(columns["csf"])[:, None], every, 2.5, (0.01, 0.08))
+    design = np.column_stack([design, np.ones(len(design))])
+    residuals = filtered - design @ np.linalg.lstsq(design, filtered, rcond=None)[0]
+    np.testing.assert_allclose(series[:, 1:], z_score(residuals[:, 1:]), atol=1e-8)
+    unfiltered = filtered - np.outer(fast, fast @ filtered) / (fast @ fast)
+    assert np.corrcoef(series[:, 1], unfiltered[:, 1])[0, 1] < 0.99
+
+
+def test_pain_04_concatenated_runs_have_equal_variance(combined):
+    found = combined["concat"]
+    assert found.code == 0, found.err
+    runs = [read_matrix(found.file(run, SERIES))[0] for run in RUNS]
+    joined, _ = read_matrix(whole_file(found, SERIES))
+    np.testing.assert_allclose(joined, np.concatenate(runs), atol=1e-9)
+    for half in np.split(joined, 2):
+        np.testing.assert_allclose(half.std(axis=0, ddof=1), 1, atol=1e-9)
+    fc, _ = read_matrix(whole_file(found, FC))
+    np.testing.assert_allclose(fc, np.corrcoef(np.concatenate(runs).T), atol=1e-10)
+
+
+def whole_file(found, ending):
+    (path,) = (path for path in found.files(f"{WHOLE}*{ending}"))
+    return path
+
+
+def test_averaged_runs_are_the_weighted_mean_of_fisher_z(combined):
+    found = combined["average"]
+    assert found.code == 0, found.err
+    runs = [read_matrix(found.file(run, FC))[0] for run in RUNS]
+    upper = np.triu_indices(60, 1)
+    average = read_matrix(whole_file(found, FC))[0]
+    # Both runs have the same length and no confounds: the weights are equal.
+    expected = np.tanh(np.mean([np.arctanh(run[upper]) for run in runs], axis=0))
+    np.testing.assert_allclose(average[upper], expected, atol=1e-10)
+    assert not found.files(f"{WHOLE}*{SERIES}")
+    sidecar = json.loads(whole_file(found, FC.replace("tsv", "json")).read_text())
+    assert sidecar["NumberOfRuns"] == 2
+    assert sidecar["Combination"] == "average"
+
+
+def test_a_combination_is_done_once_and_has_a_status(combined):
+    found = combined["concat"]
+    path = whole_file(found, FC)
+    before = path.stat().st_mtime_ns
+    names = [name for name in found.states() if "run-" not in name]
+    assert len(names) == 1
+    options = (*ATLAS, *PLAIN, "--min-time", "0", "--combine-runs", "concat")
+    again = run_app(found.output.parent / "in", found.output, *options)
+    assert again.code == 0
+    assert path.stat().st_mtime_ns == before
+
+
+def test_pain_05_what_is_called_pearson_is_pearson(exact_run, exact_demo):
+    _, truth = exact_demo
+    series, _ = read_matrix(exact_run.file(truth.recordings[0], SERIES))
+    fc, _ = read_matrix(exact_run.file(truth.recordings[0], FC))
+    np.testing.assert_allclose(fc, np.corrcoef(series.T), rtol=0, atol=1e-12)
+
+
+def test_pain_06_regions_have_names_in_every_table(exact_run, exact_demo):
+    _, truth = exact_demo
+    for ending in (SERIES, FC, "desc-power0p35_relmat.tsv"):
+        names = exact_run.file(truth.recordings[0], ending).read_text().split("\n", 1)[0].split("\t")
+        assert names[-60:][0] == "LH_AntSup_01"
+    table = pd.read_csv(exact_run.files("*_dseg.tsv")[0], sep="\t")
+    assert table["name"].tolist() == names[-60:]
+
+
+def test_pain_07_one_moving_person_stops_nobody(troubled_run):
+    states = list(troubled_run.states().values())
+    assert states.count("excluded") >= 1
+    assert states.count("done") >= 5
+    assert troubled_run.file("sub-04_ses-a", FC).is_file()
+
+
+def test_pain_08_no_traceback_for_wrong_choices(tmp_path):
+    found = run_app(tmp_path / "nowhere", tmp_path / "out", "--fd-tresh", "1")
+    assert found.code == 2
+    assert "Did you mean --fd-thresh?" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_pain_09_a_dry_run_says_what_is_needed(exact_demo, tmp_path):
+    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
+    next(copy.rglob("sub-01_ses-a_*_desc-brain_mask.nii.gz")).unlink()
+    found = run_app(copy, tmp_path / "out", "--dry-run")
+    row = next(line for line in found.out.splitlines() if line.startswith("sub-01_ses-a"))
+    assert row.split()[1:5] == ["yes", "NO", "yes", "yes"]
+    assert "desc-brain_mask.nii.gz is not beside it" in found.out
+
+
+def test_pain_10_progress_is_told_for_every_recording(exact_run, exact_demo):
+    _, truth = exact_demo
+    for number, _ in enumerate(truth.recordings, start=1):
+        assert f"[{number}/4] " in exact_run.err
+
+
+def test_pain_11_every_output_of_a_done_recording_exists(exact_run):
+    for path in exact_run.files("logs/status/*.json"):
+        status = json.loads(path.read_text())
+        assert status["state"] == "done"
+        assert len(status["outputs"]) == 18
+        assert all((exact_run.output / name).stat().st_size > 0 for name in status["outputs"])
+
+
+def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    environment = {"TEMPLATEFLOW_HOME": str(tmp_path / "home"), "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    process = start_app(folder, tmp_path / "out", "--atlas", "Schaefer200", env=environment)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode in (2, 3), err
+    assert "prefetch" in err
+    assert "Traceback" not in err
+
+
+def test_pain_13_no_home_and_a_read_only_input(exact_demo, tmp_path):
+    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
+    for path in [*copy.rglob("*"), copy]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = contents(copy)
+    out = tmp_path / "out"
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    if other:
+        for folder in tmp_path.parents:
+            if not folder.stat().st_mode & 0o001:
+                other = {}  # the other user could not come here
+    environment = {"HOME": "/nonexistent"}
+    process = start_app(copy, out, *ATLAS, "--participant-label", "01", env=environment, cwd="/", **other)
+    _, err = process.communicate(timeout=100)
+    for path in [copy, *copy.rglob("*")]:
+        path.chmod(0o755)
+    assert process.returncode == 0, err
+    assert contents(copy) == before
+
+
+def test_pain_14_the_index_is_kept_and_used_again(exact_demo, tmp_path):
+    folder, _ = exact_demo
+    options = ("--dry-run", "--bids-database-dir", tmp_path / "index")
+    first = run_app(folder, tmp_path / "out", *options)
+    (database,) = tmp_path.rglob("layout_index.sqlite")
+    written = database.stat().st_mtime_ns
+    second = run_app(folder, tmp_path / "out", *options)
+    assert first.out == second.out
+    assert database.stat().st_mtime_ns == written
+
+
+def test_pain_15_few_files_and_no_work_left_behind(exact_run, exact_demo):
+    _, truth = exact_demo
+    files = [path for path in exact_run.output.rglob("*") if path.is_file()]
+    per_recording = [path for path in files if any(path.name.startswith(name) for name in truth.recordings)]
+    assert len(per_recording) / len(truth.recordings) <= 20
+    assert len(list((exact_run.output / "work").rglob("*"))) <= 4
+
+
+def test_pain_17_resolutions_may_differ(exact_demo, exact_run, tmp_path):
+    """One run is written on half the grid: every voxel becomes eight."""
+    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
+    for path in copy.rglob("sub-01_ses-a_*space-*.nii.gz"):
+        image = nibabel.load(path)
+        data = np.asanyarray(image.dataobj)
+        for axis in range(3):
+            data = np.repeat(data, 2, axis=axis)
+        affine = image.affine @ np.diag([0.5, 0.5, 0.5, 1])
+        affine[:3, 3] = (image.affine @ [-0.25, -0.25, -0.25, 1])[:3]
+        finer = nibabel.Nifti1Image(data, affine)
+        finer.header.set_xyzt_units("mm", "sec")
+        finer.header.set_zooms((4, 4, 4, 2.5)[: data.ndim])
+        nibabel.save(finer, path)
+    found = run_app(copy, tmp_path / "out", *ATLAS, *PLAIN, "--participant-label", "01")
+    assert found.code == 0, found.err
+    fine, coarse = (read_matrix(run.file("sub-01_ses-a", FC))[0] for run in (found, exact_run))
+    upper = np.triu_indices(60, 1)
+    assert np.corrcoef(fine[upper], coarse[upper])[0, 1] > 0.9
+    other, same = (read_matrix(run.file("sub-01_ses-b", FC))[0] for run in (found, exact_run))
+    np.testing.assert_array_equal(other, same)
+
+
+def test_pain_18_another_space(tmp_path):
+    make_dataset(tmp_path / "in", DemoDesign.tiny(subjects=1, sessions=1, space="MNI152NLin6Asym"))
+    found = run_app(tmp_path / "in", tmp_path / "out", *ATLAS)
+    assert found.code == 0
+    assert "space-MNI152NLin6Asym" in found.files("*_relmat.tsv")[0].name
+
+
+def test_pain_19_no_anatomical_file_is_needed(exact_demo, exact_run):
+    folder, _ = exact_demo
+    assert not list(folder.rglob("anat"))
+    assert exact_run.code == 0
+
+
+def test_pain_20_an_atlas_is_any_image_and_a_table(exact_demo, exact_run, tmp_path):
+    folder, _ = exact_demo
+    atlas = builtin_atlas(SPACE, tmp_path)
+    labels = nibabel.load(atlas.image)
+    halves = np.asarray(labels.dataobj).astype(np.int16)
+    halves = np.where(halves > 30, 700, np.where(halves > 0, 20, 0)).astype(np.int16)
+    nibabel.save(nibabel.Nifti1Image(halves, labels.affine), tmp_path / "mine.nii.gz")
+    (tmp_path / "mine.tsv").write_text("index\tname\n20\tleft\n700\tright\n")
+    given = f"{tmp_path / 'mine.nii.gz'}:{tmp_path / 'mine.tsv'}"
+    found = run_app(folder, tmp_path / "out", "--atlas", given, "builtin", *PLAIN, "--participant-label", "01")
+    assert found.code == 0, found.err
+    small, names = read_matrix(found.files(f"sub-01_ses-a_*_atlas-mine*{FC}")[0])
+    assert names == ["left", "right"]
+    assert small.shape == (2, 2)
+    both, alone = (read_matrix(run.files(f"sub-01_ses-a_*builtin*{FC}")[0])[0] for run in (found, exact_run))
+    np.testing.assert_array_equal(both, alone)
+
+
+def test_names_are_in_the_order_of_the_specification(exact_run, troubled_run, combined):
+    for run in (exact_run, troubled_run, *combined.values()):
+        paths = [path for path in run.files("sub-*/**/func/*") if path.is_file()]
+        assert paths
+        for path in paths:
+            entities, suffix, _ = parse_name(path.name)
+            keys = [key for key, _ in entities]
+            assert keys == [key for key in ENTITY_ORDER if key in keys], path.name
+            assert all(LABEL.fullmatch(value) for _, value in entities), path.name
+            assert re.fullmatch("[a-z]+", suffix)
+            assert path.relative_to(run.output).parts[0] == f"sub-{dict(entities)['sub']}"
+        for path in (path for path in paths if path.suffix == ".tsv"):
+            assert path.with_suffix(".json").is_file(), path.name
+
+
+def test_every_uri_resolves(exact_run, troubled_run, combined):
+    for run in (exact_run, troubled_run, *combined.values()):
+        links = json.loads((run.output / "dataset_description.json").read_text())["DatasetLinks"]
+        count = 0
+        for path in run.files("sub-*/**/*.json"):
+            for source in json.loads(path.read_text())["Sources"]:
+                scheme, dataset, relative = source.split(":", 2)
+                assert scheme == "bids"
+                root = Path(unquote(urlparse(links[dataset]).path)) if dataset else run.output
+                assert (root / relative).is_file(), source
+                count += 1
+        assert count > 30
+
+
+@pytest.mark.skipif(not VALIDATOR.exists(), reason="bids-validator-deno is not installed")
+def test_the_bids_validator_finds_no_error(exact_run, troubled_run, combined):
+    for run in (exact_run, troubled_run, combined["concat"]):
+        done = subprocess.run(
+            [VALIDATOR, "--format", "json", run.output], capture_output=True, text=True, timeout=120, check=False
+        )
+        issues = json.loads(done.stdout)["issues"]["issues"]
+        assert [issue for issue in issues if issue["severity"] == "error"] == []
+        assert done.returncode == 0
