@@ -56,8 +56,12 @@ RUN for site in /package/lib/python3*/site-packages; do \
 
 # ---- final ------------------------------------------------------------------------------------------------------
 FROM python AS final
-# Nobody needs set-user-id programs here. The user has a name, but any other number works as well.
-RUN find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
+# procps is for joblib, which ends its processes with pgrep. Nobody needs set-user-id programs here.
+# The user has a name, but any other number works as well.
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends procps \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/* \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
  && useradd --no-create-home --home-dir /tmp --uid 1000 --shell /usr/sbin/nologin fcpower
 COPY --from=atlases /atlases/ /opt/
 COPY --from=deps /opt/slim /opt/fcpower

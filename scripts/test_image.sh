@@ -7,6 +7,7 @@
 #   ENGINE, IMAGE   see scripts/engine.sh; docker or podman
 #   PYTHON          an interpreter of this machine that has fcpower_bids [.venv/bin/python]
 #   SCRATCH         folder to work in, kept [a new one, removed]
+#   ATLAS           an atlas that is in the image, tried without network
 #   SIF             a .sif made of the image, tried as well with apptainer
 #   LIMIT_MB        largest size of the image [1400]
 # shellcheck disable=SC2016  # what stands in single quotes is expanded in the container
@@ -43,7 +44,9 @@ result() { printf '%s\t%s\n' "$1" "$2" >> "$SCRATCH/results.tsv"; }
 
 OPTIONS=(--atlas builtin --strategy 24P --nprocs 2)
 GROUP=(--targets age --repeats 1 --folds 3 --inner-folds 3)
-has_group() { inside 'python -c "import importlib.util as u, sys; sys.exit(not u.find_spec(\"fcpower_bids.analyses.prediction\"))"'; }
+has_group() { # both levels are tried as soon as the image has both
+  inside 'python -c "from importlib.util import find_spec as f; exit(not (f(\"fcpower_bids.analyses.prediction\") and f(\"fcpower_bids.reports.group\")))"'
+}
 
 check_start() {
   say "--version"
@@ -85,11 +88,11 @@ print(len(names), "modules")'
 
 run_host() {
   say "demo dataset and reference run on this machine"
-  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/bids" > /dev/null
+  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/bids" --subjects 12 --volumes 120 > /dev/null
   chmod -R a+rX "$SCRATCH/bids"
   local start; start=$(now)
   "$PYTHON" -m fcpower_bids "$SCRATCH/bids" "$SCRATCH/host" participant "${OPTIONS[@]}" --quiet
-  result "participant level on the host, 49 recordings" "$(since "$start") s"
+  result "participant level on the host, 25 recordings" "$(since "$start") s"
   if has_group; then "$PYTHON" -m fcpower_bids "$SCRATCH/bids" "$SCRATCH/host" group "${GROUP[@]}" --quiet
   else echo "no group level in this image: compared without it"; fi
 }
@@ -110,9 +113,17 @@ run_as() {
 check_demo() { # the image makes the same dataset as this machine
   say "the demo dataset made inside"
   local out; out=$(open_folder demo)
-  as "$OWN" -v "$out:/out" --entrypoint python "$IMAGE" -m fcpower_bids.demo /out/bids --subjects 2 > /dev/null
-  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/demo" --subjects 2 > /dev/null
+  as "$OWN" -v "$out:/out" --entrypoint python "$IMAGE" -m fcpower_bids.demo /out/bids --subjects 2 --no-truth > /dev/null
+  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/demo" --subjects 2 --no-truth > /dev/null
   "$PYTHON" compare_outputs.py "$SCRATCH/demo" "$out/bids"
+}
+
+check_atlas() { # what was handed in at build is found without network
+  say "atlas $ATLAS from the image"
+  local out; out=$(open_folder atlas)
+  as "$OWN" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" \
+    /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
+  ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
 }
 
 check_resume() { # kill -9 in the middle, then the same command again
@@ -190,6 +201,6 @@ for step in ${STEPS:-start content imports size demo}; do "check_$step"; done
 run_host
 run_as "$OWN" known
 run_as "$UNKNOWN" unknown
-for step in resume stop wrapper ${SIF:+sif}; do "check_$step"; done
+for step in ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif}; do "check_$step"; done
 say "results"
 cat "$SCRATCH/results.tsv"

@@ -76,6 +76,12 @@ def test_what_is_copied_is_there_and_not_ignored():
     assert all((ROOT / name).exists() for name in allowed)
 
 
+def test_links_in_the_package_lead_to_what_is_copied():
+    allowed = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.M))
+    links = [path for path in (ROOT / "fcpower_bids").rglob("*") if path.is_symlink()]
+    assert {link.resolve().relative_to(ROOT).parts[0] for link in links} <= allowed
+
+
 def test_every_dependency_has_a_pin():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
