@@ -98,9 +98,7 @@ def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[
     plain = {str(key).removeprefix("module."): value for key, value in state.items()}
     own = {key.removeprefix(prefix): value for key, value in plain.items() if key.startswith(prefix)}
     if not own:
-        raise CheckpointError(
-            f"{path} has no keys that begin with '{prefix}', so it is not a checkpoint of this encoder."
-        )
+        raise CheckpointError(f"{path} has no keys under '{prefix}', so it is not a checkpoint of this encoder.")
     if odd := [key for key, value in own.items() if not isinstance(value, Tensor)]:
         raise CheckpointError(f"{path} holds no tensor under {', '.join(odd[:3])}; download it again.")
     return own

@@ -74,13 +74,18 @@ class ParcelOrder:
             raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
         best = max(self.spellings, key=lambda spelling: sum(name in where for name in spelling))
         missing = [name for name in best if name not in where]
-        if not missing:
+        # All names of Schaefer 100 are names of other parcels in Schaefer 400: more of a kind is another resolution.
+        kinds = {name.split("_")[0] for name in best if re.match(r"\d+Networks_", name)}
+        others = [name for name in names if name.split("_")[0] in kinds and name not in set(best)]
+        if not missing and not others:
             return np.array([where[name] for name in best])
         if coordinates is not None and self.coordinates is not None:
             return self._nearest(np.asarray(coordinates, np.float64))
+        wrong = missing or others
+        what = "are not among" if missing else "would be found, but others of the same kind are too among"
         raise RecordingError(
-            f"{len(missing)} of the {len(self)} parcels of {self.atlas} are not among the {len(names)} of the "
-            f"recording ({', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}); use --atlas {self.atlas}."
+            f"{len(missing) or len(self)} of the {len(self)} parcels of {self.atlas} {what} the {len(names)} of the "
+            f"recording ({', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}); use --atlas {self.atlas}."
         )
 
     def _nearest(self, coordinates: NDArray[np.float64]) -> Columns:
