@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.registry import Registry
 
@@ -21,9 +21,18 @@ ENCODERS = Registry(
         "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
         "fbert": "fcpower_bids.encoders.loading:load_fbert",
         "random-init": "fcpower_bids.encoders.loading:load_random_init",
+        "brainlm-111m": "fcpower_bids.encoders.brainlm:load_brainlm",
+        "brainlm-650m": "fcpower_bids.encoders.brainlm:load_brainlm_650m",
+        "brain-jepa": "fcpower_bids.encoders.brain_jepa:load_brain_jepa",
+        "brainmass": "fcpower_bids.encoders.brainmass:load_brainmass",
+        "brain-harmonix-f": "fcpower_bids.encoders.brain_harmonix:load_brain_harmonix",
+        "brain-semantoks": "fcpower_bids.encoders.brain_semantoks:load_brain_semantoks",
     },
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
+
+PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
+"""Encoders of others; their loaders also take `fcpower_bids.encoders.containers.PublishedOptions` as ``published``."""
 
 
 def load_encoder(
@@ -34,6 +43,7 @@ def load_encoder(
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
+    **published: Any,
 ) -> Encoder:
     """Load an encoder of the registry, ready to embed recordings.
 
@@ -51,6 +61,8 @@ def load_encoder(
         Fill parcels that the recording lacks with their mean (0 after z-scoring) instead of refusing.
     parcel_names : sequence of str, optional
         The parcels that will be embedded: a mismatch is then found at loading. ``random-init`` needs them.
+    **published : dict
+        For published encoders: ``protocol``, ``aux``, ``accept_licence``; others ignore them.
 
     Returns
     -------
@@ -66,11 +78,18 @@ def load_encoder(
     fcpower_bids.encoders.checkpoints.CheckpointError
         The weights cannot be read, or do not belong to this encoder or to these parcels.
     """
+    if name in PUBLISHED:
+        from fcpower_bids.encoders.containers import PublishedOptions
+
+        published = {"published": PublishedOptions(**published)}
+    else:
+        published = {}
     encoder: Encoder = ENCODERS[name](
         weights,
         revision=revision,
         seed=seed,
         allow_missing_parcels=allow_missing_parcels,
         parcel_names=parcel_names,
+        **published,
     )
     return encoder

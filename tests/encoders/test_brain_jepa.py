@@ -110,7 +110,7 @@ def test_windows_and_resampling_of_both_protocols(files):
     assert paper.prepare(series, 0.72).shape == (3, 1, 450, 160)
     with pytest.raises(RecordingError, match=r"2 s apart .* 3 s apart; use --encoder-protocol paper"):
         own.prepare(series, 3.0)
-    with pytest.raises(RecordingError, match="has 100 volumes .* needs 160"):
+    with pytest.raises(RecordingError, match=r"has 100 volumes .* needs 160"):
         own.prepare(series[:100], 2.0)
     with pytest.raises(RecordingError, match="repetition time of -1 s"):
         paper.prepare(series, -1.0)
@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
         load_encoder("brain-jepa", files / "jepa.pth.tar", accept_licence=True)
     with pytest.raises(UsageError, match="read their licence, then repeat with --accept-encoder-licence"):
         load_encoder("brain-jepa", files / "jepa.pth.tar", aux=(files,))
-    with pytest.raises(CheckpointError, match="of another shape: patch_embed.proj.weight"):
+    with pytest.raises(CheckpointError, match=r"of another shape: patch_embed.proj.weight"):
         load_brain_jepa(
             files / "jepa.pth.tar", published=accepted(files), size=BrainJEPASize(d=8, layers=2, patch=8, ff=12)
         )

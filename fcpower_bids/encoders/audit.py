@@ -1,0 +1,196 @@
+"""Which order of parcels does a foreign checkpoint seem to expect? Measured, not believed.
+
+Recordings are embedded with their parcels in every candidate order. Under the order of training, similarity of
+embeddings should follow similarity of connectomes best: debiased alignment (CKA) of the linear kernel of the
+embeddings with the correlation kernel of the edges of FC^0.35. It is a hint, not a proof: it needs real weights and at
+least some dozens of recordings, and the column ``shuffled`` shows what no order at all reaches.
+
+Run it with ``python -m fcpower_bids.encoders.audit --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.alignment import kernel_alignment
+from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
+from fcpower_bids.core.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.encoders.parcel_orders import Columns, parcel_order
+from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
+
+FEWEST = 8
+
+
+def candidate_orders(columns: ArrayLike, names: Sequence[str], seed: int = 0) -> dict[str, Columns]:
+    """Orders to try, as positions in the recording.
+
+    Parameters
+    ----------
+    columns : array_like of int, shape (P,)
+        The order that is declared for the encoder; parcels it does without are -1 and stay where they are.
+    names : sequence of str
+        Parcels of the recording.
+    seed : int
+        Of the shuffled control.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``declared``, ``as recorded``, ``alphabetical``, ``reversed``, ``halves swapped``, ``last 50 first``,
+        ``first 50 last``, ``shuffled``.
+    """
+    declared = np.asarray(columns)
+    present = np.flatnonzero(declared >= 0)
+    taken = declared[present]
+    half = len(taken) // 2
+    tried = {
+        "declared": taken,
+        "as recorded": np.sort(taken),
+        "alphabetical": np.array(sorted(taken, key=lambda column: names[column])),
+        "reversed": taken[::-1],
+        "halves swapped": np.roll(taken, half),
+        "last 50 first": np.roll(taken, 50),
+        "first 50 last": np.roll(taken, -50),
+        "shuffled": np.random.default_rng(seed).permutation(taken),
+    }
+    orders = {}
+    for name, order in tried.items():
+        whole = declared.copy()
+        whole[present] = order
+        orders[name] = whole
+    return orders
+
+
+def other_release(atlas: str, names: Sequence[str]) -> dict[str, Columns]:
+    """Return the order of the other release (7 or 17 networks) of the atlas, where it has the same parcels."""
+    other = atlas.removesuffix("x17") if atlas.endswith("x17") else f"{atlas}x17"
+    try:
+        return {f"as {other}": parcel_order(other).match(names)}
+    except FcPowerError:
+        return {}
+
+
+def power_kernel(series: Sequence[ArrayLike], alpha: float = ALPHA_STAR) -> NDArray[np.float64]:
+    """Correlation kernel (n, n) of the edges of FC^alpha of n recordings (T_i, P); equations 1 and 2 of the paper."""
+    edges = [vectorise_edges(spectral_power(pearson_connectivity(one), alpha)) for one in series]
+    return np.asarray(correlation_kernel(np.stack(edges)))
+
+
+def audit_orders(
+    encoder: Any,
+    series: Sequence[ArrayLike],
+    parcel_names: Sequence[str],
+    repetition_time: float,
+    candidates: Mapping[str, ArrayLike] | None = None,
+) -> dict[str, float]:
+    """Score every candidate order.
+
+    Parameters
+    ----------
+    encoder : PublishedEncoder
+        With the weights in question.
+    series : sequence of n array_like, shapes (T_i, P)
+        At least 8 recordings of different people.
+    parcel_names : sequence of P str
+    repetition_time : float
+        Seconds.
+    candidates : mapping of str to array_like of int, optional
+        Position in the recording of each input of the model [`candidate_orders` and `other_release`].
+
+    Returns
+    -------
+    dict of str to float
+        Debiased alignment of each order, highest first.
+
+    Raises
+    ------
+    RecordingError
+        Too few recordings, or they do not fit the encoder.
+    """
+    if len(series) < FEWEST:
+        raise RecordingError(f"The audit needs at least {FEWEST} recordings to compare orders, not {len(series)}.")
+    declared = encoder.columns(parcel_names)
+    arrays = [np.asarray(one) for one in series]
+    used = declared[declared >= 0]
+    target = power_kernel([array[:, used] for array in arrays])
+    scores = {}
+    if candidates is None:
+        candidates = candidate_orders(declared, parcel_names) | other_release(encoder.recipe.atlas, parcel_names)
+    for name, order in candidates.items():
+        moved = np.asarray(order)
+        swapped = [_moved(array, declared, moved) for array in arrays]
+        embedded = encoder.embed(swapped, parcel_names, repetition_time).astype(np.float64)
+        scores[name] = kernel_alignment(linear_kernel(embedded - embedded.mean(axis=0)), target, debiased=True)
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def _moved(array: NDArray[Any], declared: Columns, wanted: Columns) -> NDArray[Any]:
+    """Put into the column that the encoder takes for each input the one that the candidate has there."""
+    moved = array.copy()
+    present = declared >= 0
+    moved[:, declared[present]] = array[:, wanted[present]]
+    return moved
+
+
+def read_series_table(path: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read one ``*_timeseries.tsv`` of the participant level: parcel names and values (T, P), ``n/a`` as NaN."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            names, *rows = csv.reader(stream, delimiter="\t")
+        return names, np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows])
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is not a table of parcel series ({error}).") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the audit from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.audit", description=__doc__)
+    parser.add_argument("encoder", help="name of a published encoder")
+    parser.add_argument("weights", help="its weights")
+    parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of at least 8 people, same parcels")
+    parser.add_argument("--repetition-time", type=float, required=True, help="seconds between volumes")
+    parser.add_argument("--encoder-aux", nargs="+", type=Path, default=[], help="further files of the model")
+    parser.add_argument("--encoder-protocol", default="own", help="own or paper")
+    parser.add_argument("--accept-encoder-licence", action="store_true", help="you accept the licence of the weights")
+    chosen = parser.parse_args(arguments)
+    try:
+        scores = _audit_files(chosen)
+    except FcPowerError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write("order\tdebiased_cka\n" + "".join(f"{name}\t{score:.4f}\n" for name, score in scores.items()))
+    return 0
+
+
+def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
+    from fcpower_bids.encoders import PUBLISHED, load_encoder
+
+    if chosen.encoder not in PUBLISHED:
+        raise UsageError(f"The audit is for the encoders {', '.join(PUBLISHED)}, not {chosen.encoder}.")
+    tables = [read_series_table(path) for path in chosen.series]
+    names = tables[0][0]
+    if any(other != names for other, _ in tables):
+        raise UsageError("The series have different parcels; give those of one atlas.")
+    encoder: Any = load_encoder(
+        chosen.encoder,
+        chosen.weights,
+        parcel_names=names,
+        protocol=chosen.encoder_protocol,
+        aux=tuple(chosen.encoder_aux),
+        accept_licence=chosen.accept_encoder_licence,
+    )
+    return audit_orders(encoder, [values for _, values in tables], names, chosen.repetition_time)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

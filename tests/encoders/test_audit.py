@@ -1,0 +1,138 @@
+"""The audit finds the order that an encoder was made for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fcpower_bids.encoders.audit import (
+    audit_orders,
+    candidate_orders,
+    main,
+    other_release,
+    power_kernel,
+    read_series_table,
+)
+from fcpower_bids.encoders.parcel_orders import parcel_order
+from fcpower_bids.errors import RecordingError, UsageError
+from tests.encoders.test_brainmass import published_shapes
+
+P = 120
+NAMES = [f"P{i:03d}" for i in range(P)]
+
+
+@pytest.fixture(scope="module")
+def people():
+    """Recordings of people whose connectomes differ: one loading matrix each."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((150, 10)) @ rng.standard_normal((10, P)) for _ in range(20)]
+
+
+class OrderedEncoder:
+    """Embeds the edges of FC^0.35, seen through weights that vary along a hidden order of its inputs."""
+
+    def __init__(self, hidden):
+        self.hidden, self.recipe = hidden, SimpleNamespace(atlas="toy")
+        weights = np.exp(-((np.arange(P) / 25) ** 2))
+        self.weights = np.outer(weights, weights)
+        np.fill_diagonal(self.weights, 0)
+
+    def columns(self, names):
+        return np.arange(P)
+
+    def embed(self, series, names, time):
+        return np.stack([(np.corrcoef(one[:, self.hidden].T) * self.weights).ravel() for one in series])
+
+
+def test_the_hidden_order_scores_highest(people):
+    """Inputs that matter to the model are the parcels in which people differ, only under one order."""
+    rng = np.random.default_rng(1)
+    alike = rng.standard_normal((10, P))
+    series = []
+    for person in people:
+        mixed = np.random.default_rng(2).standard_normal((150, 10)) @ alike
+        mixed[:, 70:] = person[:, 70:]  # people differ in the last 50 parcels
+        series.append(mixed + rng.standard_normal(mixed.shape) * 0.1)
+    scores = audit_orders(OrderedEncoder(np.arange(P)), series, NAMES, 2.0)
+    assert next(iter(scores)) in ("last 50 first", "reversed")
+    assert scores["last 50 first"] > scores["declared"] + 0.05
+    assert list(scores.values()) == sorted(scores.values(), reverse=True)
+
+
+def test_every_candidate_is_fed_as_said(people):
+    fed = []
+
+    class Recorder(OrderedEncoder):
+        def columns(self, names):
+            return np.array([2, -1, 0, 1])
+
+        def embed(self, series, names, time):
+            fed.append(series[0][0, [2, 0, 1]])  # what the model takes for its inputs 0, 2, 3
+            return np.random.default_rng(0).standard_normal((len(series), 5))
+
+    series = [np.random.default_rng(i).standard_normal((30, 3)) for i in range(8)]
+    audit_orders(Recorder(np.arange(P)), series, ["b", "c", "a"], 2.0, {"one": [1, -1, 2, 0], "two": [0, -1, 1, 2]})
+    np.testing.assert_array_equal(fed[0], series[0][0, [1, 2, 0]])
+    np.testing.assert_array_equal(fed[1], series[0][0, [0, 1, 2]])
+
+
+def test_candidates_are_permutations_and_leave_missing_parcels():
+    columns = np.array([5, 3, -1, 4, 0, 1, 2, -1])
+    candidates = candidate_orders(columns, list("fedcba"))
+    for order in candidates.values():
+        assert sorted(order[order >= 0]) == list(range(6))
+        np.testing.assert_array_equal(order < 0, columns < 0)
+    assert candidates["alphabetical"].tolist() == [5, 4, -1, 3, 2, 1, 0, -1]
+    assert candidates["as recorded"].tolist() == [0, 1, -1, 2, 3, 4, 5, -1]
+
+
+def test_the_other_release_is_a_candidate_where_there_is_one():
+    names = parcel_order("Schaefer400x17").names
+    assert list(other_release("Schaefer400x17", names)) == ["as Schaefer400"]
+    assert other_release("Schaefer100", names) == {}
+    assert other_release("toy", names) == {}
+
+
+def test_teacher_kernel_is_a_correlation_kernel(people):
+    kernel = power_kernel(people)
+    np.testing.assert_allclose(np.diag(kernel), 1, atol=1e-10)
+    assert np.linalg.eigvalsh(kernel)[0] > -1e-9
+
+
+def test_too_few_recordings_are_refused(people):
+    with pytest.raises(RecordingError, match="at least 8 recordings"):
+        audit_orders(OrderedEncoder(np.arange(P)), people[:7], NAMES, 2.0)
+
+
+def test_command_line(tmp_path, capsys):
+    names = parcel_order("Schaefer100").names
+    torch.manual_seed(0)
+    state = {key: torch.randn(shape) * 0.05 for key, shape in published_shapes().items()}
+    torch.save({"online_network_state_dict": state}, tmp_path / "w.pth")
+    paths = []
+    for i in range(8):
+        series = np.random.default_rng(i).standard_normal((40, 100))
+        paths.append(tmp_path / f"sub-{i}_timeseries.tsv")
+        np.savetxt(paths[-1], series, delimiter="\t", header="\t".join(names), comments="")
+    arguments = ["brainmass", str(tmp_path / "w.pth"), *map(str, paths), "--repetition-time", "2"]
+    assert main(arguments) == 2
+    assert "read their licence" in capsys.readouterr().err
+    assert main([*arguments, "--accept-encoder-licence"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "order\tdebiased_cka"
+    assert {"declared", "shuffled"} < {row.split("\t")[0] for row in rows}
+    assert main(["fbert", *arguments[1:]]) == 2
+    assert "The audit is for the encoders" in capsys.readouterr().err
+
+
+def test_tables_with_missing_parcels_are_read(tmp_path):
+    (tmp_path / "a.tsv").write_text("a\tb\n1\tn/a\n2\tn/a\n")
+    names, values = read_series_table(tmp_path / "a.tsv")
+    assert names == ["a", "b"]
+    assert np.isnan(values[:, 1]).all()
+    (tmp_path / "b.tsv").write_text("a\tb\n1\tx\n")
+    with pytest.raises(UsageError, match="is not a table of parcel series"):
+        read_series_table(tmp_path / "b.tsv")
