@@ -14,6 +14,18 @@ from fcpower_bids.reports.accounts import read_numbers
 from fcpower_bids.reports.context import Context, Panel
 from fcpower_bids.reports.matrices import encode_matrix, network_spans
 
+TITLES = {
+    "pearsoncorrelation": "FC",
+    "partialcorrelation": "Partial correlation",
+    "precision": "Precision",
+    "fisherz": "Fisher z of FC",
+    "logeuclidean": "Logarithm of FC",
+    "degree": "FC over its degrees",
+    "cholesky": "Cholesky factor of FC",
+    "logcholesky": "Log-Cholesky factor of FC",
+}
+"""By the label in the file name; a transform that is not here is shown by its label."""
+
 
 def make_connectomes(context: Context) -> Iterator[Panel]:
     """FC and its transforms, to be read cell by cell."""
@@ -41,14 +53,13 @@ def make_connectomes(context: Context) -> Iterator[Panel]:
 
 
 def connectome_title(path: Path) -> str:
-    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``partialcorrelation``, ``FC, fisherz``."""
+    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``Partial correlation``."""
     facts = read_json(path.with_suffix(".json"))
     entities = dict(part.split("-", 1) for part in path.name.split("_") if "-" in part)  # type: ignore[misc]
-    if "desc" not in entities:
-        return "FC" if entities["stat"] == "pearsoncorrelation" else entities["stat"]
-    if entities["desc"].startswith("power") and "Alpha" in facts:
+    label = entities.get("desc") or entities["stat"]
+    if label.startswith("power") and "Alpha" in facts:
         return f"FC^{facts['Alpha']:g}"
-    return f"FC, {entities['desc']}" if entities["stat"] == "pearsoncorrelation" else entities["desc"]
+    return TITLES.get(label, label)
 
 
 def make_eigenvalues(context: Context) -> Iterator[Panel]:

@@ -9,7 +9,7 @@ import numpy as np
 from fcpower_bids.derivatives.tables import read_matrix
 from fcpower_bids.reports import figures
 from fcpower_bids.reports.context import Context, Panel
-from fcpower_bids.reports.matrices import encode_matrix
+from fcpower_bids.reports.matrices import encode_matrix, network_spans
 
 _UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
@@ -87,8 +87,8 @@ def make_design(context: Context) -> Iterator[Panel]:
         f"{len(names)} regressors in the kept volumes, before filtering. Collinear ones count once in the regression.",
         matrices={
             "names": names,
-            "networks": [],
-            "matrices": [encode_matrix("Correlation", correlation, np.arange(len(names)))],
+            "networks": network_spans(names),
+            "matrices": [encode_matrix("Correlation", correlation, np.arange(len(names))) | {"limit": 1.0}],
         },
         sources=context.links(path),
         folded=True,

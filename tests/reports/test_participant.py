@@ -138,8 +138,9 @@ def test_drawing_and_exact_readers_agree(written):
     [
         ("sub-1_stat-pearsoncorrelation_relmat.tsv", {}, "FC"),
         ("sub-1_stat-pearsoncorrelation_desc-power0p5_relmat.tsv", {"Alpha": 0.5}, "FC^0.5"),
-        ("sub-1_stat-pearsoncorrelation_desc-fisherz_relmat.tsv", {}, "FC, fisherz"),
-        ("sub-1_stat-partialcorrelation_relmat.tsv", {}, "partialcorrelation"),
+        ("sub-1_stat-pearsoncorrelation_desc-fisherz_relmat.tsv", {}, "Fisher z of FC"),
+        ("sub-1_stat-pearsoncorrelation_desc-new_relmat.tsv", {}, "new"),
+        ("sub-1_stat-partialcorrelation_relmat.tsv", {}, "Partial correlation"),
     ],
 )
 def test_titles_of_connectomes(tmp_path, name, facts, expected):

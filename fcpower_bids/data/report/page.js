@@ -119,7 +119,12 @@
     function cross(context, side) {
       const step = side / size, [i, j] = cell;
       context.lineWidth = 1;
-      context.strokeStyle = "#000";
+      context.strokeStyle = "rgba(0, 0, 0, 0.75)";
+      if (step < 4) { // cells too small to be framed: one line through each
+        context.strokeRect(band, (i + 0.5) * step, side, 0);
+        context.strokeRect(band + (j + 0.5) * step, 0, 0, side);
+        return;
+      }
       context.strokeRect(band, i * step, side, step);
       context.strokeRect(band + j * step, 0, step, side);
     }
