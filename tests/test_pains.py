@@ -94,8 +94,9 @@ def test_pain_03_confounds_are_filtered_like_the_data(tmp_path):
     design = np.column_stack([design, np.ones(len(design))])
     residuals = filtered - design @ np.linalg.lstsq(design, filtered, rcond=None)[0]
     np.testing.assert_allclose(series[:, 1:], z_score(residuals[:, 1:]), atol=1e-8)
-    unfiltered = filtered - np.outer(fast, fast @ filtered) / (fast @ fast)
-    assert np.corrcoef(series[:, 1], unfiltered[:, 1])[0, 1] < 0.99
+    # Unfiltered, the confound is nearly all noise to the first parcel, whose signal would stay.
+    left = np.nan_to_num(series[:, 0]) @ z_score(filtered[:, 0]) / (len(series) - 1)
+    assert abs(left) < 0.1
 
 
 def test_pain_04_concatenated_runs_have_equal_variance(combined):
