@@ -75,6 +75,8 @@ def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Row
         If there are fewer families than folds, or one family is larger than a fold.
     """
     _, members, sizes = np.unique(families, return_inverse=True, return_counts=True)
+    if sizes.size < 2:
+        raise ValueError("All people are of one family, so no split keeps families whole; check the family column.")
     if n_folds < 2 or sizes.size < n_folds:
         raise ValueError(f"{sizes.size} families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds.")
     if sizes.max() > families.size / n_folds:
