@@ -61,4 +61,7 @@ def _encoder(settings: Settings, names: tuple[str, ...]) -> Any:
         seed=settings.random_seed,
         allow_missing_parcels=settings.allow_missing_parcels,
         parcel_names=names,
+        protocol=settings.encoder_protocol,
+        aux=settings.encoder_aux,
+        accept_licence=settings.accept_encoder_licence,
     )

@@ -46,7 +46,7 @@ def test_a_pickle_with_code_is_not_run(tmp_path, capsys):
     torch.save({"target_encoder": {"a": torch.zeros(1)}, "args": Malicious()}, tmp_path / "bad.pt")
     with pytest.raises(CheckpointError, match="holds more than tensors and is not loaded"):
         read_state(tmp_path / "bad.pt", nested="target_encoder")
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Malicious()))
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Malicious(), protocol=2))
     with pytest.raises(CheckpointError):
         read_state(tmp_path / "plain.pt")
     assert capsys.readouterr().out == ""
@@ -234,3 +234,26 @@ def test_options_are_immutable_and_compared_by_value():
     assert replace(options, protocol="paper") == PublishedOptions("paper")
     with pytest.raises(AttributeError):
         options.protocol = "paper"  # type: ignore[misc]
+
+
+# ----------------------------------------------------------------------------------------------------------- workflow
+
+
+def test_the_choices_of_the_user_reach_the_encoder(tmp_path):
+    from fcpower_bids.interfaces.embedding import _encoder
+    from fcpower_bids.settings import Settings
+    from tests.encoders.test_brainmass import published_shapes
+
+    state = {key: torch.zeros(shape) for key, shape in published_shapes().items()}
+    torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
+    given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
+    names = parcel_order("Schaefer100").names
+    with pytest.raises(UsageError, match="read their licence"):
+        _encoder(Settings(tmp_path, tmp_path, "participant", **given), names)
+    settings = Settings(tmp_path, tmp_path, "participant", accept_encoder_licence=True, **given)
+    encoder = _encoder(settings, names)
+    assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], names, 2.0).shape == (1, 800)
+    facts = encoder.provenance(settings.encoder_read)
+    assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
+    with pytest.raises(UsageError, match="the functional gradients"):
+        _encoder(replace(settings, encoder="brain-jepa", encoder_aux=(tmp_path,)), names)
