@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from shutil import copytree
 
+import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
 from fcpower_bids.core.connectivity import pearson_connectivity
 from fcpower_bids.core.quality import band_leakage
 from fcpower_bids.core.spd import spectral_power
 from fcpower_bids.core.timeseries import z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.demo.volumes import BOX
 from fcpower_bids.derivatives.tables import read_matrix
 from fcpower_bids.imaging.builtin import builtin_atlas
 from fcpower_bids.imaging.parcellation import parcellate
@@ -228,3 +231,31 @@ def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
     assert again.code == 0
     left, right = (contents(run.output, "logs", "work") for run in (exact_run, again))
     assert left == right
+
+
+def test_cifti_gives_what_nifti_gives(exact_demo, exact_run, tmp_path):
+    """The voxels of a recording as grayordinates, with the labels of the same voxels."""
+    folder, truth = exact_demo
+    copy = copytree(folder, tmp_path / "in")
+    (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
+    image = nibabel.load(bold)
+    fine = np.asarray(nibabel.load(builtin_atlas("MNI152NLin2009cAsym", tmp_path).image).dataobj)
+    labels = fine[BOX]
+    axis = BrainModelAxis.from_mask(labels > 0, "CIFTI_STRUCTURE_BRAIN_STEM", affine=image.affine)
+    data = image.get_fdata(dtype=np.float32)[labels > 0].T
+    stem = "sub-01_ses-a_task-rest_run-1_space-fsLR_den-91k_bold"
+    series = Cifti2Image(data, header=(SeriesAxis(0, 2.5, len(data), unit="SECOND"), axis))
+    nibabel.save(series, bold.with_name(f"{stem}.dtseries.nii"))
+    bold.with_name(f"{stem}.json").write_text('{"RepetitionTime": 2.5}')
+    names = {label: (f"parcel{label:02d}", (1, 0, 0, 1)) for label in range(1, 61)}
+    table = LabelAxis(["parcels"], [{0: ("???", (0, 0, 0, 0)), **names}])
+    atlas = tmp_path / "space-fsLR_atlas-Mine_dseg.dlabel.nii"
+    nibabel.save(Cifti2Image(labels[labels > 0][None].astype(np.float32), header=(table, axis)), atlas)
+    options = ("--space", "fsLR", "--participant-label", "01", "--session-id", "a", "--atlas", atlas)
+    found = run_app(copy, tmp_path / "out", *options, *PLAIN)
+    assert found.code == 0, found.err
+    for ending in (SERIES, FC, POWER):
+        ours, columns = read_matrix(found.file("sub-01_ses-a", ending))
+        theirs, _ = read_matrix(exact_run.file(truth.recordings[0], ending))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9)
+        assert columns[:2] == ["parcel01", "parcel02"]
