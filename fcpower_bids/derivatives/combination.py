@@ -94,7 +94,10 @@ def _combine(
         found = connect(empty, atlas.names, settings, average)
         return ParcelSeries(coverage, empty, empty, average), found
     joined = np.concatenate([_scaled(read(run, TIMESERIES)) for run in runs])
-    return ParcelSeries(coverage, empty, joined, empty), connect(joined, atlas.names, settings)
+    missing = np.isnan(joined).any(axis=0)  # in one run is missing in the whole
+    joined[:, missing] = np.nan
+    flat = np.flatnonzero(missing & (coverage >= settings.min_coverage))
+    return ParcelSeries(coverage, empty, joined, empty, tuple(flat.tolist())), connect(joined, atlas.names, settings)
 
 
 def _scaled(series: np.ndarray) -> np.ndarray:

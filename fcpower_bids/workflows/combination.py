@@ -7,11 +7,20 @@ from pathlib import Path
 from nipype import Node, Workflow
 
 from fcpower_bids.derivatives.combination import group_runs, whole_of
-from fcpower_bids.derivatives.status import DONE, fingerprint, read_status
+from fcpower_bids.derivatives.status import (
+    DONE,
+    FAILED,
+    RUNNING,
+    SKIPPED,
+    Status,
+    fingerprint,
+    read_status,
+    write_status,
+)
 from fcpower_bids.interfaces.combination import Combine
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import Job
+from fcpower_bids.workflows.batches import SILENT, Job
 from fcpower_bids.workflows.execution import run_workflow
 from fcpower_bids.workflows.progress import Progress
 from fcpower_bids.workflows.recording import workflow_name
@@ -22,10 +31,14 @@ def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: 
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     workflow = Workflow(name="combinations", base_dir=str(work))
     names = []
-    for runs in group_runs(finished):
-        whole = whole_of(runs)
-        mark = "|".join(fingerprint(run, settings) for run in runs)
+    for every_run in group_runs(recording for recording, _ in jobs):
+        whole, runs = whole_of(every_run), tuple(run for run in every_run if run in finished)
         names.append(whole.name)
+        if len(runs) < 2:
+            reason = f"Only {len(runs)} of its {len(every_run)} runs passed, so there is nothing to combine."
+            write_status(settings.output_dir, Status(whole.name, SKIPPED, Combine.stage, reason))
+            continue
+        mark = "|".join(fingerprint(run, settings) for run in runs)
         status = read_status(settings.output_dir, whole.name)
         if status is None or status.state != DONE or status.fingerprint != mark:
             step = Combine(
@@ -39,6 +52,10 @@ def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: 
             workflow.add_nodes([Node(step, name=workflow_name(whole), mem_gb=0.5)])
     if workflow.list_node_names():
         run_workflow(workflow, settings)
+        for name in names:
+            status = read_status(settings.output_dir, name)
+            if status is None or status.state == RUNNING:
+                write_status(settings.output_dir, Status(name, FAILED, Combine.stage, SILENT))
         progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
     return names
 
