@@ -179,6 +179,11 @@ class PublishedEncoder:
         }
 
     @property
+    def statistics_names(self) -> tuple[str, ...]:
+        """Names of the parcels in the file of cohort statistics."""
+        return parcel_order(self.recipe.atlas).names
+
+    @property
     def target_time(self) -> float | None:
         """Repetition time that recordings are resampled to; None where volumes are taken as they are."""
         return self.recipe.repetition_time if self.protocol == "own" else None

@@ -11,7 +11,6 @@ Run it with ``python -m fcpower_bids.encoders.audit --help``.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from fcpower_bids.core.connectivity import pearson_connectivity
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
 from fcpower_bids.core.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.encoders.cohort import read_series_tables
 from fcpower_bids.encoders.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
 
@@ -142,16 +142,6 @@ def _moved(array: NDArray[Any], declared: Columns, wanted: Columns) -> NDArray[A
     return moved
 
 
-def read_series_table(path: Path) -> tuple[list[str], NDArray[np.float64]]:
-    """Read one ``*_timeseries.tsv`` of the participant level: parcel names and values (T, P), ``n/a`` as NaN."""
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            names, *rows = csv.reader(stream, delimiter="\t")
-        return names, np.array([[np.nan if cell == "n/a" else float(cell) for cell in row] for row in rows])
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a table of parcel series ({error}).") from None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the audit from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.audit", description=__doc__)
@@ -177,10 +167,7 @@ def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
 
     if chosen.encoder not in PUBLISHED:
         raise UsageError(f"The audit is for the encoders {', '.join(PUBLISHED)}, not {chosen.encoder}.")
-    tables = [read_series_table(path) for path in chosen.series]
-    names = tables[0][0]
-    if any(other != names for other, _ in tables):
-        raise UsageError("The series have different parcels; give those of one atlas.")
+    names, series = read_series_tables(chosen.series)
     encoder: Any = load_encoder(
         chosen.encoder,
         chosen.weights,
@@ -189,7 +176,7 @@ def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
         aux=tuple(chosen.encoder_aux),
         accept_licence=chosen.accept_encoder_licence,
     )
-    return audit_orders(encoder, [values for _, values in tables], names, chosen.repetition_time)
+    return audit_orders(encoder, series, names, chosen.repetition_time)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from fcpower_bids.encoders.parcel_orders import Columns, match_labels
 from fcpower_bids.encoders.vit import Block
 
 N_PARCELS, FRAMES = 424, 200
+LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))
 LARGEST = 5.6430855
 """Largest scaled value of the authors' training data, which they divide by."""
 COORDINATES = "A424_Coordinates.dat"
@@ -129,6 +130,11 @@ class BrainLMEncoder(PublishedEncoder):
 
     uses_statistics = needs_statistics = True
 
+    @property
+    def statistics_names(self) -> tuple[str, ...]:
+        """The labels 1 to 424."""
+        return LABELS
+
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the 424 parcels by their label in the atlas image."""
         return match_labels(parcel_names, N_PARCELS)
@@ -181,7 +187,7 @@ def load_brainlm(
     fill(model, read_state(path), str(path), published_keys, unused=("decoder.",))
     statistics = None
     if STATISTICS in aux:
-        statistics = read_statistics(aux[STATISTICS], [str(label) for label in range(1, N_PARCELS + 1)])
+        statistics = read_statistics(aux[STATISTICS], LABELS)
     recipe = replace(RECIPE, name=name, n_dimensions=size.d)
     source = describe_files(path, aux)
     rows = image_rows(aux[COORDINATES])

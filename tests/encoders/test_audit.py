@@ -14,10 +14,9 @@ from fcpower_bids.encoders.audit import (
     main,
     other_release,
     power_kernel,
-    read_series_table,
 )
 from fcpower_bids.encoders.parcel_orders import parcel_order
-from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.errors import RecordingError
 from tests.encoders.test_brainmass import published_shapes
 
 P = 120
@@ -126,13 +125,3 @@ def test_command_line(tmp_path, capsys):
     assert {"declared", "shuffled"} < {row.split("\t")[0] for row in rows}
     assert main(["fbert", *arguments[1:]]) == 2
     assert "The audit is for the encoders" in capsys.readouterr().err
-
-
-def test_tables_with_missing_parcels_are_read(tmp_path):
-    (tmp_path / "a.tsv").write_text("a\tb\n1\tn/a\n2\tn/a\n")
-    names, values = read_series_table(tmp_path / "a.tsv")
-    assert names == ["a", "b"]
-    assert np.isnan(values[:, 1]).all()
-    (tmp_path / "b.tsv").write_text("a\tb\n1\tx\n")
-    with pytest.raises(UsageError, match="is not a table of parcel series"):
-        read_series_table(tmp_path / "b.tsv")
