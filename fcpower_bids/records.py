@@ -1,7 +1,4 @@
-"""The nouns: frozen, comparable by value, without input or output.
-
-nipype caches a node by the representation of its inputs, so every field is a plain immutable value.
-"""
+"""The nouns: frozen, without input or output; nipype caches by their representation, so fields are plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Entities = tuple[tuple[str, str], ...]
-"""BIDS entities in the order of the specification: ``(("sub", "01"), ("ses", "a"), ("task", "rest"))``."""
+"""In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class Atlas:
 
 @dataclass(frozen=True)
 class Output:
-    """One file to write: what distinguishes its name from the others of its recording.
+    """What tells the name of one output file from the others of its recording.
 
     Attributes
     ----------
@@ -161,10 +158,8 @@ class Cleaning:
         Constant confounds left out of the regression.
     n_dummy : int
         Volumes dropped at the start.
-    degrees_of_freedom : float
-        Left after censoring, filter and regression.
-    n_regressors : int
-        Rank of the regression.
+    degrees_of_freedom, n_regressors : float, int
+        Left after censoring, filter and regression; rank of the regression.
     repetition_time : float
         Seconds.
     excluded : str
@@ -287,7 +282,7 @@ class Cohort:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A result of a group analysis: one long table, one row per fold, scan or pair; never a summary alone.
+    """A result of a group analysis: a long table with one row per fold, scan or pair.
 
     Attributes
     ----------

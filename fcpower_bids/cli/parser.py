@@ -6,15 +6,15 @@ import argparse
 import dataclasses
 import difflib
 import sys
-import types
 import typing
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids import __version__
+from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
+from fcpower_bids.cli.options import is_list, option_fields, scalar_type
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
@@ -61,17 +61,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def option_fields() -> list[dataclasses.Field[Any]]:
-    """Return the fields of Settings that are options."""
-    return [field for field in dataclasses.fields(Settings) if "section" in field.metadata]
-
-
-@cache
-def field_types() -> Mapping[str, Any]:
-    """Return the type of every field, resolved."""
-    return typing.get_type_hints(Settings)
-
-
 def _flags(field: dataclasses.Field[Any]) -> list[str]:
     """Both spellings of every name: ``--min-time`` and ``--min_time``."""
     names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
@@ -103,19 +92,6 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
     return arguments
 
 
-def is_list(name: str) -> bool:
-    """Whether an option takes several values."""
-    return typing.get_origin(field_types()[name]) is tuple
-
-
-def scalar_type(name: str) -> Any:
-    """Return the type of one value of an option: int, float, str, bool or Path."""
-    hint = field_types()[name]
-    if isinstance(hint, types.UnionType):
-        hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
-    return typing.get_args(hint)[0] if is_list(name) else hint
-
-
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a configuration file gives what the command line does not.
 
@@ -136,7 +112,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     errors += problems_of(settings)
     if errors:
         raise UsageError("\n".join(errors))
-    return settings
+    return anchor(settings)[0]
 
 
 def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fcpower_bids.cli.parser import is_list, option_fields, scalar_type
+from fcpower_bids.cli.options import is_list, option_fields, scalar_type
 from fcpower_bids.settings import LEVELS, SECTIONS
 
 INTRODUCTION = f"""\

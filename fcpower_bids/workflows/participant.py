@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +30,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, run_jobs
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.pool import start_server
-from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.progress import Progress, say
 from fcpower_bids.workflows.recording import workflow_name
 
 SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
@@ -52,6 +52,8 @@ def run_participants(settings: Settings) -> int:
     prepare_dataset(settings, datasets)
     work = _prepare_work(settings)
     jobs = _jobs(discovery, settings)
+    if settings.boilerplate_only:
+        return _write_methods(jobs, settings)
     progress = Progress(len(jobs), settings)
     if settings.write_graph and jobs:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
@@ -61,11 +63,19 @@ def run_participants(settings: Settings) -> int:
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     table = write_status_table(settings.output_dir, names)
-    _report(jobs, settings)
     progress.summarise(table, settings.output_dir)
+    _report(table["recording"], settings)
     if not settings.debug:
         _clear_work(work, jobs, settings)
     return exit_code(table["state"].tolist(), settings.strict)
+
+
+def _write_methods(jobs: list[Job], settings: Settings) -> int:
+    from fcpower_bids.reports.methods import write_methods
+
+    for path in write_methods(settings, {atlas for _, atlases in jobs for atlas in atlases}):
+        say(str(path), settings)
+    return 0
 
 
 def _combine(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
@@ -142,8 +152,9 @@ def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
             folder.rmdir()  # only when empty
 
 
-def _report(jobs: list[Job], settings: Settings) -> None:
+def _report(names: Iterable[str], settings: Settings) -> None:
+    """Make the page of every participant with a status, those without a usable recording included."""
     from fcpower_bids.reports.participant import write_participant_reports
 
-    subjects = sorted({recording.subject for recording, _ in jobs})
+    subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     write_participant_reports(settings, subjects, processes(settings))
