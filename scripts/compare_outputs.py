@@ -3,13 +3,15 @@
     compare_outputs.py EXPECTED ACTUAL [EXPECTED_PATH=ACTUAL_PATH ...]
 
 What may differ: the paths of the mounts (given as pairs) in text files, and in the statuses of the recordings the
-computing time, the memory and the time stamp. Every other difference is an error.
+computing time and the memory, in archives the time stamps of their members. Every other difference is an error.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +28,12 @@ def files_below(root: Path) -> set[str]:
     return {name for name in names if not name.startswith(tuple(f"{folder}/" for folder in IGNORED))}
 
 
+def members(archive: bytes) -> dict[str, bytes]:
+    """Return the content of a zip archive."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
 def explain(name: str, expected: bytes, actual: bytes, paths: list[tuple[str, str]]) -> str | None:
     """Return why two files differ, "identical" if they do not, None if there is no good reason."""
     if expected == actual:
@@ -34,6 +42,8 @@ def explain(name: str, expected: bytes, actual: bytes, paths: list[tuple[str, st
         expected = expected.replace(old.encode(), new.encode())
     if expected == actual:
         return "only the paths of the mounts differ"
+    if name.endswith(".npz") and members(expected) == members(actual):
+        return "only the time stamps inside the archive differ"
     if name.startswith("logs/status"):
         for pattern, blank in MEASURED:
             expected, actual = pattern.sub(blank, expected), pattern.sub(blank, actual)

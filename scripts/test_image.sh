@@ -88,25 +88,25 @@ print(len(names), "modules")'
 
 run_host() {
   say "demo dataset and reference run on this machine"
-  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/bids" --subjects 12 --volumes 120 > /dev/null
-  chmod -R a+rX "$SCRATCH/bids"
+  "$PYTHON" -m fcpower_bids.demo "$SCRATCH/data" --subjects 12 --volumes 120 > /dev/null
+  chmod -R a+rX "$SCRATCH/data"
   local start; start=$(now)
-  "$PYTHON" -m fcpower_bids "$SCRATCH/bids" "$SCRATCH/host" participant "${OPTIONS[@]}" --quiet
+  "$PYTHON" -m fcpower_bids "$SCRATCH/data" "$SCRATCH/host" participant "${OPTIONS[@]}" --quiet
   result "participant level on the host, 25 recordings" "$(since "$start") s"
-  if has_group; then "$PYTHON" -m fcpower_bids "$SCRATCH/bids" "$SCRATCH/host" group "${GROUP[@]}" --quiet
+  if has_group; then "$PYTHON" -m fcpower_bids "$SCRATCH/data" "$SCRATCH/host" group "${GROUP[@]}" --quiet
   else echo "no group level in this image: compared without it"; fi
 }
 
-compare() { "$PYTHON" compare_outputs.py "$SCRATCH/host" "$1" "$SCRATCH/bids=/data" "$SCRATCH/host=/out"; }
+compare() { "$PYTHON" compare_outputs.py "$SCRATCH/host" "$1" "$SCRATCH/data=/data" "$SCRATCH/host=/out"; }
 
 # run_as USER NAME: both levels as a user, inputs read-only
 run_as() {
   local out start; out=$(open_folder "$2")
   say "participant and group level as user $1"
   start=$(now)
-  as "$1" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
+  as "$1" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
   result "participant level in the container, user $1" "$(since "$start") s"
-  if has_group; then as "$1" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
+  if has_group; then as "$1" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
   compare "$out"
 }
 
@@ -121,7 +121,7 @@ check_demo() { # the image makes the same dataset as this machine
 check_atlas() { # what was handed in at build is found without network
   say "atlas $ATLAS from the image"
   local out; out=$(open_folder atlas)
-  as "$OWN" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" \
+  as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" \
     /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
   ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
 }
@@ -129,7 +129,7 @@ check_atlas() { # what was handed in at build is found without network
 check_resume() { # kill -9 in the middle, then the same command again
   say "killed in the middle, and run again"
   local out name=fcpower-killed-$$ done=0; out=$(open_folder killed)
-  as "$OWN" --name "$name" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --nprocs 1 --quiet &
+  as "$OWN" --name "$name" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --nprocs 1 --quiet &
   local job=$!
   for _ in $(seq 600); do
     done=$(grep -l '"state": "done"' "$out"/logs/status/*.json 2>/dev/null | wc -l)
@@ -140,10 +140,10 @@ check_resume() { # kill -9 in the middle, then the same command again
   if wait "$job"; then die "the run ended before it was killed"; fi
   done=$(grep -l '"state": "done"' "$out"/logs/status/*.json | wc -l)
   touch "$SCRATCH/before"
-  as "$OWN" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
+  as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
   local kept; kept=$(find "$out/logs/status" -name '*.json' ! -newer "$SCRATCH/before" | wc -l)
   (( kept >= done )) || die "$done recordings were finished when it was killed, but only $kept were kept"
-  if has_group; then as "$OWN" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
+  if has_group; then as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
   compare "$out"
   result "finished before the kill, kept afterwards" "$done, $kept"
 }
@@ -151,7 +151,7 @@ check_resume() { # kill -9 in the middle, then the same command again
 check_stop() { # `docker stop` is heard
   say "stopped"
   local out name=fcpower-stopped-$$ start code=0; out=$(open_folder stopped)
-  as "$OWN" --name "$name" -v "$SCRATCH/bids:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet &
+  as "$OWN" --name "$name" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet &
   local job=$!
   until ls "$out"/logs/status/*.json >/dev/null 2>&1; do sleep 0.2; kill -0 "$job" || die "it ended by itself"; done
   start=$(now); "$engine" stop --time 30 "$name" > /dev/null; wait "$job" || code=$?
@@ -163,8 +163,8 @@ check_stop() { # `docker stop` is heard
 run_wrapper() {
   local wrapper=("$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' --engine "$1" --image "$2")
   say "fcpower-docker --engine $1"
-  "${wrapper[@]}" "$SCRATCH/bids" "$3" participant "${OPTIONS[@]}" --quiet
-  if has_group; then "${wrapper[@]}" "$SCRATCH/bids" "$3" group "${GROUP[@]}" --quiet; fi
+  "${wrapper[@]}" "$SCRATCH/data" "$3" participant "${OPTIONS[@]}" --quiet
+  if has_group; then "${wrapper[@]}" "$SCRATCH/data" "$3" group "${GROUP[@]}" --quiet; fi
   "$PYTHON" compare_outputs.py "$SCRATCH/host" "$3" "$SCRATCH/host=$3"
 }
 check_wrapper() { run_wrapper "$engine" "$IMAGE" "$SCRATCH/wrapper"; }
@@ -177,10 +177,10 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
   say "apptainer run"
   out=$(open_folder sif)
   start=$(now)
-  apptainer run "${strict[@]}" -B "$SCRATCH/bids:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet
+  apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet
   result ".sif: participant level" "$(since "$start") s"
   if has_group; then
-    apptainer run "${strict[@]}" -B "$SCRATCH/bids:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
+    apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
   fi
   compare "$out"
   result ".sif" "$(( $(stat -c %s "$SIF") / 1000000 )) MB"

@@ -159,6 +159,21 @@ def test_every_other_difference_is_a_failure(outputs, change, capsys):
     assert re.search(r"differs without a reason|missing|not expected", capsys.readouterr().out)
 
 
+def test_archives_are_compared_by_what_they_hold(tmp_path):
+    import zipfile
+
+    def archive(folder, year, number):
+        (tmp_path / folder).mkdir()
+        with zipfile.ZipFile(tmp_path / folder / "x.npz", "w") as opened:
+            opened.writestr(zipfile.ZipInfo("x.npy", (year, 1, 1, 0, 0, 0)), bytes([number]))
+        return tmp_path / folder
+
+    one, later, other = archive("one", 2020, 1), archive("later", 2021, 1), archive("other", 2020, 2)
+    main = script_module("compare_outputs").main
+    assert main(one, later, []) == 0
+    assert main(one, other, []) == 1
+
+
 def test_empty_folders_are_no_proof(tmp_path):
     (tmp_path / "a").mkdir()
     assert script_module("compare_outputs").main(tmp_path / "a", tmp_path / "a", []) == 1
