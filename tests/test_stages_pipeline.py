@@ -14,6 +14,7 @@ from fcpower_bids.core.timeseries import z_score
 from fcpower_bids.derivatives.tables import read_matrix
 from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.workflows import participant
 from tests.running import PLAIN, run_app
 
 pytestmark = pytest.mark.shared
@@ -84,7 +85,9 @@ def write_recording(stem, values, parcels, affine):
 @pytest.fixture(scope="module")
 def finished(fmriprep, shared):
     options = ("--atlas", "Schaefer400", "--atlas-dir", shared / "atlases", *PLAIN)
-    return run_app(fmriprep, fmriprep.parent / "out", *options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(participant, "_report", lambda *_: None)  # pages of 37 people are not the point here
+        return run_app(fmriprep, fmriprep.parent / "out", *options)
 
 
 def identification(matrices, scans):
