@@ -93,12 +93,13 @@ class ParcelOrder:
         from scipy.spatial.distance import cdist
 
         distances = cdist(self.coordinates, coordinates)  # type: ignore[call-overload]
-        if len(coordinates) < len(self) or distances.min(axis=1).max() > NEAREST_MM:
+        rows, columns = linear_sum_assignment(distances)
+        if len(rows) < len(self) or distances[rows, columns].max() > NEAREST_MM:
             raise RecordingError(
                 f"Neither names nor coordinates of the recording's parcels are those of {self.atlas} "
-                f"(a centroid is more than {NEAREST_MM:g} mm away); use --atlas {self.atlas}."
+                f"(a parcel has no centroid of its own within {NEAREST_MM:g} mm); use --atlas {self.atlas}."
             )
-        return np.asarray(linear_sum_assignment(distances)[1])
+        return np.asarray(columns)
 
 
 @cache

@@ -173,6 +173,9 @@ def test_coordinates_find_parcels_whose_names_are_unknown():
         order.match([f"roi{i}" for i in range(400)], near + 20)
     with pytest.raises(RecordingError, match="Neither names nor coordinates"):
         order.match([f"roi{i}" for i in range(399)], near[:399])
+    near[0] = near[1]  # two centroids for one parcel, none for another
+    with pytest.raises(RecordingError, match="no centroid of its own within 3 mm"):
+        order.match([f"roi{i}" for i in range(400)], near)
     with pytest.raises(RecordingError, match="400 of the 400 parcels"):
         order.match([f"roi{i}" for i in range(400)])
 
