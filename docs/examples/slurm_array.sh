@@ -40,6 +40,6 @@ else
   echo "$count participants: job $job"
   if [[ -n ${GROUP:-} ]]; then # afterany: people who failed are left out of the group and listed there
     # shellcheck disable=SC2086
-    echo "group level: job $(sbatch "${options[@]}" ${SBATCH:-} --mem 16G --dependency "afterany:${job%%;*}" "$0" "${arguments[@]}")"
+    echo "group level: job $(sbatch "${options[@]}" ${SBATCH:-} --mem 8G --dependency "afterany:${job%%;*}" "$0" "${arguments[@]}")"
   fi
 fi
