@@ -265,6 +265,11 @@ class Cohort:
         Columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables.
     notes : tuple of str
         What a reader of the results should know: what was chosen without being asked for, how text is coded.
+    encoders : mapping of str to callable
+        By the names of ``embeddings``, ``(series (T, P), seconds between volumes) -> embedding (d,)``, for analyses
+        that embed shorter scans. Without one, an embedding is known of the full scan only.
+    embedding_facts : mapping of str to mapping
+        By the names of ``embeddings``, what their sidecars say: ``n_parameters``, ``n_parcels``, ``atlas``, ``read``.
     """
 
     scans: pd.DataFrame
@@ -278,6 +283,8 @@ class Cohort:
     repetition_times: tuple[float, ...] = ()
     targets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    encoders: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = field(default_factory=dict)
+    embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
