@@ -27,5 +27,6 @@ TRANSFORMS = Registry(
         "cholesky": "fcpower_bids.transforms.cholesky:Cholesky",
         "log_cholesky": "fcpower_bids.transforms.cholesky:LogCholesky",
         "precision": "fcpower_bids.transforms.precision:Precision",
+        "tucker": "fcpower_bids.transforms.tucker:Tucker",
     },
 )

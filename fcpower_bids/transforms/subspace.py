@@ -1,0 +1,110 @@
+"""Reductions of the edges of a group to a few components: PCA, factor analysis, ICA, random projection.
+
+Unlike the transforms of the registry their result is not a connectome but a row of scores per person, so they are used
+at group level alone. scikit-learn does the work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+N_COMPONENTS = 300
+"""Components of the paper's PCA; it names no others, so the rest take as many."""
+
+FACTOR_ITERATIONS = 30
+"""Iterations of factor analysis, which take long with tens of thousands of edges and rarely change much later."""
+
+
+class Subspace:
+    """Scores of people on a few components of their edges.
+
+    Parameters
+    ----------
+    name : str
+        Key of `SUBSPACES`.
+    n_components : int
+        Cut to what the people who are fitted allow: one less than their number, and the number of edges.
+    seed : int
+        For what is random.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+    """
+
+    def __init__(self, name: str, n_components: int = N_COMPONENTS, seed: int = 0) -> None:
+        if name not in SUBSPACES:
+            raise ValueError(f"There is no reduction called '{name}'. Choose from: {', '.join(SUBSPACES)}.")
+        self.name, self.n_components, self.seed = name, n_components, seed
+        self.notes: tuple[str, ...] = ()
+
+    def fit(self, features: ArrayLike) -> Subspace:
+        """Estimate the components from the edges of n people, shape (n, E).
+
+        Raises
+        ------
+        ValueError
+            Fewer than three people, or a missing value.
+        """
+        rows = np.asarray(features)
+        if rows.ndim != 2 or len(rows) < 3:
+            raise ValueError("A reduction of edges needs the edges of three people or more.")
+        if not np.isfinite(rows).all():
+            raise ValueError("A reduction of edges cannot take missing values; drop the parcel for the cohort.")
+        limit = rows.shape[1] if self.name == "random_projection" else min(len(rows) - 1, rows.shape[1])
+        self._estimator = SUBSPACES[self.name](min(self.n_components, limit), self.seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._estimator.fit(rows)
+        self.notes = tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))
+        return self
+
+    def transform(self, features: ArrayLike) -> Array:
+        """Return scores (n, k) of edges (n, E)."""
+        if not hasattr(self, "_estimator"):
+            raise ValueError("A reduction of edges needs its components: call fit with the edges of the group first.")
+        return np.asarray(self._estimator.transform(np.asarray(features)), dtype=np.float64)
+
+
+def _principal_components(n_components: int, seed: int) -> Any:
+    from sklearn.decomposition import PCA
+
+    return PCA(n_components, svd_solver="full", random_state=seed)
+
+
+def _factor_analysis(n_components: int, seed: int) -> Any:
+    from sklearn.decomposition import FactorAnalysis
+
+    return FactorAnalysis(n_components, max_iter=FACTOR_ITERATIONS, random_state=seed)
+
+
+def _independent_components(n_components: int, seed: int) -> Any:
+    from sklearn.decomposition import FastICA
+
+    return FastICA(n_components, whiten="unit-variance", max_iter=200, random_state=seed)
+
+
+def _random_projection(n_components: int, seed: int) -> Any:
+    from sklearn.random_projection import GaussianRandomProjection
+
+    return GaussianRandomProjection(n_components, random_state=seed)
+
+
+SUBSPACES: Mapping[str, Callable[[int, int], Any]] = MappingProxyType(
+    {
+        "pca": _principal_components,
+        "factor_analysis": _factor_analysis,
+        "ica": _independent_components,
+        "random_projection": _random_projection,
+    }
+)
+"""By name: a function of the number of components and the seed that returns a scikit-learn estimator."""
