@@ -11,6 +11,7 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.brain_semantoks import (
     BrainSemantoks,
+    NetworkTokenizer,
     SemantoksSize,
     load_brain_semantoks,
     network_order,
@@ -175,6 +176,20 @@ def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path,
     np.testing.assert_allclose(embedded, [expected], atol=1e-5)
     again = encoder.embed([series], (*parcel_order("Schaefer400").spellings[1], *TIAN, *BUCKNER), 2.0)
     np.testing.assert_array_equal(again, encoder.embed([series], NAMES, 2.0))
+
+
+def test_several_filters_per_parcel_lie_side_by_side_as_published():
+    """With 384 channels and 61 parcels there are 7 filters per parcel; the small model above has one."""
+    shapes = tokenizer_shapes("", 3, 16)
+    assert shapes["branches.1.slconv.D"] == (3, 3)
+    state = random_state(shapes, seed=4) | {"branches.1.slconv.multiplier": torch.full((1, 3, 1), 2.0)}
+    state |= {"branches.1.slconv.kernel_norm": torch.rand(3, 3, 1) + 0.5}
+    state |= {"branches.1.slconv.kernel_norm_initialized": torch.tensor(True)}
+    tokenizer = NetworkTokenizer(3, SemantoksSize(d=16))
+    tokenizer.load_state_dict(state)
+    x = torch.randn(1, 3, 20)
+    expected = slow_token(doubles(state), "", x[0].double().numpy())
+    np.testing.assert_allclose(tokenizer(x)[0].detach(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("names", "masked"), [(NAMES[:450], (8,)), (NAMES[:400], (7, 8))])
