@@ -9,17 +9,20 @@ from fcpower_bids.reports.group_exponent import encoder_section, exponent_sectio
 from fcpower_bids.reports.group_identification import identification_section, privacy_section
 from fcpower_bids.reports.group_prediction import prediction_sections
 from fcpower_bids.reports.group_quality import cohort_section, motion_section, quality_section
-from fcpower_bids.reports.group_tables import GroupTables, Section, checked
+from fcpower_bids.reports.group_tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.group_verdict import judge_cohort
 from fcpower_bids.reports.page import relative_link, render_page
 from fcpower_bids.settings import Settings
 
-BEFORE = ((cohort_section, "Cohort"), (quality_section, "Quality of the recordings"), (motion_section, "QC-FC"))
-AFTER = (
-    (identification_section, "Identification across sessions"),
-    (exponent_section, "The exponent"),
-    (encoder_section, "Encoder against connectivity"),
-    (privacy_section, "Privacy"),
+PARTS = (
+    (cohort_section, "cohort", "Cohort"),
+    (quality_section, "quality", "Quality of the recordings"),
+    (motion_section, "motion", "Motion and connectivity"),
+    (prediction_sections, "prediction", "Prediction of phenotypes"),
+    (identification_section, "identification", "Identification across sessions"),
+    (exponent_section, "exponent", "The exponent"),
+    (encoder_section, "encoder", "Encoder against connectivity"),
+    (privacy_section, "privacy", "Privacy"),
 )
 
 
@@ -34,15 +37,16 @@ def write_group_report(settings: Settings) -> Path:
     Returns
     -------
     Path
-        The page. A section whose tables are not there is left out; one whose tables are broken says so.
+        The page. A section whose tables are not there is left out; broken tables are named in the first lines.
     """
     tables = GroupTables(settings)
+    sections = make_sections(tables)
     text = render_page(
         "group.html",
         title="Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=judge_cohort(tables),
-        sections=make_sections(tables),
+        sections=sections,
         links=_links(tables),
     )
     return write_text(settings.output_dir / "group.html", text)
@@ -50,14 +54,7 @@ def write_group_report(settings: Settings) -> Path:
 
 def make_sections(tables: GroupTables) -> list[Section]:
     """Make every section that has tables, in the order of the page."""
-    before = [checked(make, tables, title) for make, title in BEFORE]
-    try:
-        predictions = prediction_sections(tables)
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        said = f"This section could not be made from its tables: {error!r}"
-        predictions = [Section("prediction", "Prediction of phenotypes", (said,))]
-    after = [checked(make, tables, title) for make, title in AFTER]
-    return [section for section in [*before, *predictions, *after] if section is not None]
+    return [section for make, *names in PARTS for section in make_checked(make, tables, *names)]
 
 
 def _links(tables: GroupTables) -> list[tuple[str, str]]:

@@ -30,19 +30,25 @@ CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "
 EMBEDDING = "embedding"
 
 
-def exponent_section(tables: GroupTables) -> Section | None:
+def exponent_section(tables: GroupTables) -> list[Section]:
     """Curves of both criteria against the exponent as far as they were computed, and what the folds chose."""
     curve = tables.frame("alpha")
     if curve is None:
-        return None
+        return []
     optimum, facts = tables.rows("alpha_optimum"), tables.facts("alpha")
     targets = list(dict.fromkeys(curve["target"].astype(str)))
     sentences = [_chosen_sentence(target, optimum) for target in targets[:MOST_TARGETS] if len(optimum)]
     sentences += [str(facts[key]) for key in ("Optimism", "Rule") if key in facts]
     panels = [_exponent_panel(target, curve, optimum, tables) for target in targets[:MOST_TARGETS]]
-    return Section(
-        "exponent", "The exponent", tuple(sentences), tuple(panels), tuple(_exponent_grids(targets, optimum, tables))
-    )
+    return [
+        Section(
+            "exponent",
+            "The exponent",
+            tuple(sentences),
+            tuple(panels),
+            tuple(_exponent_grids(targets, optimum, tables)),
+        )
+    ]
 
 
 def _chosen_sentence(target: str, optimum: pd.DataFrame) -> str:
@@ -122,11 +128,11 @@ def _exponent_grids(targets: list[str], optimum: pd.DataFrame, tables: GroupTabl
     )
 
 
-def encoder_section(tables: GroupTables) -> Section | None:
+def encoder_section(tables: GroupTables) -> list[Section]:
     """Set embeddings against FC and FC^alpha, in prediction and identification, with the plain answer first."""
     rows = pd.concat([_against_fc(tables, "comparisons"), _against_fc(tables, "identification_comparisons")])
     if rows.empty:
-        return None
+        return []
     better, worse = (int(((rows["p"] < SIGNIFICANT) & (sign * rows["gain"] > 0)).sum()) for sign in (1, -1))
     n = len(rows)
     verdict = (
@@ -153,7 +159,7 @@ def encoder_section(tables: GroupTables) -> Section | None:
         "Positive where the embedding is better.",
         tables.links("comparisons", "identification_comparisons"),
     )
-    return Section("encoder", "Encoder against connectivity", (answer, verdict, *said), (), (grid,))
+    return [Section("encoder", "Encoder against connectivity", (answer, verdict, *said), (), (grid,))]
 
 
 def _raw(tables: GroupTables, name: str) -> pd.DataFrame:

@@ -140,6 +140,8 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     if not findings:
         return []
     folds, said = tables.rows("prediction"), []
+    if folds.empty:
+        return []
     n = int(tables.facts("prediction").get("NumberOfPeople") or (folds["n_train"] + folds["n_test"]).max())
     if n < FEW_PEOPLE:
         said.append(
@@ -181,5 +183,7 @@ def _fold_cautions(findings: Sequence[Finding], folds: pd.DataFrame, tables: Gro
 
 def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFrame]:
     """Rows of a target by representation, in the order of the table."""
+    if frame.empty:
+        return {}
     own = frame[frame["target"].astype(str) == target]
     return {str(name): part for name, part in own.groupby("representation", sort=False)}

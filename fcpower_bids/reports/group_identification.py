@@ -58,14 +58,14 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
     return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
 
 
-def identification_section(tables: GroupTables) -> Section | None:
+def identification_section(tables: GroupTables) -> list[Section]:
     """Accuracy, who is taken for whom, accuracy against exponent and length, reliability of the edges."""
     if tables.frame("identification") is None:
-        return None
+        return []
     panels = [*_accuracy_panel(tables), *_length_panel(tables), *_matches_panel(tables), *_alpha_panel(tables)]
     grids = [_identification_grid(tables), *_icc_grid(tables)]
     said = tuple(describe_identification(tables))
-    return Section("identification", "Identification across sessions", said, tuple(panels), tuple(grids))
+    return [Section("identification", "Identification across sessions", said, tuple(panels), tuple(grids))]
 
 
 def _accuracy_panel(tables: GroupTables) -> Iterator[Panel]:
@@ -154,8 +154,10 @@ def describe_alpha(table: pd.DataFrame) -> str:
         else " In this cohort the two happen to agree."
     )
     return said + (
-        "Idiff has the unit of the similarity, which flattening shrinks: in general Idiff falls while accuracy rises, "
-        "so it does not measure the gain; accuracy and d′ do." + here + " Dashed: α = 0.35. The exponent with the best "
+        "Idiff has the unit of the similarity, which changes with the exponent; with real data Idiff falls while "
+        "accuracy rises, so it does not measure the gain; accuracy and d′ do."
+        + here
+        + " Dashed: α = 0.35. The exponent with the best "
         "accuracy was found on these very scans, so its accuracy is optimistic."
     )
 
@@ -236,20 +238,22 @@ def _icc_grid(tables: GroupTables) -> Iterator[Grid]:
     )
 
 
-def privacy_section(tables: GroupTables) -> Section | None:
+def privacy_section(tables: GroupTables) -> list[Section]:
     """Say that connectomes identify people, with the number of this cohort."""
     rows = identification_rows(tables)
     if rows.empty:
-        return None
+        return []
     best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
     said = str(tables.facts("identification").get("Privacy", "A connectome is a fingerprint: it can link scans."))
-    return Section(
-        "privacy",
-        "Privacy",
-        (
-            said,
-            f"In this cohort {tables.title(str(best['representation']))} finds {percent(best['accuracy'])} of the "
-            "people in another session. Removing names from a shared connectome does not make it anonymous. This page "
-            "shows participant labels: treat it as personal data.",
-        ),
-    )
+    return [
+        Section(
+            "privacy",
+            "Privacy",
+            (
+                said,
+                f"In this cohort {tables.title(str(best['representation']))} finds {percent(best['accuracy'])} of the "
+                "people in another session. Removing names from a shared connectome does not make it anonymous. This "
+                "page shows participant labels: treat it as personal data.",
+            ),
+        )
+    ]

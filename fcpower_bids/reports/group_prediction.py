@@ -18,15 +18,11 @@ from fcpower_bids.reports.group_findings import (
     describe_finding,
     find_targets,
 )
+from fcpower_bids.reports.group_prediction_grids import prediction_grids
 from fcpower_bids.reports.group_tables import (
-    Grid,
     GroupTables,
     Section,
-    make_grid,
-    number_cell,
-    p_cell,
     say_p,
-    text_cell,
 )
 from fcpower_bids.reports.matrices import encode_matrix
 
@@ -47,7 +43,7 @@ def prediction_sections(tables: GroupTables) -> list[Section]:
     said = _protocol(tables.facts("prediction"))
     if len(drawn) < len(findings):
         said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
-    grids = (_summary_grid(tables), *_comparison_grids(tables), *_reliability_grids(tables))
+    grids = prediction_grids(tables)
     sections = [Section("prediction", "Prediction of phenotypes", tuple(said), (), grids)]
     for number, finding in enumerate(drawn):
         said = describe_finding(finding, tables)
@@ -71,87 +67,6 @@ def _protocol(facts: dict[str, Any]) -> list[str]:
 def _rank(finding: Finding) -> tuple[float, float]:
     best = float(finding.summary[f"{finding.score}_fold_mean"].iloc[0])
     return (finding.p if finding.p == finding.p else 1.0, -best if best == best else np.inf)
-
-
-def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
-    shown = frame.copy()
-    for column in ("representation", "reference"):
-        if column in shown:
-            shown[column] = [tables.title(str(name)) for name in shown[column]]
-    return shown
-
-
-def _summary_grid(tables: GroupTables) -> Grid:
-    summary = _titled(tables.rows("prediction_summary"), tables)
-    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
-    summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
-    return make_grid(
-        summary,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("n_folds", "Folds", number_cell(0)),
-            ("r_fold_mean", "Mean r of folds", number_cell(3)),
-            ("r_fold_sd", "SD", number_cell(3)),
-            ("r_pooled_mean", "r of all predictions", number_cell(3)),
-            ("predictive_cod_pooled_mean", "Predictive COD", number_cell(3)),
-            ("mae_pooled_mean", "MAE", number_cell(3)),
-            ("auc_fold_mean", "Mean AUC of folds", number_cell(3)),
-            ("auc_pooled_mean", "AUC of all predictions", number_cell(3)),
-            ("balanced_accuracy_pooled_mean", "Balanced accuracy", number_cell(3)),
-            ("p_permutation", "p (permutation)", p_cell),
-            ("share_at_grid_edge", "Penalty at grid edge (share)", number_cell(2)),
-        ],
-        "All targets",
-        "COD is 1 for perfect predictions, 0 for predicting the mean of the training people, and negative for worse.",
-        tables.links("prediction_summary", "prediction", "prediction_pooled", "null", "folds"),
-    )
-
-
-def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
-    comparisons = tables.frame("comparisons")
-    if comparisons is None:
-        return
-    yield make_grid(
-        _titled(comparisons, tables),
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("reference", "Against", text_cell),
-            ("mean_difference", "Difference", number_cell(3)),
-            ("ci_low", "95 % from", number_cell(3)),
-            ("ci_high", "to", number_cell(3)),
-            ("t", "t", number_cell(2)),
-            ("df", "df", number_cell(0)),
-            ("p_two_sided", "p", p_cell),
-            ("p_holm", "p (Holm)", p_cell),
-            ("n_distinct", "Distinct folds", number_cell(0)),
-        ],
-        "Paired differences",
-        str(tables.facts("comparisons").get("Rule", "Corrected resampled t-test on shared folds.")),
-        tables.links("comparisons", "prediction"),
-    )
-
-
-def _reliability_grids(tables: GroupTables) -> Iterator[Grid]:
-    reliability = tables.frame("reliability")
-    if reliability is None:
-        return
-    yield make_grid(
-        _titled(reliability, tables),
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("over", "Halves of", text_cell),
-            ("rho", "Agreement", number_cell(3)),
-            ("reliability", "Reliability", number_cell(3)),
-            ("r", "r", number_cell(3)),
-            ("ceiling", "Ceiling of r", number_cell(3)),
-        ],
-        "Reliability of the predictions",
-        str(tables.facts("reliability").get("Rule", "")),
-        tables.links("reliability"),
-    )
 
 
 def _target_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
@@ -198,13 +113,14 @@ def _difference_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         )
         for _, row in own.head(MOST_PAIRS).iterrows()
     ]
-    folds = tables.rows("prediction")
-    wide = folds[folds["target"].astype(str) == finding.target].pivot_table(
-        finding.score, ["repeat", "fold"], "representation", dropna=False
-    )
+    scores = {
+        name: part.set_index(["repeat", "fold"])[finding.score]
+        for name, part in by_representation(tables.rows("prediction"), finding.target).items()
+    }
     dots = [
-        (wide[row["representation"]] - wide[row["reference"]]).dropna().to_numpy(dtype=float)
+        (scores[row["representation"]] - scores[row["reference"]]).dropna().to_numpy(dtype=float)
         for _, row in own.head(MOST_PAIRS).iterrows()
+        if row["representation"] in scores and row["reference"] in scores
     ]
     yield Panel(
         "Paired differences",

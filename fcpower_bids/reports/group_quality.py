@@ -87,11 +87,11 @@ def outlying(values: np.ndarray, side: int) -> np.ndarray:
     return np.nan_to_num(distance / spread, nan=0.0) > OUTLYING
 
 
-def quality_section(tables: GroupTables) -> Section | None:
+def quality_section(tables: GroupTables) -> list[Section]:
     """Distributions and table of the quality of all recordings, outliers marked and linked to the pages."""
     found = read_quality_tables(tables.root)
     if found.empty:
-        return None
+        return []
     marks = {name: np.zeros(len(found), dtype=bool) for name in MEASURES if name in found}
     for _, rows in found.groupby("atlas").indices.items():
         for name, mark in marks.items():
@@ -119,7 +119,9 @@ def quality_section(tables: GroupTables) -> Section | None:
         "Distributions of " + ", ".join(MEASURES[name][0] for name in marks) + f"; {strange} recordings stand out.",
         wide=True,
     )
-    return Section("quality", "Quality of the recordings", sentences, (panel,), (_quality_grid(found, marks, tables),))
+    return [
+        Section("quality", "Quality of the recordings", sentences, (panel,), (_quality_grid(found, marks, tables),))
+    ]
 
 
 def _quality_grid(found: pd.DataFrame, marks: dict[str, np.ndarray], tables: GroupTables) -> Grid:
@@ -156,12 +158,12 @@ def _sortable(value: float) -> Any:
     return value if math.isfinite(value) else "n/a"
 
 
-def cohort_section(tables: GroupTables) -> Section | None:
+def cohort_section(tables: GroupTables) -> list[Section]:
     """How many recordings and people are left after each step, and who was left out and why."""
     steps = list(_steps(tables))
     excluded = tables.frame("excluded")
     if not steps and excluded is None:
-        return None
+        return []
     header = ("Step", "Recordings or scans", "People")
     rows = tuple((Cell(name), _number(scans), _number(people)) for name, scans, people in steps)
     sources = tables.links("scans", "excluded", "folds", "identification_scans")
@@ -173,7 +175,7 @@ def cohort_section(tables: GroupTables) -> Section | None:
     notes = [str(note) for note in tables.facts("prediction").get("CohortNotes", [])]
     if excluded is None:
         said = "Nobody and nothing was left out at group level."
-        return Section("cohort", "Cohort", (said, *notes), (), tuple(grids))
+        return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
     grid = make_grid(
         excluded.fillna("n/a"),
         [
@@ -188,7 +190,7 @@ def cohort_section(tables: GroupTables) -> Section | None:
     )
     kinds = excluded["what"].value_counts()
     said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
-    return Section("cohort", "Cohort", (said, *notes), (), (*grids, grid))
+    return [Section("cohort", "Cohort", (said, *notes), (), (*grids, grid))]
 
 
 def _number(value: int | None) -> Cell:
@@ -215,11 +217,11 @@ def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
         yield "In the identification (two sessions or more)", len(searches), searches["participant_id"].nunique()
 
 
-def motion_section(tables: GroupTables) -> Section | None:
+def motion_section(tables: GroupTables) -> list[Section]:
     """How much of the connectomes goes with motion (QC-FC)."""
     summary, edges = tables.frame("qcfc_summary"), tables.frame("qcfc")
     if summary is None or edges is None:
-        return None
+        return []
     sentences = tuple(_motion_sentence(row, tables) for _, row in summary.iterrows())
     has_distance = "distance" in edges and edges["distance"].notna().any()
     parts = {
@@ -231,13 +233,14 @@ def motion_section(tables: GroupTables) -> Section | None:
     panel = Panel(
         "QC-FC",
         "Correlation over people between each edge and mean FD. The grey curve is what chance alone gives with so many "
-        "people; a wider histogram, or one that is not centred on zero, means that motion is left in the edges.",
+        "people; a histogram that is much wider, or not centred on zero, means that motion is left in the edges. Edges "
+        "depend on each other, so small departures mean little.",
         draw_edge_motion(parts, int(summary["n_people"].iloc[0])),
         " ".join(sentences),
         sources=tables.links("qcfc", "qcfc_summary"),
         wide=True,
     )
-    return Section("motion", "Motion and connectivity (QC-FC)", sentences, (panel,))
+    return [Section("motion", "Motion and connectivity (QC-FC)", sentences, (panel,))]
 
 
 def _motion_sentence(row: pd.Series, tables: GroupTables) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.derivatives.tables import read_json, read_table
+from fcpower_bids.derivatives.tables import read_json
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.context import Panel
 from fcpower_bids.reports.page import relative_link, show_number
@@ -20,7 +21,34 @@ from fcpower_bids.settings import Settings
 SIGNIFICANT = 0.05
 FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
-SPARE_SESSIONS = ("n/a", "nan")
+NAMES = {
+    *("target", "representation", "reference", "session", "searched", "matched", "first_session", "second_session"),
+    *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
+    *("at_grid_edge", "at_bound", "chosen"),
+}
+"""Columns that are text even where they look like numbers."""
+
+NEEDED = {
+    "excluded": ("participant_id", "session", "what", "reason"),
+    "scans": ("participant_id",),
+    "folds": ("participant_id",),
+    "prediction": ("target", "representation", "repeat", "fold", "n_train", "n_test", "at_grid_edge", "r", "auc"),
+    "prediction_summary": ("target", "representation", "n_folds", "p_permutation", "r_fold_mean", "auc_fold_mean"),
+    "predictions": ("participant_id", "target", "representation", "observed", "predicted"),
+    "comparisons": ("target", "representation", "reference", "mean_difference", "ci_low", "ci_high", "p_two_sided"),
+    "null": ("target", "representation", "permutation", "score"),
+    "importance_networks": ("target", "representation", "network_a", "network_b", "importance"),
+    "identification": ("representation", "first_session", "n_searches", "accuracy", "ci_low", "ci_high", "chance"),
+    "identification_scans": ("representation", "participant_id", "session", "matched"),
+    "identification_comparisons": ("representation", "reference", "difference", "p_mcnemar", "p_holm"),
+    "identification_alpha": ("alpha", "accuracy", "i_diff", "d_prime"),
+    "identification_length": ("representation", "minutes", "accuracy"),
+    "alpha": ("criterion", "target", "alpha", "score"),
+    "alpha_optimum": ("criterion", "target", "alpha", "score", "score_at_star", "at_bound"),
+    "qcfc": ("representation", "r"),
+    "qcfc_summary": ("representation", "n_people", "median_abs_r", "median_abs_r_chance", "share_significant"),
+}
+"""Columns without which a table is broken."""
 
 Sources = tuple[tuple[str, str], ...]
 
@@ -70,9 +98,12 @@ class GroupTables:
     ----------
     settings : Settings
         Where the outputs are.
+    problems : dict of str to str
+        Tables that turned out to be broken, and how; what they would show is left out.
     """
 
     settings: Settings
+    problems: dict[str, str] = field(default_factory=dict)
     _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
 
     @property
@@ -85,9 +116,13 @@ class GroupTables:
         return self.root / "group" / f"{name}.tsv"
 
     def frame(self, name: str) -> pd.DataFrame | None:
-        """Read a table; None where it is not there or has no rows."""
+        """Read a table; None where it is not there, has no rows, or is broken."""
         if name not in self._frames:
-            table = read_table(self.path(name)) if self.path(name).is_file() else None
+            table = None
+            try:
+                table = read_long(self.path(name), NEEDED.get(name, ())) if self.path(name).is_file() else None
+            except DatasetError as error:
+                self.problems[name] = str(error)
             self._frames[name] = None if table is None or table.empty else table
         return self._frames[name]
 
@@ -130,6 +165,27 @@ class GroupTables:
     def person(self, name: str) -> Cell:
         """A participant, linked to their page."""
         return Cell(name, name, self.pages.get(name, ""))
+
+
+def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table of the group level, which may have millions of rows; names stay text, ``n/a`` is missing.
+
+    Raises
+    ------
+    DatasetError
+        If it cannot be read, or lacks one of the columns that are ``needed``.
+    """
+    options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
+    try:
+        header = pd.read_csv(path, nrows=0, **options).columns
+        kinds = {name: str for name in header if name in NAMES or name.endswith("_id")}
+        table = pd.read_csv(path, dtype=kinds, **options)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}).") from error
+    lacking = [name for name in needed if name not in table.columns]
+    if lacking:
+        raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}.")
+    return table
 
 
 def make_grid(
@@ -198,10 +254,13 @@ def listed(words: Iterable[str], most: int = 6) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
 
 
-def checked(make: Callable[[GroupTables], Section | None], tables: GroupTables, title: str) -> Section | None:
-    """Make a section; one whose tables are broken says so and the others are made."""
+def make_checked(
+    make: Callable[[GroupTables], list[Section]], tables: GroupTables, anchor: str, title: str
+) -> list[Section]:
+    """Make sections; where the tables hold what cannot be shown, the page says so and the others are made."""
     try:
         return make(tables)
     except (DatasetError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        anchor = title.lower().replace(" ", "-")
-        return Section(anchor, title, (f"This section could not be made from its tables: {error!r}",))
+        why = f"{type(error).__name__}: {error}"
+        said = f"This part could not be made from its tables ({why}). Run the group level again."
+        return [Section(anchor, title, (said,))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcpower_bids.reports.group_findings import (
     FOUND,
@@ -46,7 +46,18 @@ class GroupVerdict:
 
 
 def judge_cohort(tables: GroupTables) -> GroupVerdict:
-    """Sum up the tables of the group level."""
+    """Sum up the tables of the group level; where that fails, say so."""
+    try:
+        verdict = _judge(tables)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        said = f"The tables could not be summed up ({type(error).__name__}: {error}). Run the group level again."
+        verdict = GroupVerdict("stop", said, (), (), ())
+    broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    level = "caution" if broken and verdict.level == "ok" else verdict.level
+    return replace(verdict, level=level, cautions=broken + verdict.cautions)
+
+
+def _judge(tables: GroupTables) -> GroupVerdict:
     targets = find_targets(tables)
     answers = [
         (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
@@ -57,11 +68,9 @@ def judge_cohort(tables: GroupTables) -> GroupVerdict:
     identified = describe_identification(tables)
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
-    cautions = [*prediction_cautions(targets, tables), *_identification_cautions(tables)]
+    cautions = (*prediction_cautions(targets, tables), *_identification_cautions(tables))
     level = "stop" if not answers else "caution" if cautions else "ok"
-    return GroupVerdict(
-        level, _headline(targets, tables), tuple(_facts(tables)), tuple(answers), tuple(dict.fromkeys(cautions))
-    )
+    return GroupVerdict(level, _headline(targets, tables), tuple(_facts(tables)), tuple(answers), cautions)
 
 
 def _headline(targets: list[Finding], tables: GroupTables) -> str:

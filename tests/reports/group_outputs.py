@@ -1,0 +1,131 @@
+"""A folder as the group level leaves it: real analyses of an invented cohort, their tables, quality tables, pages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.derivatives.tables import write_json, write_table, write_text
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+QUALITY = {
+    "atlas": "atlas-toy_scale-12",
+    "state": "done",
+    "volumes": 180,
+    "dummy_volumes": 2,
+    "censored_volumes": 3,
+    "kept_volumes": 175,
+    "seconds_kept": 350.0,
+    "mean_fd": 0.1,
+    "max_fd": 0.4,
+    "degrees_of_freedom": 30.0,
+    "band_leakage": 0.05,
+    "parcels": 12,
+    "uncovered_parcels": 0,
+    "rank": 12,
+    "participation_ratio": 8.0,
+    "participation_ratio_power": 11.0,
+}
+SETTINGS = {
+    "targets": ("planted", "null", "group"),
+    "repeats": 2,
+    "folds": 5,
+    "inner_folds": 3,
+    "permutations": 99,
+    "representations": ("fc", "fc_power", "embedding"),
+    "quiet": True,
+}
+
+
+def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: tuple[str, ...] = ()) -> Cohort:
+    """Invent people with two sessions; the strength of their first sources is the score ``planted``."""
+    random = np.random.default_rng(seed)
+    upper = np.triu_indices(n_parcels, 1)
+    planted = random.standard_normal(n_people)
+    base = random.standard_normal((n_parcels, n_parcels))
+    edges, embedding, series = [], [], []
+    for person in range(n_people):
+        own = base + 0.3 * random.standard_normal((n_parcels, n_parcels))
+        own[:4] *= np.exp(0.6 * planted[person])
+        for _ in range(2):
+            runs = random.standard_normal((90, n_parcels)) @ own + random.standard_normal((90, n_parcels))
+            edges.append(np.corrcoef(runs.T)[upper])
+            embedding.append(random.standard_normal(5))
+            series.append(lambda runs=runs: [runs])
+    people = [f"sub-{i:03d}" for i in range(n_people)]
+    scans = pd.DataFrame(
+        {
+            "participant_id": np.repeat(people, 2),
+            "session": ["ses-a", "ses-b"] * n_people,
+            "seconds": 180.0,
+            "mean_fd": random.gamma(2.0, 0.1, 2 * n_people),
+        }
+    )
+    phenotypes = pd.DataFrame(
+        {
+            "planted": planted,
+            "null": random.standard_normal(n_people),
+            "group": np.where(random.random(n_people) < 0.5, "F", "M"),
+        },
+        index=pd.Index(people, name="participant_id"),
+    )
+    excluded = pd.DataFrame(
+        [["sub-001", "ses-c", "recording", "too much <b>motion</b>"], ["n/a", "n/a", "parcel", "p9: 20 % lack it"]],
+        columns=["participant_id", "session", "what", "reason"],
+    )
+    return Cohort(
+        scans=scans,
+        edges=np.array(edges),
+        parcels=names or tuple(f"parcel{i}" for i in range(n_parcels)),
+        networks=tuple(("Vis", "SomMot", "Default")[i % 3] for i in range(n_parcels)),
+        phenotypes=phenotypes,
+        excluded=excluded,
+        embeddings={"toy": np.array(embedding)},
+        series=tuple(series),
+        repetition_times=(2.0,) * (2 * n_people),
+        notes=("The table participants.tsv was used.",),
+    )
+
+
+def write_group(settings: Settings, cohort: Cohort, analyses: tuple[str, ...]) -> None:
+    """Run the analyses and write their tables as the group level does."""
+    tables = {"excluded": Table(cohort.excluded, {})}
+    for name in analyses:
+        tables |= ANALYSES[name](cohort, settings)
+    for name, table in tables.items():
+        path = settings.output_dir / "group" / f"{name}.tsv"
+        write_table(path, table.frame)
+        about = {column: {"Description": text} for column, text in table.columns.items()}
+        write_json(path.with_suffix(".json"), {**about, **table.facts})
+
+
+def write_quality(settings: Settings, cohort: Cohort, pages: bool = True) -> None:
+    """Write quality tables and pages of the participants and the table of states; the third scan moves a lot."""
+    rows = []
+    for number, scan in cohort.scans.iterrows():
+        person, session = str(scan["participant_id"]), str(scan["session"])
+        row = QUALITY | {"mean_fd": 2.5 if number == 2 else 0.1 + 0.001 * (int(number) % 7)}
+        name = f"{person}_{session}_task-rest_space-toy"
+        folder = settings.output_dir / person / session / "func"
+        write_table(folder / f"{name}_desc-fcpower_qc.tsv", pd.DataFrame([row]))
+        rows.append([name, "done", "write", "", 1.0, 1.0])
+        if pages:
+            write_text(settings.output_dir / f"{person}.html", "<!DOCTYPE html><title>page</title>")
+    rows.append(["sub-001_ses-c_task-rest_space-toy", "excluded", "clean", "too much motion", 1.0, 1.0])
+    columns = ["recording", "state", "stage", "reason", "seconds", "peak_mb"]
+    write_table(settings.output_dir / "logs" / "status.tsv", pd.DataFrame(rows, columns=columns))
+
+
+def write_group_outputs(folder: Path, cohort: Cohort | None = None, **choices: object) -> Settings:
+    """Write everything that the page of a cohort is made from."""
+    settings = replace(Settings(folder / "bids", folder / "out", "group"), **{**SETTINGS, **choices})
+    cohort = cohort or make_cohort()
+    write_group(settings, cohort, ("prediction", "fingerprinting", "qc_fc"))
+    write_group(replace(settings, alpha="grid"), cohort, ("alpha_selection",))
+    write_quality(settings, cohort)
+    return settings
