@@ -105,6 +105,10 @@ class Settings:
     repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
     folds: int | None = option(None, "group", "outer folds [preset]")
     inner_folds: int | None = option(None, "group", "inner folds [preset]")
+    group_fit: str = option(
+        "cohort", "group", "whom tangent references, PCA and their like are fitted to", choices=("cohort", "fold")
+    )
+    learned_filters: bool = option(False, "group", "spectral_controls: also learn filters inside the folds (slow)")
     permutations: int = option(0, "group", "permutations for the null of each prediction")
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")

@@ -14,6 +14,7 @@ from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.contract import Transform
 
 FloatArray = NDArray[np.float64]
 
@@ -139,14 +140,33 @@ def _transformed(name: str, connectivity: AveragedEdges, settings: Settings) -> 
     from fcpower_bids.transforms.connectomes import make_transform
 
     transform = make_transform(name, settings)
+    return Representation(
+        name,
+        settings.kernel,
+        lambda: transform_features(transform, connectivity),
+        is_edges=not transform.diagonal,
+        weight=2.0**0.5,
+    )
 
-    def compute() -> FeatureSource:
-        rows = np.empty(connectivity.shape, precision(connectivity.shape))
-        diagonals = []
-        for unit in range(connectivity.shape[0]):
-            matrix = transform.transform([connectivity.connectome(unit)])[0]
-            rows[unit] = vectorise_edges(matrix)
-            diagonals.append(np.diag(matrix))
-        return np.hstack([rows, np.stack(diagonals)]) if transform.diagonal else rows
 
-    return Representation(name, settings.kernel, compute, is_edges=not transform.diagonal, weight=2.0**0.5)
+def transform_features(transform: Transform, connectivity: AveragedEdges) -> NDArray[np.floating]:
+    """Edges of the transformed FC of every unit times sqrt(2), and its diagonal where that says something of its own.
+
+    Parameters
+    ----------
+    transform : Transform
+        Fitted, if it needs to be.
+    connectivity : AveragedEdges
+        FC of n units.
+
+    Returns
+    -------
+    ndarray, shape (n, E) or (n, E + P)
+    """
+    rows = np.empty(connectivity.shape, precision(connectivity.shape))
+    diagonals = []
+    for unit in range(connectivity.shape[0]):
+        matrix = transform.transform([connectivity.connectome(unit)])[0]
+        rows[unit] = vectorise_edges(matrix)
+        diagonals.append(np.diag(matrix))
+    return np.hstack([rows, np.stack(diagonals)]) if transform.diagonal else rows
