@@ -10,7 +10,6 @@ import pandas as pd
 
 from fcpower_bids.reports import group_figures
 from fcpower_bids.reports.context import Panel
-from fcpower_bids.reports.group_findings import describe_difference
 from fcpower_bids.reports.group_identification import ALPHA_STAR, describe_identification
 from fcpower_bids.reports.group_tables import (
     SIGNIFICANT,
@@ -61,7 +60,7 @@ def _chosen_sentence(target: str, optimum: pd.DataFrame) -> str:
     said = f"{target}: the folds choose α = {middle:.2f} (median; quartiles {low:.2f} to {high:.2f})"
     at_bound = f", {percent(bound)} of them at an end of the search, so the optimum may lie outside" if bound else ""
     gain = (own["score"] - own["score_at_star"]).mean()
-    return f"{said}{at_bound}; their score is {gain:+.3f} against α = {ALPHA_STAR:g}."
+    return f"{said}{at_bound}; its score in the table is {gain:+.3f} relative to α = {ALPHA_STAR:g} (mean)."
 
 
 def _exponent_panel(target: str, curve: pd.DataFrame, optimum: pd.DataFrame, tables: GroupTables) -> Panel:
@@ -142,8 +141,7 @@ def encoder_section(tables: GroupTables) -> list[Section]:
     answer = "There is no reason here to prefer the embedding to plain connectivity."
     if better != worse:
         answer = "The embedding adds something here." if better > worse else "Plain connectivity does better here."
-    said = [describe_difference(row, tables) for _, row in _raw(tables, "comparisons").head(8).iterrows()]
-    said += [text for text in describe_identification(tables) if "embedding" in text]
+    said = [text for text in describe_identification(tables) if text.startswith("embedding") and "finds" in text]
     grid = make_grid(
         rows,
         [

@@ -172,9 +172,12 @@ def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
 
 def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> str:
     """Draw out-of-fold predictions against what was observed, columns observed and predicted, by representation."""
-    with composed(9.6 if len(pairs) > 2 else 4.7, 2.6) as (figure, svg):
-        axes = figure.subplots(1, len(pairs), squeeze=False)[0]
-        for number, (axis, (title, values)) in enumerate(zip(axes, pairs.items(), strict=True)):
+    lines = -(-len(pairs) // 2)
+    with composed(4.7, 0.2 + 2.4 * lines) as (figure, svg):
+        axes = figure.subplots(lines, min(len(pairs), 2), squeeze=False).ravel()
+        for axis in axes[len(pairs) :]:
+            axis.set_axis_off()
+        for number, (axis, (title, values)) in enumerate(zip(axes, pairs.items(), strict=False)):
             observed, predicted = values.T
             colour, marker = style(number)
             place = observed + jitter(len(observed), 0.18) if binary else observed
@@ -184,7 +187,8 @@ def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> 
                 axis.set_xticks([0, 1])
             _draw_fit(axis, observed, predicted)
             axis.set(xlabel=f"observed {_short(target)}", title=title)
-        axes[0].set_ylabel("predicted, out of fold")
+        for axis in axes[: len(pairs) : 2]:
+            axis.set_ylabel("predicted, out of fold")
     return svg[0]
 
 
@@ -219,7 +223,7 @@ def draw_exponents(
     """
     with composed(9.6, 2.9) as (figure, svg):
         axes = figure.subplots(1, len(curves) + 1, squeeze=False)[0]
-        bins = np.linspace(0, 1, 21)
+        bins = np.linspace(-0.025, 1.025, 22)
         for number, (criterion, curve) in enumerate(curves.items()):
             axis, (colour, marker) = axes[number], style(number + 1)
             axis.plot(curve["alpha"], curve["mean"], f"-{marker}", color=colour, markersize=4)
@@ -227,7 +231,8 @@ def draw_exponents(
             axis.set(xlabel="exponent α", title=criterion, xlim=(0, 1.02))
             if criterion in chosen:
                 axes[-1].hist(chosen[criterion], bins=bins, color=colour, alpha=0.6, label=criterion)
-        axes[-1].set(xlabel="exponent α", title="chosen by the training people", ylabel="folds", xlim=(0, 1.02))
+        axes[-1].set(xlabel="exponent α", title="chosen by the training people", ylabel="folds", xlim=(0, 1.03))
+        axes[-1].yaxis.get_major_locator().set_params(integer=True)
         for axis in axes:
             axis.axvline(reference, color=GREY, linestyle="--", linewidth=0.9)
         if len(curves) > 1:

@@ -28,7 +28,7 @@ from fcpower_bids.reports.matrices import encode_matrix
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
-MOST_SCATTERS, MOST_PAIRS = 3, 10
+MOST_SCATTERS, MOST_PAIRS = 4, 10
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -174,7 +174,6 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         group_figures.draw_scatter(pairs, finding.target, finding.score == "auc"),
         f"Observed against predicted {finding.target}: {'; '.join(said)}.",
         sources=tables.links("predictions"),
-        wide=len(pairs) > 2,
     )
 
 
