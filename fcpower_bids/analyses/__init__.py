@@ -14,6 +14,8 @@ ANALYSES = Registry(
         "fingerprinting": "fcpower_bids.analyses.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.alpha_selection:analyse_alpha",
         "qc_fc": "fcpower_bids.analyses.qc_fc:analyse_qc_fc",
+        "transform_screen": "fcpower_bids.analyses.transform_screen:analyse_transforms",
+        "learning_curves": "fcpower_bids.analyses.learning_curves:analyse_learning_curves",
     },
 )
 

@@ -94,7 +94,8 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
     scale = np.array([1.0, max(float(n.max()), 1.0), max(float((n * t).max()), 1.0)])
     at_bound = bool(((found - lower) < 1e-6 * scale).any() or ((upper - found) < 1e-6 * upper).any())
     rmse = float(np.sqrt(np.mean((scaling_law(n, t, *found) - y) ** 2)))
-    return ScalingLaw(*map(float, found), *map(float, errors), rmse, at_bound, int(y.size))
+    w0, w1, w2, se_w0, se_w1, se_w2 = (float(value) for value in (*found, *errors))
+    return ScalingLaw(w0, w1, w2, se_w0, se_w1, se_w2, rmse, at_bound, int(y.size))
 
 
 def _fit(y: Array, n: Array, t: Array, guess: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:

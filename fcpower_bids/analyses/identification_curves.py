@@ -1,0 +1,139 @@
+"""Identification against the number of people and the minutes scanned: the same subsets of people everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.fingerprinting import repeated_scans
+from fcpower_bids.analyses.learning_columns import (
+    IDENTIFICATION_CURVE_COLUMNS,
+    IDENTIFICATION_CURVE_FACTS,
+    IDENTIFICATION_GAIN_COLUMNS,
+)
+from fcpower_bids.analyses.representations import build_representations, expand_names, scans_without_features
+from fcpower_bids.analyses.shorter_scans import ScanLength
+from fcpower_bids.core.identification import Identification, identify
+from fcpower_bids.core.inference import subject_bootstrap
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+SIZES = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
+"""People to identify, as far as there are."""
+
+DRAWS = 20
+"""Subsets of each size (the paper's Table "gridfp")."""
+
+STREAM = 21
+"""Last part of the seed of the subsets."""
+
+
+def can_identify(cohort: Cohort) -> bool:
+    """Whether two people or more have two sessions each."""
+    sessions = cohort.scans.astype({"participant_id": str}).groupby("participant_id")["session"].nunique()
+    return bool((sessions > 1).sum() > 1)
+
+
+class IdentificationCurves:
+    """Collects the accuracy of every scan length, one similarity matrix each, for all numbers of people.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Of the full scans.
+    settings : Settings
+        Representations and seed.
+    sizes : sequence of int
+        People, besides all; by default `SIZES`. Those that are more than there are, are left out.
+    """
+
+    def __init__(self, cohort: Cohort, settings: Settings, sizes: Sequence[int] = ()) -> None:
+        usable = ~scans_without_features(cohort, expand_names(cohort, settings))
+        self.scans, self.settings = repeated_scans(cohort, usable), settings
+        self.persons, self.sessions = (
+            cohort.scans[key].astype(str).to_numpy()[self.scans] for key in ("participant_id", "session")
+        )
+        everyone = np.unique(self.persons)
+        self.subsets = {size: _draw(everyone, size, settings.random_seed) for size in _fit(sizes, len(everyone))}
+        self.subsets[len(everyone)] = [everyone]
+        self._rows: list[dict[str, Any]] = []
+        self._gains: list[dict[str, Any]] = []
+
+    def add(self, length: ScanLength) -> None:
+        """Identify with all representations at one scan length."""
+        found: dict[int, dict[str, list[Identification]]] = {size: {} for size in self.subsets}
+        groups = [np.array([row]) for row in self.scans]
+        for representation in build_representations(length.cohort, groups, length.names, self.settings):
+            similarity = representation.similarity()
+            for size, subsets in self.subsets.items():
+                found[size][representation.name] = [self._identify(similarity, people) for people in subsets]
+        for size, by_name in found.items():
+            cell = {"n_people": size, "minutes": length.minutes, "part": length.part}
+            self._rows += [
+                {"representation": name, **cell, "draw": draw, "accuracy": each.accuracy, "chance": each.chance}
+                for name, draws in by_name.items()
+                for draw, each in enumerate(draws)
+            ]
+            self._gains += [
+                {**cell, "representation": later, "reference": earlier}
+                | compare_draws(by_name[later], by_name[earlier], self.settings.random_seed)
+                for earlier, later in combinations(by_name, 2)
+            ]
+
+    def _identify(self, similarity: FloatArray, people: NDArray[Any]) -> Identification:
+        kept = np.flatnonzero(np.isin(self.persons, people))
+        return identify(similarity[np.ix_(kept, kept)], self.persons[kept], self.sessions[kept])
+
+    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
+        """Return the two tables of identification."""
+        about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(self.subsets), "Draws": DRAWS}
+        about["Alpha"] = self.settings.exponent
+        rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVE_COLUMNS))
+        gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAIN_COLUMNS))
+        return {
+            "identification_curves": Table(rows, IDENTIFICATION_CURVE_COLUMNS, about),
+            "identification_gains": Table(gains, IDENTIFICATION_GAIN_COLUMNS, about),
+        }
+
+
+def compare_draws(first: Sequence[Identification], second: Sequence[Identification], seed: int) -> dict[str, Any]:
+    """Compare two representations on the same subsets of people, with people as the unit.
+
+    Parameters
+    ----------
+    first, second : sequence of Identification
+        One per subset; the searches are in the same order.
+    seed : int
+        Seed of the resampling of people.
+    """
+    differences = [one.credit - two.credit for one, two in zip(first, second, strict=True)]
+    by_draw = np.array([each.mean() for each in differences])
+    people = np.concatenate([one.person for one in first])
+    names, numbers = np.unique(people, return_inverse=True)
+    mean = np.bincount(numbers, np.concatenate(differences)) / np.bincount(numbers)
+    spread = subject_bootstrap(mean, names, seed=seed)
+    return {
+        "mean_difference": float(by_draw.mean()),
+        "sd_difference": float(by_draw.std(ddof=1)) if len(by_draw) > 1 else np.nan,
+        "ci_low": float(spread.low),
+        "ci_high": float(spread.high),
+        "p_greater": float((1 + (spread.draws <= 0).sum()) / (1 + len(spread.draws))),
+        "n_draws": len({frozenset(one.person.tolist()) for one in first}),
+    }
+
+
+def _fit(sizes: Sequence[int], n_people: int) -> list[int]:
+    return sorted({size for size in (sizes or SIZES) if 2 <= size < n_people})
+
+
+def _draw(everyone: NDArray[Any], size: int, seed: int) -> list[NDArray[Any]]:
+    """Subsets of one size."""
+    orders = (np.random.default_rng((seed, draw, STREAM)) for draw in range(DRAWS))
+    return [rng.permutation(everyone)[:size] for rng in orders]

@@ -1,0 +1,116 @@
+"""Fewer training people in the same outer folds: nested subsets of each training set, tested on the same people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.cross_validation import merge_results, run_nested_cv
+from fcpower_bids.analyses.protocol import Study
+from fcpower_bids.analyses.targets import join_target_builders
+from fcpower_bids.core.folds import Fold, Rows
+from fcpower_bids.core.nested import NestedResult
+from fcpower_bids.core.ridge import Solver, factorise_kernel
+from fcpower_bids.core.targets import TargetBuilder
+
+FloatArray = NDArray[np.float64]
+
+SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
+"""Training people, as far as the smallest training set goes."""
+
+STREAM = 20
+"""Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
+
+
+def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
+    """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
+
+    Raises
+    ------
+    ValueError
+        A number is larger than a training set, or smaller than two people per inner fold.
+    """
+    sets = [fold.train.size for fold in folds]
+    smallest, largest = min(sets), max(sets)
+    least = 2 * max(len(fold.inner) for fold in folds)
+    for size in asked:
+        if not least <= size <= smallest:
+            raise ValueError(
+                f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
+                f"folds need {least}."
+            )
+    if smallest < least:
+        raise ValueError(
+            f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
+        )
+    chosen = asked or [size for size in SIZES if least <= size < smallest]
+    return tuple(sorted({*chosen, largest}))
+
+
+def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:
+    """Keep some of the training people of every fold, and all of its test people.
+
+    Each fold has one random order of its training people, drawn from ``(seed, repeat, fold)``; the first `size` train.
+    A larger size therefore adds people to a smaller one. Families stay whole in the inner loop.
+    """
+    return tuple(_shrink(fold, size, seed) for fold in folds)
+
+
+def _shrink(fold: Fold, size: int, seed: int) -> Fold:
+    if size >= fold.train.size:
+        return fold
+    # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
+    rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
+    turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
+    orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
+    ties = rng.permutation(turns.size)
+    kept = np.sort(orders[np.lexsort((ties, turns))][:size])
+    inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
+    return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+
+
+def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
+    """Predict all targets of a study whose folds train on some of the people.
+
+    Parameters
+    ----------
+    solver : Solver
+        Of all people.
+    kernel : ndarray, shape (n, n), or None
+        What `solver` was factorised from. Where a fold uses fewer than half of the people, inverting their block of it
+        is cheaper than leaving the others out of the large inverse; the predictions are the same.
+    study : Study
+        With the folds of `shrink_folds`.
+    """
+    targets = join_target_builders(study.targets, study.people.covariates)
+    n = len(study.people.names)
+    if kernel is None or max(fold.train.size for fold in study.folds) > n // 2:
+        return run_nested_cv(solver, targets, study.folds, study.preset)
+    # A penalty that the kernel of all people allows is allowed by every block of it.
+    parts = [_cross_validate_block(kernel, solver.penalties, targets, fold, study) for fold in study.folds]
+    return merge_results(parts)
+
+
+def _cross_validate_block(
+    kernel: FloatArray, penalties: FloatArray, targets: FloatArray | TargetBuilder, fold: Fold, study: Study
+) -> NestedResult:
+    rows = np.concatenate([fold.train, fold.test])
+    solver = factorise_kernel(kernel[np.ix_(rows, rows)], penalties, study.preset.intercept)
+    local = dataclasses.replace(
+        fold,
+        train=np.arange(fold.train.size),
+        test=np.arange(fold.train.size, rows.size),
+        inner=tuple(np.searchsorted(fold.train, part) for part in fold.inner),
+    )
+    result = run_nested_cv(solver, _of_rows(targets, rows), [local], study.preset)
+    return dataclasses.replace(result, folds=(fold,))
+
+
+def _of_rows(targets: FloatArray | TargetBuilder, rows: Rows) -> FloatArray | TargetBuilder:
+    if not callable(targets):
+        return targets[rows]
+    build = targets
+    return lambda train: build(rows[train])[rows]
