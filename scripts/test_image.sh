@@ -126,19 +126,21 @@ check_atlas() { # what was handed in at build is found without network
   ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
 }
 
+finished() { { grep -l '"state": "done"' "$1"/logs/status/*.json 2>/dev/null || true; } | wc -l; }
+
 check_resume() { # kill -9 in the middle, then the same command again
   say "killed in the middle, and run again"
   local out name=fcpower-killed-$$ done=0; out=$(open_folder killed)
   as "$OWN" --name "$name" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --nprocs 1 --quiet &
   local job=$!
   for _ in $(seq 600); do
-    done=$(grep -l '"state": "done"' "$out"/logs/status/*.json 2>/dev/null | wc -l)
+    done=$(finished "$out")
     if (( done >= 5 )); then break; fi
     sleep 0.1
   done
-  "$engine" kill "$name" > /dev/null
+  "$engine" kill --signal KILL "$name" > /dev/null
   if wait "$job"; then die "the run ended before it was killed"; fi
-  done=$(grep -l '"state": "done"' "$out"/logs/status/*.json | wc -l)
+  done=$(finished "$out")
   touch "$SCRATCH/before"
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
   local kept; kept=$(find "$out/logs/status" -name '*.json' ! -newer "$SCRATCH/before" | wc -l)
