@@ -113,6 +113,19 @@ def test_scripts_can_be_read_by_bash(path):
     subprocess.run(["bash", "-n", str(path)], check=True)
 
 
+@pytest.mark.parametrize(("user", "reason"), [("1000", "it needs root"), ("0", "run 'make install' first")])
+def test_the_stage_is_skipped_with_a_reason_where_it_cannot_run(tmp_path, user, reason):
+    ready_program(tmp_path, "id", f"echo {user}")
+    ready_program(tmp_path, "apt-get", "exit 1")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "/no/python", "WORK": str(tmp_path / "work")}
+    stage = str(ROOT / ".ci" / "containers")
+    done = subprocess.run([stage], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("SKIPPED container stage")
+    assert reason in done.stdout
+    assert not (tmp_path / "work").exists()
+
+
 def test_an_engine_that_does_not_answer_is_passed_over(tmp_path):
     ready_program(tmp_path, "docker", "exit 1  # a command without its daemon")
     ready_program(tmp_path, "podman", "exit 0")
