@@ -257,19 +257,15 @@ class Cohort:
         By encoder; a scan without one is a row of NaN.
     excluded : pandas.DataFrame
         What was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
-    series : tuple of callable
-        Per scan, a function that returns its cleaned runs as a list of arrays (T, P), for analyses of scan length.
-    repetition_times : tuple of float
-        Seconds between volumes, per scan.
+    series, repetition_times : tuple of callable, tuple of float
+        Per scan, a function that returns its cleaned runs as a list of arrays (T, P), and seconds between volumes.
     targets : tuple of str
         Columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables.
     notes : tuple of str
         What a reader of the results should know: what was chosen without being asked for, how text is coded.
-    encoders : mapping of str to callable
-        By the names of ``embeddings``, ``(series (T, P), seconds between volumes) -> embedding (d,)``, for analyses
-        that embed shorter scans. Without one, an embedding is known of the full scan only.
-    embedding_facts : mapping of str to mapping
-        By the names of ``embeddings``, what their sidecars say: ``n_parameters``, ``n_parcels``, ``atlas``, ``read``.
+    encoders, embedding_facts : mapping of str to callable, mapping of str to mapping
+        By the names of ``embeddings``: ``(series (T, P), seconds between volumes) -> (d,)``, to embed shorter scans;
+        and what their sidecars say.
     """
 
     scans: pd.DataFrame
@@ -293,10 +289,8 @@ class Table:
 
     Attributes
     ----------
-    frame : pandas.DataFrame
-        The rows.
-    columns : mapping of str to str
-        What each column means, with its unit.
+    frame, columns : pandas.DataFrame, mapping of str to str
+        The rows, and what each column means, with its unit.
     facts : mapping of str to Any
         What the sidecar says besides: protocol, seeds, rules, warnings.
     """

@@ -17,15 +17,24 @@ ANALYSES = Registry(
         "transform_screen": "fcpower_bids.analyses.transform_screen:analyse_transforms",
         "spectrum_geometry": "fcpower_bids.analyses.spectrum_geometry:analyse_geometry",
         "learning_curves": "fcpower_bids.analyses.learning_curves:analyse_learning_curves",
+        "parcellation_sweep": "fcpower_bids.analyses.parcellation_sweep:analyse_parcellations",
     },
 )
+
+OF_COHORTS = frozenset({"parcellation_sweep"})
+"""Analyses that take a mapping of atlas to cohort instead of one cohort."""
+
+ALL = "all"
+"""Stands for every analysis in ``--analyses``."""
 
 
 def analyses_to_run(settings: Settings) -> tuple[str, ...]:
     """Names of the analyses that are asked for, and the choice of the exponent where it is not a number.
 
+    ``all`` stands for every one; what a cohort does not allow, such as identification with one session, is then for
+    the caller to leave out.
     With ``--alpha nested`` the prediction makes that choice, and its tables, itself.
     """
-    chosen = tuple(dict.fromkeys(settings.analyses))
+    chosen = tuple(dict.fromkeys(each for name in settings.analyses for each in (ANALYSES if name == ALL else (name,))))
     needed = settings.alpha in ("grid", "align") or (settings.alpha == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

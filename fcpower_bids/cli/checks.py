@@ -97,12 +97,12 @@ def _choices(settings: Settings) -> Iterator[str]:
 
 
 def _names(settings: Settings) -> Iterator[str]:
-    from fcpower_bids.analyses import ANALYSES
+    from fcpower_bids.analyses import ALL, ANALYSES
     from fcpower_bids.transforms import TRANSFORMS
 
     for option, names, registry in (
         ("--transforms", settings.transforms, TRANSFORMS),
-        ("--analyses", settings.analyses, ANALYSES),
+        ("--analyses", [name for name in settings.analyses if name != ALL], ANALYSES),
     ):
         for name in names:
             if name not in registry:

@@ -6,39 +6,36 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
+
 from fcpower_bids._version import __version__
-from fcpower_bids.analyses import ANALYSES, analyses_to_run
-from fcpower_bids.derivatives.cohort import load_cohort
+from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
 from fcpower_bids.derivatives.models import model_path, save_model
 from fcpower_bids.derivatives.tables import write_json, write_table, write_text
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.progress import say
+
+LEFT_OUT_COLUMNS = {"analysis": "Analysis that was not done", "reason": "Why the cohort does not allow it"}
 
 
 def run_group(settings: Settings) -> int:
     """Run every analysis that was asked for on the participant outputs in ``output_dir``; return the exit code.
 
-    An analysis writes all its tables or none. Bad input is found before the first analysis starts.
+    An analysis writes all its tables or none. Bad input is found before the first analysis starts. With ``--analyses
+    all`` an analysis that the cohort does not allow is left out with its reason; one asked for by name ends the run.
     """
     folder = settings.output_dir / "group"
     if not settings.reports_only:
-        cohort = load_cohort(settings)
+        cohort, by_atlas = open_cohorts(settings)
         if settings.dry_run:
             say(describe_cohort(cohort), settings)
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
         _write_tables(folder, {"excluded": _excluded(cohort)}, settings)
-        for name in analyses_to_run(settings):
-            started = time.monotonic()
-            say(f"{name} ...", settings)
-            try:
-                tables = ANALYSES[name](cohort, settings)
-            except ValueError as error:
-                raise DatasetError(f"{name}: {error}") from error
-            _write_tables(folder, tables, settings)
-            say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+        _run_analyses(cohort, by_atlas, settings)
         if settings.save_models:
             _save_models(cohort, settings)
     from fcpower_bids.reports.group import write_group_report
@@ -46,6 +43,29 @@ def run_group(settings: Settings) -> int:
     page = write_group_report(settings)
     say(f"Tables: {folder}  Page: {page}", settings)
     return 0
+
+
+def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
+    """Run one analysis after the other and write its tables; what ``all`` has to leave out is a table too."""
+    folder = settings.output_dir / "group"
+    left_out: dict[str, str] = {}
+    names = analyses_to_run(settings)
+    for name in names:
+        started = time.monotonic()
+        say(f"{name} ...", settings)
+        try:
+            tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
+        except ValueError as error:
+            left_out[name] = str(error)
+            if name in settings.analyses or ALL not in settings.analyses or len(left_out) == len(names):
+                raise DatasetError(f"{name}: {error}") from error
+            say(f"{name}: left out. {error}", settings)
+            continue
+        _write_tables(folder, tables, settings)
+        say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+    if left_out:
+        frame = pd.DataFrame(left_out.items(), columns=list(LEFT_OUT_COLUMNS))
+        _write_tables(folder, {"left_out": Table(frame, LEFT_OUT_COLUMNS)}, settings)
 
 
 def _save_models(cohort: Cohort, settings: Settings) -> None:
