@@ -18,6 +18,7 @@ ANALYSES = Registry(
         "spectrum_geometry": "fcpower_bids.analyses.spectrum_geometry:analyse_geometry",
         "learning_curves": "fcpower_bids.analyses.learning_curves:analyse_learning_curves",
         "parcellation_sweep": "fcpower_bids.analyses.parcellation_sweep:analyse_parcellations",
+        "encoder_comparison": "fcpower_bids.analyses.encoder_comparison:analyse_encoders",
     },
 )
 

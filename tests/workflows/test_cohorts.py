@@ -1,0 +1,71 @@
+"""From written files to what the analyses are given: one cohort per atlas, and facts of the embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcpower_bids.derivatives.tables import read_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
+from fcpower_bids.workflows.group import run_group
+from tests.derivatives.participant_outputs import (
+    PARCELS,
+    add_embedding,
+    add_output,
+    make_outputs,
+    other_atlas,
+    series_of,
+)
+
+QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Twelve people with two sessions under two atlases, and an embedding."""
+    made = make_outputs(tmp_path, people=12)
+    for person in range(12):
+        for session in "ab":
+            name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
+            add_output(made.output_dir, name, series_of(seed + 7), atlas=other_atlas())
+            add_embedding(made.output_dir, name, series_of(seed)[:3, 0], n_parameters=42, n_parcels=6, atlas="Toy")
+    return replace(made, **QUICK)
+
+
+def test_one_cohort_per_atlas_where_an_analysis_compares_them(settings):
+    cohort, each = open_cohorts(replace(settings, analyses=("parcellation_sweep", "prediction")))
+    assert list(each) == ["atlas-Other_scale-6", "atlas-Toy_scale-6"]
+    np.testing.assert_array_equal(cohort.edges, each["atlas-Other_scale-6"].edges)
+    assert not np.array_equal(each["atlas-Toy_scale-6"].edges, cohort.edges)
+    cohort, each = open_cohorts(replace(settings, analyses=("parcellation_sweep",), atlas=("Toy", "Other")))
+    assert list(each) == ["Toy", "Other"]
+    np.testing.assert_array_equal(cohort.edges, each["Toy"].edges)
+    with pytest.raises(DatasetError, match="several atlases"):
+        open_cohorts(replace(settings, analyses=("prediction",)))
+
+
+def test_sidecars_tell_of_embeddings(settings):
+    cohort, none = open_cohorts(replace(settings, atlas=("Toy",)))
+    assert none == {}
+    assert cohort.embedding_facts["fbert1m"]["n_parameters"] == 42
+    assert cohort.encoders == {}
+
+
+def test_an_encoder_is_a_function_of_a_series(settings):
+    embed = load_series_encoder(PARCELS, replace(settings, encoder="random-init"))
+    series = series_of(1, volumes=100)
+    first = embed(series, 2.0)
+    assert first.ndim == 1
+    np.testing.assert_array_equal(embed(series, 2.0), first)
+    assert not np.array_equal(embed(series[:80], 2.0), first)
+
+
+def test_the_sweep_is_written_and_all_tells_what_it_left_out(settings):
+    assert run_group(replace(settings, analyses=("parcellation_sweep",))) == 0
+    frame = read_table(settings.output_dir / "group" / "parcellation_sweep.tsv")
+    assert set(frame["atlas"]) == {"atlas-Other_scale-6", "atlas-Toy_scale-6"}
+    with pytest.raises(DatasetError, match="two parcellations or more"):
+        run_group(replace(settings, analyses=("parcellation_sweep",), atlas=("Toy",)))
