@@ -23,7 +23,7 @@ from fcpower_bids.analyses.progress import track
 from fcpower_bids.analyses.protocol import Study, open_study
 from fcpower_bids.analyses.representations import build_representations
 from fcpower_bids.analyses.shorter_scans import ScanLength, choose_minutes, length_facts, shorten_scans
-from fcpower_bids.analyses.training_sizes import choose_sizes, cross_validate_smaller, shrink_folds
+from fcpower_bids.analyses.training_sizes import build_targets_once, choose_sizes, cross_validate_smaller, shrink_folds
 from fcpower_bids.core.scaling_law import fit_scaling_law
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
@@ -95,6 +95,7 @@ class PredictionCurves:
             size: dataclasses.replace(study, folds=shrink_folds(study.folds, size, study.settings.random_seed))
             for size in self.sizes
         }
+        self.targets = {size: build_targets_once(own) for size, own in self.studies.items()}
         self._rows: Rows = []
         self._gains: list[pd.DataFrame] = []
 
@@ -107,7 +108,7 @@ class PredictionCurves:
             kernel = representation.similarity() if representation.kernel == "correlation" else None
             label = f"{representation.name}, {length.minutes:.3g} min"
             for size in track(self.sizes, f"learning curve of {label}", settings):
-                result = cross_validate_smaller(solver, kernel, self.studies[size])
+                result = cross_validate_smaller(solver, kernel, self.targets[size], self.studies[size])
                 rows[size] += fold_rows(self.studies[size], representation.name, result)
         for size in self.sizes:
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}

@@ -72,7 +72,26 @@ def _shrink(fold: Fold, size: int, seed: int) -> Fold:
     return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
 
 
-def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
+def build_targets_once(study: Study) -> FloatArray | TargetBuilder:
+    """Targets of a study, built once per training set however many representations are fitted to them."""
+    targets = join_target_builders(study.targets, study.people.covariates)
+    if not callable(targets):
+        return targets
+    build = targets
+    known: dict[bytes, FloatArray] = {}
+
+    def remember(train: Rows) -> FloatArray:
+        key = train.tobytes()
+        if key not in known:
+            known[key] = build(train)
+        return known[key]
+
+    return remember
+
+
+def cross_validate_smaller(
+    solver: Solver, kernel: FloatArray | None, targets: FloatArray | TargetBuilder, study: Study
+) -> NestedResult:
     """Predict all targets of a study whose folds train on some of the people.
 
     Parameters
@@ -82,10 +101,11 @@ def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Stu
     kernel : ndarray, shape (n, n), or None
         What `solver` was factorised from. Where a fold uses fewer than half of the people, inverting their block of it
         is cheaper than leaving the others out of the large inverse; the predictions are the same.
+    targets : ndarray or TargetBuilder
+        Of `build_targets_once`.
     study : Study
         With the folds of `shrink_folds`.
     """
-    targets = join_target_builders(study.targets, study.people.covariates)
     n = len(study.people.names)
     if kernel is None or max(fold.train.size for fold in study.folds) > n // 2:
         return run_nested_cv(solver, targets, study.folds, study.preset)

@@ -13,7 +13,7 @@ from fcpower_bids.analyses.cross_validation import make_solver, run_nested_cv
 from fcpower_bids.analyses.protocol import open_study
 from fcpower_bids.analyses.representations import Representation
 from fcpower_bids.analyses.targets import join_target_builders
-from fcpower_bids.analyses.training_sizes import choose_sizes, cross_validate_smaller, shrink_folds
+from fcpower_bids.analyses.training_sizes import build_targets_once, choose_sizes, cross_validate_smaller, shrink_folds
 from fcpower_bids.core.inference import corrected_resampled_t
 from fcpower_bids.core.scaling_law import scaling_law
 from fcpower_bids.errors import RecordingError
@@ -131,7 +131,7 @@ def test_the_small_kernel_predicts_as_the_large_one(cohort, more):
     study = dataclasses.replace(study, folds=shrink_folds(study.folds[:5], 20, 0))
     representation = next(iter(study.representations()))
     solver = make_solver(representation, study.preset)
-    block = cross_validate_smaller(solver, representation.similarity(), study)
+    block = cross_validate_smaller(solver, representation.similarity(), build_targets_once(study), study)
     targets = join_target_builders(study.targets, study.people.covariates)
     whole = run_nested_cv(solver, targets, study.folds, study.preset)
     np.testing.assert_array_equal(block.chosen, whole.chosen)

@@ -1,0 +1,168 @@
+"""Cost of every analysis of the paper on a synthetic cohort of its size: wall, CPU, peak memory, and where it goes.
+
+    python benchmarks/paper.py --n 955 --parcels 400
+    python benchmarks/paper.py --n 200 --parcels 100 --analyses learning_curves parcellation_sweep
+
+Each analysis runs in a process of its own with one BLAS thread per process and the paper's protocol (20 x 10 outer
+folds, 5 inner, 7 penalties, one composite of 58 measures). A tenth of the people have a second session. Series are
+drawn when an analysis reads them; that takes the place of reading files. Shares come from a profile, which adds a few
+per cent, and are of the main process: with one process (the default) that is everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import multiprocessing
+import os
+import pstats
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.analyses import ANALYSES, OF_COHORTS
+from fcpower_bids.core.edges import edge_count, vectorise_edges
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+TR, N_MEASURES = 0.72, 58
+SHARES = {
+    "eigen": ("eigendecompose",),
+    "kernels": ("correlation_kernel", "power_features"),
+    "inverses": ("_penalised_inverse",),
+    "folds": ("_evaluate_fold",),
+    "FC": ("pearson_connectivity",),
+}
+"""Functions whose time is counted under one heading; `folds` is all of the nested cross-validation but the inverses."""
+
+
+def spectrum(n_parcels: int) -> np.ndarray:
+    """Square roots of eigenvalues that fall like those of the paper's cohort."""
+    order = np.arange(1, n_parcels + 1)
+    return np.sqrt(order**-1.3 * np.exp(-3.0 * order / n_parcels))
+
+
+def draw_series(basis: np.ndarray, seed: tuple[int, int], n_timepoints: int) -> np.ndarray:
+    """Series of one scan: the person's own eigenvalues around the shared eigenvectors."""
+    own = np.random.default_rng((seed[0], 0)).standard_normal(len(basis))
+    noise = np.random.default_rng((*seed, 1)).standard_normal((len(basis), n_timepoints))
+    return ((basis * spectrum(len(basis)) * np.exp(0.25 * own)) @ noise).T
+
+
+def make_cohort(n: int, n_parcels: int, n_timepoints: int, n_encoders: int = 2) -> Cohort:
+    """One scan of n people, a second one of a tenth, a composite of 58 measures, and embeddings of two sizes."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((n_parcels, n_parcels)))[0]
+    scans = [(person, 0) for person in range(n)] + [(person, 1) for person in range(max(n // 10, 4))]
+    names = [f"sub-{person:05d}" for person in range(n)]
+    edges = np.empty((len(scans), edge_count(n_parcels)))
+    for row, scan in enumerate(scans):
+        edges[row] = vectorise_edges(np.corrcoef(draw_series(basis, scan, n_timepoints).T), weighted=False)
+    factor = rng.standard_normal(n)
+    measures = {f"m{k:02d}": factor + 2 * rng.standard_normal(n) for k in range(N_MEASURES)}
+    family = [f"f{number}" for number in np.repeat(np.arange(n), 2)[:n]]
+    people = [person for person, _ in scans]
+    rows = [(names[p], f"ses-{s}", n_timepoints * TR, 0.1, 1, "none") for p, s in scans]
+    return Cohort(
+        scans=pd.DataFrame(rows, columns=["participant_id", "session", "seconds", "mean_fd", "n_runs", "combination"]),
+        edges=edges,
+        parcels=tuple(f"p{i:03d}" for i in range(n_parcels)),
+        networks=tuple(f"network{i % 7}" for i in range(n_parcels)),
+        phenotypes=pd.DataFrame({**measures, "family": family}, index=pd.Index(names, name="participant_id")),
+        excluded=pd.DataFrame(columns=["participant_id", "session", "what", "reason"]),
+        embeddings={
+            f"encoder{d}": rng.standard_normal((len(scans), d)) + factor[people, None] * (np.arange(d) < 4)
+            for d in (128, 384)[:n_encoders]
+        },
+        series=tuple(_reader(basis, scan, n_timepoints) for scan in scans),
+        repetition_times=(TR,) * len(scans),
+    )
+
+
+def _reader(basis: np.ndarray, scan: tuple[int, int], n_timepoints: int) -> Callable[[], list[np.ndarray]]:
+    return lambda: [draw_series(basis, scan, n_timepoints)]
+
+
+def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Run one analysis in this process and measure it; making the cohort is not counted."""
+    composite = "g=" + ",".join(f"m{k:02d}" for k in range(N_MEASURES))
+    settings = Settings(
+        Path(),
+        Path(),
+        "group",
+        composite=(composite,),
+        family_column="family",
+        nprocs=options.nprocs,
+        repeats=options.repeats,
+        quiet=True,
+    )
+    with threadpool_limits(1):
+        sizes = (options.parcels, options.parcels // 2, options.parcels // 4)
+        cohorts = {
+            f"{size} parcels": make_cohort(options.n, size, options.timepoints)
+            for size in (sizes if name in OF_COHORTS else sizes[:1])
+        }
+        analyse = ANALYSES[name]
+        wall, profile = time.monotonic(), cProfile.Profile()
+        before = _cpu()
+        try:
+            tables = profile.runcall(
+                analyse, cohorts if name in OF_COHORTS else cohorts[f"{sizes[0]} parcels"], settings
+            )
+            remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
+        except ValueError as error:
+            remark = f"left out: {error}"
+        return {
+            "wall": time.monotonic() - wall,
+            "cpu": _cpu() - before,
+            "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
+            "shares": _shares(profile),
+            "remark": remark,
+        }
+
+
+def _cpu() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _shares(profile: cProfile.Profile) -> dict[str, float]:
+    """Cumulative time of the functions of each heading, as a share of the whole; headings may contain one another."""
+    stats: Any = pstats.Stats(profile)
+    total = max(stats.total_tt, 1e-9)
+    return {
+        heading: sum(times[3] for (_, _, function), times in stats.stats.items() if function in functions) / total
+        for heading, functions in SHARES.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=955, help="people")
+    parser.add_argument("--parcels", type=int, default=400, help="parcels")
+    parser.add_argument("--timepoints", type=int, default=1200, help="volumes of each scan")
+    parser.add_argument("--repeats", type=int, default=20, help="repetitions of the ten outer folds")
+    parser.add_argument("--nprocs", type=int, default=1, help="processes for eigendecompositions")
+    parser.add_argument("--analyses", nargs="+", choices=list(ANALYSES), default=list(ANALYSES))
+    options = parser.parse_args()
+    print(f"n={options.n}, P={options.parcels}, T={options.timepoints}, {options.repeats} x 10 folds")
+    print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}   " + "".join(f"{each:>9}" for each in SHARES))
+    total = 0.0
+    for name in options.analyses:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            found = pool.apply(run, (name, options))
+        total += found["cpu"]
+        shares = "".join(f"{share:>9.0%}" for share in found["shares"].values())
+        line = f"{name:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}   {shares}"
+        print(f"{line}   {found['remark']}", flush=True)
+    print(f"{'all':<20}{'':>9}{total:>9.1f}   {total / 60:.1f} minutes of CPU")
+
+
+if __name__ == "__main__":
+    main()
