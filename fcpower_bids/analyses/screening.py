@@ -55,7 +55,7 @@ class Screening:
     study : Study
         People, targets and folds that all entries share.
     reference : str
-        Entry that the others are compared with; it must be among those that are scored.
+        Entry that the others are compared with, to be scored first.
     """
 
     def __init__(self, study: Study, reference: str) -> None:
@@ -74,10 +74,17 @@ class Screening:
             Returns the regression of the entry; its ValueError is the reason of a refusal.
         **about
             Further columns of the summary.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot be had, and nothing could be compared.
         """
         try:
             solver = make()
         except ValueError as error:
+            if name == self.reference:
+                raise
             self.refuse(name, str(error), **about)
             return
         self.add(name, cross_validate(solver, self.study, name), **about)
@@ -133,8 +140,6 @@ class Screening:
     def _compare(self, folds: pd.DataFrame) -> pd.DataFrame:
         """Test every entry against the reference, which comes first, so that it is the one subtracted."""
         kept = ["target", "representation", "reference", *TESTS, "n_distinct"]
-        if self.reference not in self.results:
-            return pd.DataFrame(columns=kept)
         parts = dict(iter(folds.groupby("representation", sort=False)))
         first = parts.pop(self.reference)
         pairs = [compare_representations(pd.concat([first, part]), self.study)[0] for part in parts.values()]
