@@ -15,6 +15,7 @@ ANALYSES = Registry(
         "alpha_selection": "fcpower_bids.analyses.alpha_selection:analyse_alpha",
         "qc_fc": "fcpower_bids.analyses.qc_fc:analyse_qc_fc",
         "transform_screen": "fcpower_bids.analyses.transform_screen:analyse_transforms",
+        "spectral_controls": "fcpower_bids.analyses.spectral_controls:analyse_controls",
         "spectrum_geometry": "fcpower_bids.analyses.spectrum_geometry:analyse_geometry",
         "learning_curves": "fcpower_bids.analyses.learning_curves:analyse_learning_curves",
         "parcellation_sweep": "fcpower_bids.analyses.parcellation_sweep:analyse_parcellations",

@@ -1,0 +1,149 @@
+"""Kernels beside the correlation kernel: dot products of FC^alpha, and RBF on distances between connectomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.analyses.connectomes import AveragedEdges, precision, similarity
+from fcpower_bids.analyses.progress import track
+from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.kernels import FeatureSource, linear_kernel
+from fcpower_bids.core.spd import full_rank, matrix_log, spectral_power
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
+
+FloatArray = NDArray[np.float64]
+
+DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
+
+PAIRWISE_LIMIT = 1e12
+"""Pairs times cubed parcels (minutes of work) above which a distance with an eigendecomposition per pair is refused."""
+
+
+def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
+    """Kernel (n, n) of features (n, E) by one of `DOT_PRODUCTS`.
+
+    The two that are not normalised per person are divided by their mean diagonal, so that one grid of penalties suits
+    all four.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+    """
+    if name not in DOT_PRODUCTS:
+        raise ValueError(f"There is no kernel called '{name}'. Choose from: {', '.join(DOT_PRODUCTS)}.")
+    if name == "pearson":
+        return similarity(features)
+    gram = linear_kernel(features, dtype=precision(features.shape))
+    if name == "cosine":
+        norms = np.sqrt(np.diag(gram))
+        return gram / np.outer(norms, norms)
+    if name == "centred_dot":
+        sums = np.array([np.asarray(features[row : row + 1]).sum(dtype=float) for row in range(len(gram))])
+        gram -= np.outer(sums, sums) / features.shape[1]
+    return gram / np.diag(gram).mean()
+
+
+def rbf_kernel(squared: FloatArray) -> FloatArray:
+    """exp(-d^2 / (2 s^2)) of squared distances (n, n), with s the median distance between two people."""
+    median = float(np.median(squared[np.triu_indices(len(squared), 1)]))
+    if not median > 0:
+        raise ValueError("Most connectomes are the same, so distances between them say nothing.")
+    return np.asarray(np.exp(-squared / (2 * median)))
+
+
+def squared_distances(metric: str, connectivity: AveragedEdges, settings: Settings) -> FloatArray:
+    """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`.
+
+    Parameters
+    ----------
+    metric : str
+    connectivity : AveragedEdges
+        FC of n people.
+    settings : Settings
+        ``alpha`` for the power-Euclidean metric; ``floor`` and ``shrinkage`` for those that need full rank.
+
+    Raises
+    ------
+    ValueError
+        The metric is unknown, a connectome is rank-deficient without a remedy, or a metric that takes an
+        eigendecomposition per pair would take too long.
+    """
+    if metric in PAIRWISE:
+        return _by_pair(metric, connectivity, settings)
+    if metric not in EMBEDDED:
+        raise ValueError(f"There is no metric called '{metric}'. Choose from: {', '.join(METRICS)}.")
+    weighted = "cholesky" not in metric  # a triangular factor has each entry once
+    n, n_edges = connectivity.shape
+    embedded = np.empty((n, n_edges + len(connectivity.connectome(0))))
+    for unit in track(range(n), f"{metric} distances", settings):
+        matrix = EMBEDDED[metric](connectivity.connectome(unit), settings)
+        embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])
+    gram = linear_kernel(embedded)
+    sizes = np.diag(gram)
+    squared = np.maximum(sizes[:, None] + sizes - 2 * gram, 0.0)
+    np.fill_diagonal(squared, 0.0)
+    return squared
+
+
+def _remedied(connectome: FloatArray, settings: Settings) -> FloatArray:
+    return full_rank(connectome, settings.floor, settings.shrinkage)
+
+
+EMBEDDED: Mapping[str, Callable[[FloatArray, Settings], FloatArray]] = MappingProxyType(
+    {
+        "euclidean": lambda connectome, settings: connectome,
+        "power_euclidean": lambda connectome, settings: spectral_power(connectome, settings.exponent),
+        "log_euclidean": lambda connectome, settings: matrix_log(connectome, settings.floor, settings.shrinkage),
+        "cholesky": lambda connectome, settings: Cholesky().apply(_remedied(connectome, settings)),
+        "log_cholesky": lambda connectome, settings: LogCholesky().apply(_remedied(connectome, settings)),
+    }
+)
+"""Metrics that are the Frobenius distance between images of the two matrices."""
+
+
+def _wasserstein(first: FloatArray, second: FloatArray, root: FloatArray) -> float:
+    """Tr A + tr B - 2 tr (A^1/2 B A^1/2)^1/2 with A^1/2 given."""
+    eigenvalues = linalg.eigvalsh(root @ second @ root, check_finite=False)
+    return float(np.trace(first) + np.trace(second) - 2 * np.sqrt(np.maximum(eigenvalues, 0)).sum())
+
+
+def _affine_invariant(first: FloatArray, second: FloatArray, root: FloatArray) -> float:
+    """Sum of squared logarithms of the eigenvalues of A^-1 B."""
+    return float((np.log(linalg.eigvalsh(second, first, check_finite=False)) ** 2).sum())
+
+
+PAIRWISE: Mapping[str, Callable[[FloatArray, FloatArray, FloatArray], float]] = MappingProxyType(
+    {"wasserstein": _wasserstein, "affine_invariant": _affine_invariant}
+)
+"""Metrics that take an eigendecomposition per pair."""
+
+NEED_FULL_RANK = ("affine_invariant",)
+METRICS = (*EMBEDDED, *PAIRWISE)
+
+
+def _by_pair(metric: str, connectivity: AveragedEdges, settings: Settings) -> FloatArray:
+    n = connectivity.shape[0]
+    n_parcels = len(connectivity.connectome(0))
+    if n * (n - 1) / 2 * n_parcels**3 > PAIRWISE_LIMIT:
+        raise ValueError(
+            f"The {metric} distance takes an eigendecomposition for each of {n * (n - 1) // 2} pairs of people, which "
+            "takes too long with these parcels; use fewer people or a smaller atlas."
+        )
+    squared = np.zeros((n, n))
+    with threadpool_limits(1):
+        matrices = [connectivity.connectome(unit) for unit in range(n)]
+        if metric in NEED_FULL_RANK:
+            matrices = [_remedied(matrix, settings) for matrix in matrices]
+        for i in track(range(n), f"{metric} distances", settings):
+            root = spectral_power(matrices[i], 0.5)
+            for j in range(i):
+                squared[i, j] = squared[j, i] = max(PAIRWISE[metric](matrices[i], matrices[j], root), 0.0)
+    return squared
