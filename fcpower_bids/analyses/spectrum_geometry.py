@@ -183,8 +183,8 @@ def tabulate_sphere(spectra: Spectra, alphas: Sequence[float], seed: int) -> Tab
     """Project the eigenvectors of the mean FC, times those of the mean spectrum, onto three random directions."""
     n_parcels = spectra.eigenvalues.shape[1]
     mean = np.clip(spectra.eigenvalues, 0, None).mean(axis=0)
-    average = np.mean([spectra.connectivity[unit] for unit in range(len(spectra.names))], axis=0)
-    _, vectors = eigendecompose(rebuild_matrix(average, diagonal=1.0, weighted=False))
+    total = sum(spectra.connectivity[unit] for unit in range(len(spectra.names)))
+    _, vectors = eigendecompose(rebuild_matrix(total / len(spectra.names), diagonal=1.0, weighted=False))
     largest = np.abs(vectors).argmax(axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(n_parcels)])
     drawn = np.random.default_rng(seed).standard_normal((n_parcels, min(3, n_parcels)))
@@ -251,8 +251,8 @@ def _summary(spectra: Spectra, alpha: float) -> dict[str, Any]:
     """Means over people of what the paper quotes, before and after."""
     each = pd.DataFrame([spectrum_summary(values, alpha, spectra.tolerance) for values in spectra.eigenvalues])
     quoted = [f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]
-    means = {name: float(each[name].mean()) for name in quoted if each[name].notna().any()}
+    means = each[quoted].mean().to_dict() | each[quoted].std().add_suffix("_sd").to_dict()
     return {
-        "Means": means | {f"{name}_sd": float(each[name].std()) for name in means if len(each) > 1},
+        "Means": {name: value for name, value in means.items() if np.isfinite(value)},
         "RankDeficient": int((each["n_clipped"] > 0).sum()),
     }

@@ -1,6 +1,7 @@
 """The spectral controls on a cohort whose phenotype lies in weak modes."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -124,6 +125,7 @@ def test_reliability_of_halves_sets_the_ceiling(tables):
 def test_every_column_is_described(tables):
     for table in tables.values():
         assert list(table.frame.columns) == list(table.columns)
+        json.dumps(dict(table.facts), allow_nan=False)
 
 
 def test_results_do_not_depend_on_the_number_of_processes(cohort, tables, monkeypatch):

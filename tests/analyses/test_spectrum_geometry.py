@@ -1,6 +1,7 @@
 """The geometry of the spectrum against closed forms of the paper's appendix."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,15 @@ def tables(cohort):
 def eigenvalues(cohort):
     matrices = rebuild_matrix(cohort.edges, diagonal=1.0, weighted=False)
     return np.linalg.eigvalsh(matrices)[:, ::-1]
+
+
+def test_facts_go_into_a_sidecar(cohort, tables):
+    for table in tables.values():
+        json.dumps(dict(table.facts), allow_nan=False)
+    one = dataclasses.replace(cohort, scans=cohort.scans.iloc[:1], edges=cohort.edges[:1])
+    alone = analyse_geometry(one, choose())
+    json.dumps(dict(alone["spectrum_path"].facts), allow_nan=False)
+    assert alone["spectrum_ranks"].frame["sd"].isna().all()
 
 
 def at(frame, **keys):

@@ -1,6 +1,7 @@
 """The transform screen: known truth, reference numbers of every row, refusals, fits inside the folds."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,29 @@ def test_every_column_is_described(screen):
     for table in screen.values():
         assert list(table.frame.columns) == list(table.columns)
     assert set(COLUMNS) < set(screen["transform_screen"].columns)
+
+
+def test_two_classes_composites_and_covariates(cohort, monkeypatch):
+    rows = {name: SCREEN[name] for name in ("fc_power", "fc", "tangent_harmonic", "pca")}
+    monkeypatch.setattr("fcpower_bids.analyses.transform_screen.SCREEN", rows)
+    table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["weak"] > 0, "b", "a"))
+    table["copy"] = table["weak"] + 0.1 * table["noise"]
+    table.iloc[3, 0] = np.nan
+    choices = {"targets": ("group",), "composite": ("both=weak,copy",), "covariates": ("mean_fd",), "folds": 3}
+    classed = dataclasses.replace(cohort, phenotypes=table)
+    for fit in ("cohort", "fold"):
+        settings = choose(**choices, repeats=1, group_fit=fit)
+        frame = ANALYSES["transform_screen"](classed, settings)["transform_screen"].frame
+        assert frame.groupby("target")["score"].unique().explode().to_dict() == {"group": "auc", "both": "r"}
+        scores = frame.set_index(["target", "representation"])["fold_mean"]
+        for target in ("group", "both"):
+            assert scores[target, "fc_power"] > 0.85
+            assert scores[target, "tangent_harmonic"] > scores[target, "pca"]
+
+
+def test_facts_go_into_a_sidecar(screen):
+    for table in screen.values():
+        json.dumps(dict(table.facts), allow_nan=False)
 
 
 def test_the_prediction_analysis_agrees(cohort, screen):
