@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 
 DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
 
-PAIRWISE_LIMIT = 1e12
+PAIRWISE_LIMIT = 1e11
 """Pairs times cubed parcels (minutes of work) above which a distance with an eigendecomposition per pair is refused."""
 
 
