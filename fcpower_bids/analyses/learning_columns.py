@@ -33,7 +33,7 @@ LAW_COLUMNS = {
     "w0": "Correlation at infinitely many people and minutes",
     "w1": "Training people that halve the squared correlation even with endless scans",
     "w2": "The same in people times minutes",
-    "se_w0": "Standard error of w0, see Caveats",
+    "se_w0": "Standard error of w0, see Caveats; n/a where a parameter is at its limit",
     "se_w1": "Standard error of w1, see Caveats",
     "se_w2": "Standard error of w2, see Caveats",
     "rmse": "Root mean squared difference between law and mean correlations of the cells",

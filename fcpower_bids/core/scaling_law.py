@@ -28,7 +28,7 @@ class ScalingLaw:
     w2 : float
         The same in people times minutes.
     se_w0, se_w1, se_w2 : float
-        Standard errors of the least-squares fit, as if the cells were independent; infinite where not determined.
+        Standard errors of the least-squares fit, as if the cells were independent; NaN where a parameter is at a limit.
     rmse : float
         Root mean squared difference between law and scores.
     at_bound : bool
@@ -89,10 +89,10 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
     lower, upper = np.zeros(3), np.array([1.0, LARGEST, LARGEST])
     guess = np.clip([float(y.max()), float(np.median(n)), float(np.median(n * t))], 1e-3, upper)
     found, covariance = _fit(y, n, t, guess, (lower, upper))
-    errors = np.sqrt(np.diag(covariance))
     # 1e-6 relative: the solver keeps a hair's breadth from the limits.
     scale = np.array([1.0, max(float(n.max()), 1.0), max(float((n * t).max()), 1.0)])
     at_bound = bool(((found - lower) < 1e-6 * scale).any() or ((upper - found) < 1e-6 * upper).any())
+    errors = np.full(3, np.nan) if at_bound else np.sqrt(np.diag(covariance))
     rmse = float(np.sqrt(np.mean((scaling_law(n, t, *found) - y) ** 2)))
     w0, w1, w2, se_w0, se_w1, se_w2 = (float(value) for value in (*found, *errors))
     return ScalingLaw(w0, w1, w2, se_w0, se_w1, se_w2, rmse, at_bound, int(y.size))

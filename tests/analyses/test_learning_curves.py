@@ -19,6 +19,7 @@ from fcpower_bids.core.scaling_law import scaling_law
 from fcpower_bids.errors import RecordingError
 from tests.analyses.cohorts import choose, demo_cohort, single_session
 from tests.analyses.conftest import TARGETS
+from tests.analyses.stages import stages_cohort
 
 MINUTES, SIZES = (1.5, 3.0), (15, 30)
 
@@ -232,3 +233,16 @@ def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
     assert set(tables) == {"identification_curves", "identification_gains"}
     assert sorted(tables["identification_curves"].frame["minutes"].unique())[:3] == [1.2, 2.4, 4.8]
     assert tables["identification_gains"].frame["n_people"].unique().tolist() == [10, 12]
+
+
+def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(shared):
+    """Numbers of docs/paper.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
+    cohort = stages_cohort(shared)
+    cohort = dataclasses.replace(cohort, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
+    frame = run(cohort, minutes=(80.0,), sizes=(20,))["identification_curves"].frame
+    found = frame.groupby(["representation", "minutes", "n_people"])["accuracy"].mean().round(3)
+    assert found["fc", 234.0, 37] == 0.838
+    assert found["fc_power", 234.0, 37] == 1.0
+    assert found["fc", 80.0, 37] == 0.635
+    assert found["fc_power", 80.0, 37] == 0.959
+    assert found["fc", 80.0, 20] == pytest.approx(0.705, abs=0.01)

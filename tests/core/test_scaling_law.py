@@ -43,6 +43,7 @@ def test_a_flat_grid_is_at_the_bound_and_missing_cells_are_left_out():
     flat[3] = np.nan
     law = fit_scaling_law(flat, PEOPLE, MINUTES)
     assert law.at_bound
+    assert np.isnan([law.se_w0, law.se_w1, law.se_w2]).all()
     assert law.w0 == pytest.approx(0.4, abs=1e-3)
     assert law.n_cells == 24
 
