@@ -99,7 +99,9 @@ class Settings:
     site_column: str | None = option(None, "group", "column of sites; with --hold-out-sites each is held out in turn")
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
-    analyses: tuple[str, ...] = option(("prediction", "fingerprinting"), "group", "analyses to run")
+    analyses: tuple[str, ...] = option(
+        ("prediction", "fingerprinting"), "group", "analyses to run; 'all' for every one"
+    )
     kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = option("paper", "group", "protocol of the cross-validation", choices=("paper", "cbig"))
     repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
@@ -108,6 +110,8 @@ class Settings:
     group_fit: str = option(
         "cohort", "group", "whom tangent references, PCA and their like are fitted to", choices=("cohort", "fold")
     )
+    scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
+    sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")
     learned_filters: bool = option(False, "group", "spectral_controls: also learn filters inside the folds (slow)")
     permutations: int = option(0, "group", "permutations for the null of each prediction")
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")

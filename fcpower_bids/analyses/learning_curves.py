@@ -43,11 +43,11 @@ def analyse_learning_curves(
     cohort : Cohort
         With series for shorter scans, phenotypes for prediction, two sessions for identification.
     settings : Settings
-        Representations, targets, preset, kernel, seed.
+        Representations, targets, preset, kernel, seed; ``scan_minutes`` and ``sample_sizes``.
     minutes : sequence of float
-        Scan lengths besides the full one; by default doubling from 1.2 minutes.
+        Scan lengths besides the full one, in the place of ``scan_minutes``; by default doubling from 1.2 minutes.
     sizes : sequence of int
-        Numbers of training people, and of people to identify, besides all.
+        Numbers of training people, and of people to identify, besides all, in the place of ``sample_sizes``.
 
     Returns
     -------
@@ -61,7 +61,8 @@ def analyse_learning_curves(
     ValueError
         A length or size that is not possible, or a cohort without phenotypes and without repeated sessions.
     """
-    lengths = choose_minutes(cohort, minutes)
+    sizes = sizes or settings.sample_sizes
+    lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     curves = PredictionCurves(study, sizes) if study else None
     identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None

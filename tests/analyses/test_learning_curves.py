@@ -233,6 +233,9 @@ def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
     assert set(tables) == {"identification_curves", "identification_gains"}
     assert sorted(tables["identification_curves"].frame["minutes"].unique())[:3] == [1.2, 2.4, 4.8]
     assert tables["identification_gains"].frame["n_people"].unique().tolist() == [10, 12]
+    tables = run(small, minutes=(), sizes=(), scan_minutes=(2.0,), sample_sizes=(5,))
+    assert tables["identification_gains"].frame["n_people"].unique().tolist() == [5, 12]
+    assert sorted(tables["identification_curves"].frame["minutes"].unique())[0] == 2.0
 
 
 def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(shared):
