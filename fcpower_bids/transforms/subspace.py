@@ -19,8 +19,8 @@ Array = NDArray[np.float64]
 N_COMPONENTS = 300
 """Components of the paper's PCA; it names no others, so the rest take as many."""
 
-FACTOR_ITERATIONS = 30
-"""Iterations of factor analysis, which take long with tens of thousands of edges and rarely change much later."""
+FACTOR_ITERATIONS = 10
+"""Steps of factor analysis: with tens of thousands of edges each takes ten seconds, and later ones change little."""
 
 
 class Subspace:

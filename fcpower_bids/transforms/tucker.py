@@ -13,8 +13,8 @@ from scipy import linalg
 from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
-MAXIMUM_ITERATIONS = 100
-TOLERANCE = 1e-12
+MAXIMUM_ITERATIONS = 30
+TOLERANCE = 1e-9
 """Change of the share of the norm that is kept below which the iteration stops."""
 
 
