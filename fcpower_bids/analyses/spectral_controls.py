@@ -32,7 +32,7 @@ from fcpower_bids.analyses.spectral_filters import (
     random_filters,
     single_mode,
 )
-from fcpower_bids.core.kernels import linear_kernel
+from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
 from fcpower_bids.core.ridge import KernelSolver, factorise_kernel
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
@@ -172,7 +172,11 @@ class _Controls:
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
         ):
             about = {"control": "random_filter", "weighting": "other", "number": index, "monotone": monotone}
-            self._filter(f"random_{index}", weigh, **about)
+            self.screening.score(f"random_{index}", partial(self._regress, partial(self._single, weigh)), **about)
+
+    def _single(self, weigh: Filter) -> FloatArray:
+        """Kernel in single precision, which is off by 1e-7: there are a hundred of them."""
+        return correlation_kernel(self.filtered.features(weigh, np.float32), dtype=np.float32)
 
     def _learned_filters(self) -> None:
         about = {"control": "learned_filter", "weighting": "other"}

@@ -13,6 +13,7 @@ from fcpower_bids.analyses.spectral_filters import (
     random_filters,
     single_mode,
 )
+from fcpower_bids.core.kernels import correlation_kernel
 from tests.analyses.cohorts import choose
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -32,6 +33,13 @@ def test_all_modes_are_fc_power_and_single_modes_add_up_to_it(filtered):
     np.testing.assert_allclose(sum(filtered.features(single_mode(i, 0.35)) for i in range(1, 17)), whole, atol=1e-12)
     five = sum(filtered.features(single_mode(i, 0.35)) for i in range(1, 6))
     np.testing.assert_allclose(filtered.features(leading_modes(5, 0.35)), five, atol=1e-12)
+
+
+def test_single_precision_hardly_changes_a_kernel(filtered):
+    single = filtered.features(leading_modes(16, 0.35), np.float32)
+    assert single.dtype == np.float32
+    double = correlation_kernel(filtered.features(leading_modes(16, 0.35)))
+    np.testing.assert_allclose(correlation_kernel(single, dtype=np.float32), double, rtol=0, atol=1e-6)
 
 
 def test_raw_leading_modes_keep_most_of_fc(filtered):
