@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses import ALL
+from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.derivatives.tables import read_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
@@ -63,9 +65,29 @@ def test_an_encoder_is_a_function_of_a_series(settings):
     assert not np.array_equal(embed(series[:80], 2.0), first)
 
 
-def test_the_sweep_is_written_and_all_tells_what_it_left_out(settings):
+def test_the_sweep_is_written_and_an_impossible_one_is_refused(settings):
     assert run_group(replace(settings, analyses=("parcellation_sweep",))) == 0
     frame = read_table(settings.output_dir / "group" / "parcellation_sweep.tsv")
     assert set(frame["atlas"]) == {"atlas-Other_scale-6", "atlas-Toy_scale-6"}
     with pytest.raises(DatasetError, match="two parcellations or more"):
         run_group(replace(settings, analyses=("parcellation_sweep",), atlas=("Toy",)))
+
+
+def test_all_leaves_out_what_the_cohort_does_not_allow_with_its_reason(settings):
+    chosen = parse_settings([str(settings.bids_dir), str(settings.output_dir), "group", "--analyses", ALL])
+    assert chosen.analyses == (ALL,)
+    assert run_group(replace(settings, analyses=(ALL,), atlas=("Toy",), session_label=("a",))) == 0
+    folder = settings.output_dir / "group"
+    left_out = read_table(folder / "left_out.tsv").set_index("analysis")["reason"]
+    assert "two parcellations" in left_out["parcellation_sweep"]
+    assert "two sessions" in left_out["fingerprinting"]
+    assert not {"prediction", "learning_curves", "encoder_comparison"} & set(left_out.index)
+    assert (folder / "learning_curves.tsv").is_file()
+    assert (folder / "encoders.tsv").is_file()
+    with pytest.raises(DatasetError, match="fingerprinting: "):
+        run_group(replace(settings, analyses=("fingerprinting", ALL), atlas=("Toy",), session_label=("a",)))
+
+
+def test_all_does_not_hide_a_mistake_that_stops_everything(settings):
+    with pytest.raises(DatasetError, match="has a column 'heigth'"):
+        run_group(replace(settings, analyses=(ALL,), atlas=("Toy",), targets=("heigth",)))
