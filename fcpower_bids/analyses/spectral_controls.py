@@ -33,6 +33,7 @@ from fcpower_bids.analyses.spectral_filters import (
     single_mode,
 )
 from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
+from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.ridge import KernelSolver, factorise_kernel
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
@@ -45,6 +46,9 @@ SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
 N_RANDOM_FILTERS = 100
 EMBEDDING_SIZE = 512
 """Features of the random embedding that identifies people; the paper does not say how many."""
+
+ROUNDING = 1e-9
+"""Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
 COLUMNS = {
     "control": "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
@@ -63,7 +67,8 @@ FACTS = {
     ),
     "Identity": (
         "A one-hot identifier predicts the training mean for everyone: its correlation does not exist, n_scored is 0 "
-        "and the paper writes 0.000."
+        "and the paper writes 0.000. Pooled over folds such predictions correlate negatively with the target, because "
+        "the training mean is low where the test mean is high."
     ),
     "LearnedFilters": (
         f"A correction of lambda^alpha, constant in each of {N_BINS} bins of the eigenvalues; one number per bin, or "
@@ -214,8 +219,9 @@ class _Controls:
     def _identity(self) -> None:
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
-            make = partial(self._correlate, name, partial(np.asarray, features))
-            self.screening.score(name, make, control="identity", weighting="n/a")
+            solver = self._correlate(name, partial(np.asarray, features))
+            result = settle_constants(cross_validate(solver, self.study, name))
+            self.screening.add(name, result, control="identity", weighting="n/a")
 
     def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
         self.screening.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
@@ -228,6 +234,15 @@ class _Controls:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
             return factorise_kernel(compute(), preset.penalties, preset.intercept)
+
+
+def settle_constants(result: NestedResult) -> NestedResult:
+    """Make predictions of a fold that differ by rounding alone the same, so that they have no correlation."""
+    predicted = []
+    for values, train in zip(result.predicted, result.train, strict=True):
+        flat = np.ptp(values, axis=0) <= ROUNDING * train.std
+        predicted.append(np.where(flat, values.mean(axis=0), values))
+    return dataclasses.replace(result, predicted=tuple(predicted))
 
 
 def principal_scores(gram: FloatArray) -> FloatArray:

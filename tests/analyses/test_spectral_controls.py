@@ -93,6 +93,18 @@ def test_features_that_only_identify_people_predict_at_chance(tables, scores):
     assert scores.loc["random_embedding", "p_less"] < 0.001
 
 
+def test_a_constant_prediction_has_no_correlation_where_the_target_is_centred(cohort, monkeypatch):
+    monkeypatch.setattr(
+        "fcpower_bids.analyses.spectral_controls._Controls.groups", lambda self: [self._whole, self._identity]
+    )
+    phenotypes = cohort.phenotypes.assign(weak=cohort.phenotypes["weak"] - cohort.phenotypes["weak"].mean())
+    centred = dataclasses.replace(cohort, phenotypes=phenotypes, series=())
+    tables = ANALYSES["spectral_controls"](centred, choose(**CHOICES | {"repeats": 10}))
+    scored = tables["spectral_controls"].frame.set_index("representation")["n_scored"]
+    assert scored["one_hot"] == 0
+    assert scored["random_embedding"] == 50
+
+
 def test_the_form_of_the_kernel_hardly_matters(tables, scores):
     np.testing.assert_allclose(per_fold(tables, "kernel_pearson"), per_fold(tables, "fc_power"), atol=1e-9)
     kernels = scores[scores["control"] == "kernel"]["fold_mean"]
