@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretraining.configuration import PretrainConfig
@@ -15,14 +14,21 @@ from fcpower_bids.pretraining.train import pretrain
 
 SMALL = {"d": 64, "layers": 2, "heads": 4, "ff": 128, "dropout": 0.0}
 HALF = 117
+PARCELS = 100
+SEEDS = (0, 1, 2)
 
 
 def halves_of_scans(shared):
-    """Every scan as two recordings of 117 volumes: 55 people, 184 recordings of the 400 cortical parcels."""
+    """Every scan as two recordings of 117 volumes of 100 parcels: 55 people, 184 recordings.
+
+    Four neighbours of the 400 cortical parcels (in the order of the atlas, so of one network) are averaged: with the
+    few recordings there are, a student of 400 inputs learns the recordings and not what they have in common.
+    """
     stored = np.load(shared / "data" / "stages" / "timeseries.npz")
     for key in stored.files:
         subject, session = key.removeprefix("sub-").split("_ses-")
-        series = stored[key][:, :400]
+        series = stored[key][:, :400].astype(float)
+        series = ((series - series.mean(axis=0)) / series.std(axis=0)).reshape(len(series), PARCELS, 4).mean(axis=2)
         for half in (0, 1):
             facts = {
                 "id": f"{key}_half-{half}",
@@ -30,14 +36,13 @@ def halves_of_scans(shared):
                 "subject": subject,
                 "session": session,
                 "repetition_time": 2.0,
-                "parcel_names": [f"parcel{i}" for i in range(400)],
+                "parcel_names": [f"parcel{i}" for i in range(PARCELS)],
             }
             yield facts, lambda series=series, half=half: series[half * HALF : (half + 1) * HALF]
 
 
-def test_200_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
-    """One seed that rises (docs/encoder.md has others, not all do); with a shuffled teacher it ends at 0.001."""
-    pack_corpus(halves_of_scans(shared), tmp_path / "pack", alpha=1.0)
+def train_and_score(pack, folder, seed):
+    """Debiased CKA of held-out people before and after 200 steps, and that of three random encoders."""
     config = PretrainConfig(
         architecture=SMALL,
         steps=200,
@@ -47,17 +52,26 @@ def test_200_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
         held_out=0.3,
         checkpoint_every=100,
         accelerator="cpu",
-        seed=0,
+        seed=seed,
     )
-    pretrain(tmp_path / "pack", tmp_path / "run", config)
-    log = pd.read_csv(tmp_path / "run" / "log.tsv", sep="\t", na_values="n/a").set_index("step")
-    trained, start = log.loc[200, "cka_debiased"], log.loc[0, "cka_debiased"]
-    corpus = load_corpus(tmp_path / "pack")
+    pretrain(pack, folder, config)
+    log = pd.read_csv(folder / "log.tsv", sep="\t", na_values="n/a").set_index("step")
+    corpus = load_corpus(pack)
     roles = split_families(corpus.families, config.held_out, config.seed)
     rows = np.flatnonzero(roles != TRAIN)
     held_out = HeldOut(corpus, rows, roles[rows], config.window, config.seed)
-    controls = [held_out.evaluate(FBert(config.model_config(400), seed))["cka_debiased"] for seed in range(5)]
-    assert start == pytest.approx(controls[0], abs=1e-9)
-    assert trained > start + 0.04
-    assert trained > max(controls) + 0.03
-    assert log.loc[200, "loss"] < log.loc[50, "loss"] - 0.03
+    random = [held_out.evaluate(FBert(config.model_config(PARCELS), 100 + k))["cka_debiased"] for k in range(3)]
+    return log.loc[0, "cka_debiased"], log.loc[200, "cka_debiased"], float(np.mean(random)), log["loss"]
+
+
+def test_200_steps_align_unseen_people_with_the_teacher(shared, tmp_path):
+    """Over three splits and initialisations (docs/encoder.md has the numbers); a shuffled teacher does not do it."""
+    pack_corpus(halves_of_scans(shared), tmp_path / "pack", alpha=0.35)
+    results = [train_and_score(tmp_path / "pack", tmp_path / f"run{seed}", seed) for seed in SEEDS]
+    start, trained, random = (np.array([result[i] for result in results]) for i in range(3))
+    assert (trained > start).all()
+    assert (trained > random).all()
+    assert (trained - start).mean() > 0.03
+    assert (trained - random).mean() > 0.03
+    for *_, loss in results:
+        assert loss[200] < loss[50] - 0.03
