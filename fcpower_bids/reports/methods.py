@@ -13,6 +13,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.core.censoring import LONGEST_SPLINE
 from fcpower_bids.core.spectrum import CLIP_TOLERANCE
 from fcpower_bids.derivatives.tables import read_json, write_text
+from fcpower_bids.encoders import PUBLISHED
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.strategies import Strategy, load_strategy
 from fcpower_bids.records import Atlas
@@ -85,6 +86,7 @@ def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
         preprocessing=_preprocessing(settings.output_dir),
         atlases=sorted(set(atlases)),
         names=settings.atlas,
+        published=settings.encoder in PUBLISHED,
         surface=spaces == {SURFACE} if spaces and (SURFACE not in spaces or len(spaces) == 1) else None,
         filtered=any(settings.band),
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),

@@ -39,8 +39,9 @@ OTHER = {
     "encoder_read": "windows",
     "allow_missing_parcels": True,
 }
-WITHOUT_SENTENCE = {"atlas_dir"}
-"""Where an atlas is looked for; which one was found is told by its name and source."""
+OF_PUBLISHED = {"encoder_protocol": "paper", "encoder_aux": (Path("aux/statistics.tsv"),)}
+WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
+"""Where an atlas is looked for (its name and source tell which one was found), and a permission."""
 
 
 def sentences(settings: Settings, **known: object) -> str:
@@ -50,7 +51,7 @@ def sentences(settings: Settings, **known: object) -> str:
 
 def test_every_option_of_the_method_is_tried_here():
     options = {field.name for field in dataclasses.fields(Settings) if field.metadata.get("section") in METHOD_SECTIONS}
-    assert options - WITHOUT_SENTENCE <= OTHER.keys()
+    assert options - WITHOUT_SENTENCE <= OTHER.keys() | OF_PUBLISHED.keys()
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
@@ -58,6 +59,14 @@ def test_every_option_changes_its_sentence_and_little_else(name):
     before, after = sentences(RICH).splitlines(), sentences(replace(RICH, **{name: OTHER[name]})).splitlines()
     changed = [line for line in after if line not in before]
     assert 1 <= len(changed) <= 3, changed
+
+
+@pytest.mark.parametrize("name", sorted(OF_PUBLISHED))
+def test_every_option_of_a_published_encoder_changes_its_sentence(name):
+    published = replace(RICH, encoder="brain-jepa")
+    before, after = sentences(published), sentences(replace(published, **{name: OF_PUBLISHED[name]}))
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert len(changed) == 1, changed
 
 
 @pytest.mark.parametrize(

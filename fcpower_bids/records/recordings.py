@@ -1,15 +1,14 @@
-"""The nouns: frozen, without input or output; nipype caches by their representation, so fields are plain values."""
+"""The nouns of the participant level: a recording, an atlas, what cleaning did, the series of a parcellation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
 Entities = tuple[tuple[str, str], ...]
 """In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
@@ -235,66 +234,3 @@ class Measure:
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     of_recording: bool = False
     of_excluded: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Cohort:
-    """The scans and people of a group analysis; made from files by ``derivatives.cohort``, or from anyone's arrays.
-
-    Attributes
-    ----------
-    scans : pandas.DataFrame
-        One row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
-        ``seconds``, ``mean_fd``, ``n_runs``, ``combination`` (how they were combined: ``none``, ``average``,
-        ``concat``). A scan is all included runs of one person in one session, combined.
-    edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
-        Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
-    parcels, networks : tuple of str
-        Names of the P parcels and of their networks.
-    phenotypes : pandas.DataFrame
-        One row per person, indexed by ``participant_id``; columns as the tables have them; missing values are NaN.
-    embeddings : mapping of str to ndarray, shape (n_scans, d)
-        By encoder; a scan without one is a row of NaN.
-    excluded : pandas.DataFrame
-        What was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
-    series, repetition_times : tuple of callable, tuple of float
-        Per scan, a function that returns its cleaned runs as a list of arrays (T, P), and seconds between volumes.
-    targets : tuple of str
-        Columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables.
-    notes : tuple of str
-        What a reader of the results should know: what was chosen without being asked for, how text is coded.
-    encoders, embedding_facts : mapping of str to callable, mapping of str to mapping
-        By the names of ``embeddings``: ``(series (T, P), seconds between volumes) -> (d,)``, to embed shorter scans;
-        and what their sidecars say.
-    """
-
-    scans: pd.DataFrame
-    edges: np.ndarray
-    parcels: tuple[str, ...]
-    networks: tuple[str, ...]
-    phenotypes: pd.DataFrame
-    excluded: pd.DataFrame
-    embeddings: Mapping[str, np.ndarray] = field(default_factory=dict)
-    series: tuple[Callable[[], list[np.ndarray]], ...] = ()
-    repetition_times: tuple[float, ...] = ()
-    targets: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    encoders: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = field(default_factory=dict)
-    embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A result of a group analysis: a long table with one row per fold, scan or pair.
-
-    Attributes
-    ----------
-    frame, columns : pandas.DataFrame, mapping of str to str
-        The rows, and what each column means, with its unit.
-    facts : mapping of str to Any
-        What the sidecar says besides: protocol, seeds, rules, warnings.
-    """
-
-    frame: pd.DataFrame
-    columns: Mapping[str, str]
-    facts: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,6 @@
+"""The nouns: frozen, without input or output; nipype caches by their representation, so fields are plain values."""
+
+from fcpower_bids.records.cohorts import Cohort, Table
+from fcpower_bids.records.recordings import Atlas, Cleaning, Entities, Measure, Output, ParcelSeries, Recording
+
+__all__ = ["Atlas", "Cleaning", "Cohort", "Entities", "Measure", "Output", "ParcelSeries", "Recording", "Table"]
