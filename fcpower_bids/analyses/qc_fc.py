@@ -169,10 +169,9 @@ def edge_distances(cohort: Cohort) -> FloatArray:
     """Return the distance between the parcels of every edge in mm, shape (E,); NaN where places are not known."""
     n = len(cohort.parcels)
     first, second = np.triu_indices(n, 1)
-    centroids = getattr(cohort, "centroids", None)
-    if centroids is None:
+    if cohort.centroids is None:
         return np.full(first.size, np.nan)
-    places = np.asarray(centroids, dtype=float)
+    places = np.asarray(cohort.centroids, dtype=float)
     return np.asarray(np.linalg.norm(places[first] - places[second], axis=1))
 
 

@@ -22,7 +22,7 @@ from fcpower_bids.derivatives.inclusion import (
 )
 from fcpower_bids.derivatives.phenotype_columns import Columns, resolve_columns
 from fcpower_bids.derivatives.phenotypes import Phenotypes, load_phenotypes
-from fcpower_bids.derivatives.scan_features import read_embeddings, read_networks, series_of
+from fcpower_bids.derivatives.scan_features import read_embeddings, read_parcel_facts, series_of
 from fcpower_bids.derivatives.scans import (
     Run,
     Scan,
@@ -73,16 +73,17 @@ def load_cohort(settings: Settings) -> Cohort:
     parcels = tuple(compress(edges.parcels, kept_parcels))
     table = tabulate_scans(scans, settings)
     columns = _columns_of(phenotypes, sorted(set(table["participant_id"])), settings)
-    networks, about_networks = read_networks(settings.output_dir, chosen[0], parcels)
+    facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
-    notes += [*_combination_note(scans, settings), *about_networks, *about_series, *phenotypes.notes, *columns.notes]
+    notes += [*_combination_note(scans, settings), *facts.notes, *about_series, *phenotypes.notes, *columns.notes]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, folder, settings),
         parcels=parcels,
-        networks=networks,
+        networks=facts.networks,
+        centroids=facts.centroids,
         phenotypes=columns.frame,
         excluded=tabulate_exclusions(rows),
         embeddings=embeddings,

@@ -109,6 +109,8 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
 
     The label image is what the numbers were made with, so that the outputs explain themselves.
     """
+    from fcpower_bids.imaging.centroids import parcel_centroids  # loads nibabel, which the group level never needs
+
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
         extension = ".nii"
@@ -118,7 +120,8 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
         with atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
-    write_table(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", pd.DataFrame(parcels))
+    places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
+    write_table(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", pd.DataFrame({**parcels, **places}))
     about = {
         "Name": atlas.name,
         "License": atlas.licence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,35 @@ def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarra
     return series
 
 
-def read_networks(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Return the network of each parcel from the copy of the atlas, ``n/a`` where it says nothing, and a note then."""
+@dataclass(frozen=True, eq=False)
+class ParcelFacts:
+    """What the copy of the atlas says of the P parcels of a cohort.
+
+    Attributes
+    ----------
+    networks : tuple of str
+        ``n/a`` where it says nothing.
+    centroids : ndarray, shape (P, 3), or None
+        In mm; None where no parcel has a place.
+    notes : tuple of str
+        What is not known.
+    """
+
+    networks: tuple[str, ...]
+    centroids: NDArray[np.float64] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
+    """Return networks and places of the parcels from the copy of the atlas."""
     template = f"tpl-{one.space}"
     path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
     if not path.is_file():
-        return ("n/a",) * len(parcels), [f"The networks of the parcels are not known: {path} is not there."]
+        note = f"The networks of the parcels are not known: {path} is not there."
+        return ParcelFacts(("n/a",) * len(parcels), notes=(note,))
     table = read_table(path)
-    known = dict(zip(table["name"].astype(str), table["network"].fillna("n/a").astype(str), strict=True))
-    return tuple(known.get(parcel, "n/a") for parcel in parcels), []
+    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+    networks = tuple(table["network"].fillna("n/a").astype(str))
+    if not {*"xyz"} <= set(table.columns) or table["x"].isna().all():
+        return ParcelFacts(networks)
+    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float))

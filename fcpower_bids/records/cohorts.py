@@ -40,6 +40,8 @@ class Cohort:
     encoders, embedding_facts : mapping of str to callable, mapping of str to mapping
         By the names of ``embeddings``: ``(series (T, P), seconds between volumes) -> (d,)``, to embed shorter scans;
         and what their sidecars say.
+    centroids : ndarray, shape (P, 3), or None
+        Where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known.
     """
 
     scans: pd.DataFrame
@@ -55,6 +57,7 @@ class Cohort:
     notes: tuple[str, ...] = ()
     encoders: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = field(default_factory=dict)
     embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    centroids: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ def run_group(settings: Settings) -> int:
             say(describe_cohort(cohort), settings)
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
-        _write_tables(folder, {"excluded": _excluded(cohort)}, settings)
+        _write_tables(folder, {"excluded": _excluded(cohort), "scans": _scans(cohort)}, settings)
         _run_analyses(cohort, by_atlas, settings)
         if settings.save_models:
             _save_models(cohort, settings)
@@ -115,3 +115,18 @@ def _excluded(cohort: Cohort) -> Table:
         "reason": "Why it was left out",
     }
     return Table(cohort.excluded, columns)
+
+
+SCAN_COLUMNS = {
+    "participant_id": "Person",
+    "session": "Session, n/a when there is none",
+    "seconds": "Seconds of cleaned series, all runs together",
+    "mean_fd": "Mean framewise displacement in mm, over the runs",
+    "n_runs": "Runs in the scan",
+    "combination": "How several runs became one scan: none, average or concat",
+}
+
+
+def _scans(cohort: Cohort) -> Table:
+    columns = {name: SCAN_COLUMNS.get(name, name) for name in map(str, cohort.scans.columns)}
+    return Table(cohort.scans, columns, {"Description": "The scans of the cohort, in the order of the analyses"})

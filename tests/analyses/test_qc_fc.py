@@ -23,13 +23,7 @@ UPPER = np.triu_indices(PARCELS, 1)
 SETTINGS = Settings(Path("bids"), Path("out"), "group", representations=("fc", "fc_power"))
 
 
-class PlacedCohort(Cohort):
-    """A cohort that knows where its parcels are."""
-
-    centroids: np.ndarray | None = None
-
-
-def make_cohort(n=20, sessions=2, seed=0, motion=0.0, kind=Cohort):
+def make_cohort(n=20, sessions=2, seed=0, motion=0.0):
     """Invent scans; ``motion`` moves the first edge with mean FD."""
     random = np.random.default_rng(seed)
     fd = random.gamma(2.0, 0.1, size=n * sessions)
@@ -48,7 +42,7 @@ def make_cohort(n=20, sessions=2, seed=0, motion=0.0, kind=Cohort):
     )
     names = tuple(f"parcel{i}" for i in range(PARCELS))
     empty = pd.DataFrame(columns=["participant_id", "session", "what", "reason"])
-    return kind(scans, np.array(edges), names, ("A",) * PARCELS, pd.DataFrame(), empty)
+    return Cohort(scans, np.array(edges), names, ("A",) * PARCELS, pd.DataFrame(), empty)
 
 
 def averaged(cohort, person):
@@ -104,9 +98,8 @@ def test_the_chance_level_of_the_median_is_that_of_unrelated_numbers():
 
 
 def test_distance_is_between_centroids_and_its_dependence_spearmans():
-    cohort = make_cohort(kind=PlacedCohort)
     places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
-    object.__setattr__(cohort, "centroids", places)
+    cohort = replace(make_cohort(), centroids=places)
     np.testing.assert_allclose(edge_distances(cohort)[1], np.linalg.norm(places[0] - places[2]))
     tables = analyse_qc_fc(cohort, SETTINGS)
     own = tables["qcfc"].frame.query("representation == 'fc'")

@@ -55,5 +55,5 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
     assert copy_atlas(tmp_path / "out", atlas) == copy
     assert copy.stat().st_mtime_ns == before
     lines = copy.with_name(copy.name.replace(".nii.gz", ".tsv")).read_text().splitlines()
-    assert lines[0] == "index\tname\tnetwork\themisphere"
+    assert lines[0] == "index\tname\tnetwork\themisphere\tx\ty\tz"
     assert len(lines) == 61

@@ -9,8 +9,9 @@ import pytest
 
 from fcpower_bids.derivatives.features import list_connectomes
 from fcpower_bids.derivatives.inclusion import read_quality
-from fcpower_bids.derivatives.scan_features import read_embeddings, read_networks, series_of
+from fcpower_bids.derivatives.scan_features import read_embeddings, read_parcel_facts, series_of
 from fcpower_bids.derivatives.scans import Run, group_scans
+from fcpower_bids.derivatives.tables import read_table, write_table
 from fcpower_bids.errors import DatasetError
 from tests.derivatives import participant_outputs as made
 from tests.derivatives.participant_outputs import PARCELS, add_embedding, add_output
@@ -79,7 +80,19 @@ def test_networks_come_from_the_copy_of_the_atlas(tmp_path):
     settings = made.make_outputs(tmp_path, people=1)
     one = list_connectomes(settings.output_dir)[0]
     names = (PARCELS[2], PARCELS[0], "unknown")
-    assert read_networks(settings.output_dir, one, names) == (("Som", "Vis", "n/a"), [])
-    networks, (note,) = read_networks(tmp_path, one, names)
-    assert networks == ("n/a",) * 3
-    assert "not known" in note
+    facts = read_parcel_facts(settings.output_dir, one, names)
+    assert (facts.networks, facts.notes) == (("Som", "Vis", "n/a"), ())
+    assert facts.centroids is None
+    without = read_parcel_facts(tmp_path, one, names)
+    assert without.networks == ("n/a",) * 3
+    assert "not known" in without.notes[0]
+
+
+def test_places_come_from_the_copy_of_the_atlas(tmp_path):
+    settings = made.make_outputs(tmp_path, people=1)
+    path = next(settings.output_dir.glob("sourcedata/atlases/*/*_dseg.tsv"))
+    table = read_table(path)
+    write_table(path, table.assign(x=range(len(table)), y=1.5, z=-2.0))
+    one = list_connectomes(settings.output_dir)[0]
+    centroids = read_parcel_facts(settings.output_dir, one, (PARCELS[2], "unknown", PARCELS[0])).centroids
+    np.testing.assert_array_equal(centroids, [[2, 1.5, -2], [np.nan] * 3, [0, 1.5, -2]])
