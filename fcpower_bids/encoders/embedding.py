@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import standardise
+from fcpower_bids.core.connectivity import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import ModelCard
 from fcpower_bids.encoders.fbert import FBert, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
@@ -182,7 +182,10 @@ class FBertEncoder:
         broken = ~np.isfinite(values).all(axis=0) & ~empty
         self._refuse(present[broken], "partly missing or infinite", fillable=False)
         self._refuse(present[empty], "without data or constant", fillable=True)
-        prepared[:, present[~empty]] = standardise(values[:, ~empty])
+        try:
+            prepared[:, present[~empty]] = standardise(values[:, ~empty])
+        except ParcelError as error:
+            self._refuse(present[~empty][list(error.parcels)], "constant to rounding", fillable=False)
         return prepared
 
     def _refuse(self, parcels: NDArray[np.intp], what: str, fillable: bool) -> None:

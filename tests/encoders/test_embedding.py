@@ -109,6 +109,7 @@ def test_missing_parcels_are_refused_or_filled_with_their_mean(checkpoint, encod
     [
         (lambda x: x.__setitem__((slice(None), 4), np.nan), r"P4.*without data or constant"),
         (lambda x: x.__setitem__((slice(None), 7), 3.0), r"P7.*without data or constant"),
+        (lambda x: x.__setitem__((slice(None), 7), [3.0] * 39 + [np.nextafter(3.0, 4)]), r"P7\).*constant to rounding"),
         (lambda x: x.__setitem__((5, 2), np.nan), r"P2.*partly missing or infinite"),
         (lambda x: x.__setitem__((5, 2), np.inf), r"P2.*partly missing or infinite"),
     ],
