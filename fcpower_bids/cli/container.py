@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fcpower_bids import __version__
 from fcpower_bids.cli.anchoring import WRITTEN, anchor
+from fcpower_bids.cli.completion import answer_the_shell
 from fcpower_bids.cli.options import is_list, option_fields, scalar_type
 from fcpower_bids.cli.parser import Parser, parse_settings
 from fcpower_bids.errors import FcPowerError, UsageError
@@ -218,6 +219,18 @@ def _apptainer_options(job: Job) -> Iterable[str]:
         yield from ("--bind", f"{path}:{path}" if written else f"{path}:{path}:ro")
 
 
+def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser of the wrapper's options and of those that it hands on, for the shell to complete them."""
+    from fcpower_bids.cli.run import parser_of as parser_inside
+
+    parser = parser_inside(words)
+    for action in build_parser()._actions:
+        if action.dest != "help":
+            parser._add_action(action)
+    return parser
+
+
 def entry_point() -> None:
     """Console script."""
+    answer_the_shell(parser_of)
     sys.exit(main())

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from fcpower_bids.cli.parser import Parser
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Predict a phenotype of new scans, write a table, say what is outside the range of the training people."""
-    from fcpower_bids.cli.parser import Parser
 
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of this command."""
     parser = Parser(prog="fcpower_bids predict", description=__doc__)
     parser.add_argument("model", type=Path, help="a file of OUTPUT_DIR/group/models, made with --save-models")
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
     parser.add_argument("--participant-label", nargs="+", default=[], help="participants [all]")
     parser.add_argument("--table", type=Path, help="where to write [OUTPUT_DIR/predicted_TARGET.tsv]")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict a phenotype of new scans, write a table, say what is outside the range of the training people."""
+    options = build_parser().parse_args(argv)
     from fcpower_bids.workflows.prediction import predict_scans
 
     labels = tuple(label.removeprefix("sub-") for label in options.participant_label)

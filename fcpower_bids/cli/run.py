@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
+from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.settings import Settings
 
 INTERRUPTED = 130
-COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch:main", "predict": "fcpower_bids.cli.predict:main"}
-"""Words that may stand in place of ``bids_dir output_dir level``."""
+COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch", "predict": "fcpower_bids.cli.predict"}
+"""Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,10 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if argv and argv[0] in COMMANDS:
-        from importlib import import_module
-
-        module, _, function = COMMANDS[argv[0]].partition(":")
-        return getattr(import_module(module), function)(argv[1:])
+        return import_module(COMMANDS[argv[0]]).main(argv[1:])
     from fcpower_bids.cli.parser import parse_settings
 
     settings = parse_settings(argv)
@@ -69,6 +69,13 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
     return run_pretrain
 
 
+def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser that reads a command line, for the shell to complete it."""
+    command = COMMANDS.get(words[0] if words else "", "fcpower_bids.cli.parser")
+    return with_names(import_module(command).build_parser())
+
+
 def entry_point() -> None:
     """Console script."""
+    answer_the_shell(parser_of)
     sys.exit(main())

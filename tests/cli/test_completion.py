@@ -1,0 +1,68 @@
+"""The shell asks what can follow on the command line, as argcomplete's registration makes it ask."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids.cli.completion import REPRESENTATIONS, with_names
+from fcpower_bids.cli.parser import build_parser
+
+ENTRY_POINTS = {"fcpower_bids": "fcpower_bids.cli.run", "fcpower-docker": "fcpower_bids.cli.container"}
+
+
+def offered(line: str, folder: Path) -> set[str]:
+    """What the program offers after this beginning of a command line."""
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\v",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "offered"),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    program = f"from {ENTRY_POINTS[line.split()[0]]} import entry_point; entry_point()"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **asked}, cwd=folder, check=True)
+    return {word.strip() for word in (folder / "offered").read_text().split("\v")}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fcpower_bids in out participant --atl", {"--atlas", "--atlas-dir"}),
+        ("fcpower_bids in out participant --fd", {"--fd-thresh"}),
+        ("fcpower_bids in out participant --combine-runs ", {"none", "concat", "average"}),
+        ("fcpower_bids in out p", {"participant", "pretrain"}),
+        ("fcpower_bids in out participant --atlas bui", {"builtin"}),
+        ("fcpower_bids in out participant --atlas builtin Schaefer30", {"Schaefer300", "Schaefer300x17"}),
+        ("fcpower_bids in out participant --strategy 3", {"36P"}),
+        ("fcpower_bids in out participant --strategy mi", {"mine.yml"}),
+        ("fcpower_bids in out participant --encoder fbert-", {"fbert-1m", "fbert-8m"}),
+        ("fcpower_bids in out group --analyses ", {ALL, *ANALYSES}),
+        ("fcpower_bids prefetch --wei", {"--weights"}),
+        ("fcpower_bids predict --part", {"--participant-label"}),
+        ("fcpower-docker --engine po", {"podman"}),
+        ("fcpower-docker in out participant --transforms pow", {"power"}),
+    ],
+)
+def test_what_is_offered(line, expected, tmp_path):
+    (tmp_path / "mine.yml").touch()
+    assert offered(line, tmp_path) == expected
+
+
+def test_nothing_is_imported_for_it_unless_the_shell_asks():
+    probe = "import sys; from fcpower_bids.cli.run import entry_point; sys.argv[1:] = ['--version']\n"
+    probe += "try: entry_point()\nexcept SystemExit: print('argcomplete' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "False"
+
+
+def test_the_names_of_representations_are_those_that_help_gives():
+    actions = {action.dest: action for action in with_names(build_parser())._actions}
+    assert all(name in (actions["representations"].help or "") for name in REPRESENTATIONS)
+    assert set(actions["representations"].completer("")) == set(REPRESENTATIONS)
