@@ -31,3 +31,7 @@ class RecordingExcluded(FcPowerError):
     """One recording is sound but does not pass the quality limits that the user set."""
 
     exit_code = 6
+
+
+class NotInCohort(ValueError):
+    """A cohort lacks what an analysis needs: phenotypes, a second session, motion. Another analysis may go on."""

@@ -100,7 +100,7 @@ class Settings:
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
     analyses: tuple[str, ...] = option(
-        ("prediction", "fingerprinting"), "group", "analyses to run; 'all' for every one"
+        (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )
     kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = option("paper", "group", "protocol of the cross-validation", choices=("paper", "cbig"))

@@ -30,13 +30,18 @@ ALL = "all"
 """Stands for every analysis in ``--analyses``."""
 
 
+DEFAULT = ("prediction", "fingerprinting", "qc_fc")
+"""Analyses that run where none is named, as far as the cohort has what they need."""
+
+
 def analyses_to_run(settings: Settings) -> tuple[str, ...]:
     """Names of the analyses that are asked for, and the choice of the exponent where it is not a number.
 
-    ``all`` stands for every one; what a cohort does not allow, such as identification with one session, is then for
-    the caller to leave out.
+    Without any, those of `DEFAULT`. ``all`` stands for every one; what a cohort does not allow, such as identification
+    with one session, is then for the caller to leave out.
     With ``--alpha nested`` the prediction makes that choice, and its tables, itself.
     """
-    chosen = tuple(dict.fromkeys(each for name in settings.analyses for each in (ANALYSES if name == ALL else (name,))))
+    asked = settings.analyses or DEFAULT
+    chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
     needed = settings.alpha in ("grid", "align") or (settings.alpha == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

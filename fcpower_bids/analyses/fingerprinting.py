@@ -28,6 +28,7 @@ from fcpower_bids.core.identifiability import identifiability
 from fcpower_bids.core.identification import Identification, compare_identification, identify, permutation_null
 from fcpower_bids.core.inference import adjust_p_values
 from fcpower_bids.core.permutation import permutation_p_value
+from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -60,7 +61,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
 
     Raises
     ------
-    ValueError
+    NotInCohort
         Fewer than two sessions, or fewer than two people who have the same two.
     """
     names = expand_names(cohort, settings)
@@ -100,19 +101,19 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
 
     Raises
     ------
-    ValueError
+    NotInCohort
         There are not two sessions, or not two people in two of them.
     """
     scans = cohort.scans.reset_index(drop=True)[["participant_id", "session"]].astype(str)[usable]
     sessions = sorted(scans["session"].unique())
     if len(sessions) < 2:
         there = f"there is only '{sessions[0]}'" if sessions else "there are no scans"
-        raise ValueError(
+        raise NotInCohort(
             f"Fingerprinting needs two sessions of the same people, and {there}; leave it out of --analyses."
         )
     several = scans[scans.groupby("participant_id")["session"].transform("nunique") > 1]
     if several["participant_id"].nunique() < 2:
-        raise ValueError("Fingerprinting needs two people or more with two sessions each; leave it out of --analyses.")
+        raise NotInCohort("Fingerprinting needs two people or more with two sessions each; leave it out of --analyses.")
     return several.sort_values(["session", "participant_id"]).index.to_numpy(dtype=np.intp)
 
 

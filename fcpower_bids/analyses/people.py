@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.representations import scans_without_features
 from fcpower_bids.core.folds import Rows
+from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -54,6 +55,8 @@ def choose_people(
 
     Raises
     ------
+    NotInCohort
+        There are no phenotypes.
     ValueError
         A column is not there, someone has no family or no site, or nobody is left.
     """
@@ -73,6 +76,8 @@ def choose_people(
         "PeopleWithoutCovariates": [name for name in everyone if name in table.index and name not in complete],
     }
     names = [name for name in everyone if name in scans and name in complete]
+    if table.empty:
+        raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
     if not names:
         raise ValueError("Nobody has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
     table, numbers = table.loc[names], numbers.loc[names]

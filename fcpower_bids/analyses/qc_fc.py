@@ -14,6 +14,7 @@ from fcpower_bids.analyses.representations import Representation, build_represen
 from fcpower_bids.core.edges import edge_names
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import PANEL
+from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -73,7 +74,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    NotInCohort
         Fewer than four people with a known mean FD, the same mean FD for all, or no representation of edges.
     """
     people, groups, motion = people_with_motion(cohort)
@@ -90,7 +91,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
         edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
-        raise ValueError("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
+        raise NotInCohort("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
     facts = FACTS | {"NumberOfPeople": len(people), "PeopleWithoutMotion": _without_motion(cohort, people)}
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
@@ -107,7 +108,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
 
     Raises
     ------
-    ValueError
+    NotInCohort
         There are too few, or all have moved alike.
     """
     fd = pd.to_numeric(cohort.scans["mean_fd"], errors="coerce").to_numpy(dtype=float)
@@ -116,7 +117,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
         if np.isfinite(fd[row]):
             rows.setdefault(name, []).append(row)
     if len(rows) < FEWEST:
-        raise ValueError(
+        raise NotInCohort(
             f"QC-FC needs mean FD of {FEWEST} people or more, and it is known for {len(rows)}; "
             "leave it out of --analyses."
         )
@@ -124,7 +125,7 @@ def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArra
     groups = [np.array(rows[name], dtype=np.intp) for name in people]
     motion = np.array([fd[group].mean() for group in groups])
     if np.ptp(motion) == 0:
-        raise ValueError("Mean FD is the same for all people, so QC-FC is not defined; leave it out of --analyses.")
+        raise NotInCohort("Mean FD is the same for all people, so QC-FC is not defined; leave it out of --analyses.")
     return people, groups, motion
 
 

@@ -19,6 +19,7 @@ from fcpower_bids.core.targets import (
     join_targets,
     residual_target,
 )
+from fcpower_bids.errors import NotInCohort
 from fcpower_bids.settings import Settings
 
 FloatArray = NDArray[np.float64]
@@ -76,8 +77,10 @@ def choose_targets(
 
     Raises
     ------
+    NotInCohort
+        There is no target.
     ValueError
-        A column is unknown, constant, all missing or neither numeric nor of two classes, or there is no target.
+        A column is unknown, constant, all missing, or neither numeric nor of two classes.
     """
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
@@ -88,7 +91,7 @@ def choose_targets(
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]
     targets = [_read_target(table, name) for name in dict.fromkeys(names)]
     if not targets and not composites:
-        raise ValueError("There is no phenotype to predict; name columns with --targets.")
+        raise NotInCohort("There is no phenotype to predict; name columns with --targets.")
     return targets + composites
 
 

@@ -10,22 +10,27 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
+from fcpower_bids.derivatives.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.derivatives.models import model_path, save_model
 from fcpower_bids.derivatives.tables import write_json, write_table, write_text
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.progress import say
 
-LEFT_OUT_COLUMNS = {"analysis": "Analysis that was not done", "reason": "Why the cohort does not allow it"}
+LEFT_OUT_COLUMNS = {
+    "analysis": "Analysis without tables that belong to this run",
+    "reason": "Why the cohort does not allow it, or that its tables are of another run",
+}
+OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
 
 
 def run_group(settings: Settings) -> int:
     """Run every analysis that was asked for on the participant outputs in ``output_dir``; return the exit code.
 
-    An analysis writes all its tables or none. Bad input is found before the first analysis starts. With ``--analyses
-    all`` an analysis that the cohort does not allow is left out with its reason; one asked for by name ends the run.
+    An analysis writes all its tables or none. Bad input is found before the first analysis starts. An analysis that the
+    cohort does not allow is left out with its reason; one asked for by name ends the run.
     """
     folder = settings.output_dir / "group"
     if not settings.reports_only:
@@ -46,26 +51,50 @@ def run_group(settings: Settings) -> int:
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
-    """Run one analysis after the other and write its tables; what ``all`` has to leave out is a table too."""
+    """Run one analysis after the other and write its tables; what has to be left out is a table too.
+
+    An analysis whose tables are there, of the same cohort and the same choices, is not done again.
+    """
     folder = settings.output_dir / "group"
+    finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)
     left_out: dict[str, str] = {}
     names = analyses_to_run(settings)
     for name in names:
+        if finished.has(name, keys[name in OF_COHORTS]):
+            say(f"{name}: unchanged, tables kept", settings)
+            continue
         started = time.monotonic()
         say(f"{name} ...", settings)
         try:
             tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
         except ValueError as error:
             left_out[name] = str(error)
-            if name in settings.analyses or ALL not in settings.analyses or len(left_out) == len(names):
+            if not _may_leave_out(name, error, settings) or len(left_out) == len(names):
                 raise DatasetError(f"{name}: {error}") from error
             say(f"{name}: left out. {error}", settings)
             continue
         _write_tables(folder, tables, settings)
+        finished.add(name, keys[name in OF_COHORTS], tables)
         say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
-    if left_out:
-        frame = pd.DataFrame(left_out.items(), columns=list(LEFT_OUT_COLUMNS))
-        _write_tables(folder, {"left_out": Table(frame, LEFT_OUT_COLUMNS)}, settings)
+    comparable = [name for name in finished.names if by_atlas or name not in OF_COHORTS]
+    for name in comparable:
+        if name not in names and not finished.has(name, keys[name in OF_COHORTS]):
+            left_out[name] = OUTDATED
+            say(f"{name}: {OUTDATED}", settings)
+    frame = pd.DataFrame(left_out.items(), columns=list(LEFT_OUT_COLUMNS))
+    _write_tables(folder, {"left_out": Table(frame, LEFT_OUT_COLUMNS)}, settings)
+
+
+def _keys(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> tuple[str, str]:
+    """Keys of the analyses of one cohort, and of those of one cohort per atlas."""
+    return analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)
+
+
+def _may_leave_out(name: str, error: ValueError, settings: Settings) -> bool:
+    """Whether the others may go on: never without one that was named, nor by default after a mistake of the user."""
+    if name in settings.analyses:
+        return False
+    return ALL in settings.analyses or (not settings.analyses and isinstance(error, NotInCohort))
 
 
 def _save_models(cohort: Cohort, settings: Settings) -> None:

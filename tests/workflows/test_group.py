@@ -1,0 +1,172 @@
+"""The group level goes on where it stopped, does again what has changed, and leaves out what cannot be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.derivatives.tables import read_table, write_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.workflows.group import run_group
+from tests.derivatives.participant_outputs import add_embedding, add_output, make_outputs, series_of
+
+CHOICES = {"folds": 3, "inner_folds": 2, "repeats": 1, "targets": ("age",), "nprocs": 1}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Eight people with two sessions who differ in motion."""
+    made = make_outputs(tmp_path, people=8)
+    for person in range(8):
+        name = f"sub-{person + 1:02d}_ses-a"
+        add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
+    return replace(made, **CHOICES)
+
+
+@pytest.fixture
+def lines(settings, capsys):
+    """Run the group level and return what it says, line by line."""
+
+    def run(**choices) -> list[str]:
+        capsys.readouterr()
+        run_group(replace(settings, **choices))
+        return [line for line in capsys.readouterr().err.splitlines() if line]
+
+    return run
+
+
+def tables(settings) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (settings.output_dir / "group").glob("*.*")}
+
+
+def done(lines) -> set[str]:
+    return {line.partition(":")[0] for line in lines if line.endswith(" s") and " tables in " in line}
+
+
+def kept(lines) -> set[str]:
+    return {line.partition(":")[0] for line in lines if line.endswith("unchanged, tables kept")}
+
+
+THREE = {"prediction", "fingerprinting", "qc_fc"}
+
+
+def test_nothing_is_done_twice_and_the_bytes_stay(lines, settings):
+    assert done(lines()) == THREE
+    before = tables(settings)
+    again = lines(nprocs=2)
+    assert kept(again) == THREE
+    assert done(again) == set()
+    assert tables(settings).pop("settings.toml") != before.pop("settings.toml")  # the number of processes
+    assert {name: content for name, content in tables(settings).items() if name in before} == before
+
+
+def test_a_run_that_was_killed_goes_on_with_the_next_analysis(lines, settings, monkeypatch):
+    def killed(cohort, settings):
+        raise KeyboardInterrupt
+
+    interrupted = {name: ANALYSES[name] for name in THREE} | {"fingerprinting": killed}
+    with monkeypatch.context() as patch:
+        patch.setattr("fcpower_bids.workflows.group.ANALYSES", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lines()
+    assert not (settings.output_dir / "group" / "identification.tsv").exists()
+    again = lines()
+    assert kept(again) == {"prediction"}
+    assert done(again) == THREE - {"prediction"}
+    resumed = tables(settings)
+    for path in (settings.output_dir / "group").iterdir():
+        path.unlink()
+    assert done(lines()) == THREE
+    assert tables(settings) == resumed
+
+
+@pytest.mark.parametrize(
+    "choices", [{"random_seed": 1}, {"repeats": 2}, {"alpha": "0.5"}, {"targets": ("age", "sex")}, {"max_mean_fd": 0.2}]
+)
+def test_another_choice_is_computed(lines, settings, choices):
+    first = tables_after(lines, settings)
+    assert done(lines(**choices)) == THREE
+    assert tables(settings)["prediction.tsv"] != first["prediction.tsv"]
+
+
+def tables_after(lines, settings, **choices):
+    lines(**choices)
+    return tables(settings)
+
+
+def change_phenotype(settings):
+    path = settings.bids_dir / "participants.tsv"
+    table = read_table(path)
+    table.loc[3, "age"] += 1
+    write_table(path, table)
+
+
+def change_connectome(settings):
+    add_output(settings.output_dir, "sub-03_ses-a", series_of(7), mean_fd=0.14)
+
+
+def add_embeddings(settings):
+    for person in range(8):
+        for session in "ab":
+            add_embedding(settings.output_dir, f"sub-{person + 1:02d}_ses-{session}", series_of(person)[:3, 0])
+
+
+@pytest.mark.parametrize("change", [change_phenotype, change_connectome, add_embeddings])
+def test_other_data_are_computed(lines, settings, change):
+    lines()
+    change(settings)
+    assert done(lines()) == THREE
+    assert kept(lines()) == THREE
+
+
+def test_a_table_that_was_changed_or_removed_is_made_again(lines, settings):
+    before = tables_after(lines, settings)
+    (settings.output_dir / "group" / "qcfc_summary.tsv").write_text("edited\n")
+    (settings.output_dir / "group" / "folds.json").unlink()
+    assert done(lines()) == {"prediction", "qc_fc"}
+    assert tables(settings) == before
+    (settings.output_dir / "group" / "analyses.json").unlink()
+    assert done(lines()) == THREE
+
+
+def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
+    lines()
+    lines(analyses=("qc_fc",))
+    assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
+    told = lines(analyses=("qc_fc",), random_seed=1)
+    assert done(told) == {"qc_fc"}
+    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
+    assert set(left_out.index) == {"prediction", "fingerprinting"}
+    assert left_out.str.contains("not asked for this time").all()
+
+
+def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings):
+    told = lines(session_label=("a",))
+    assert done(told) == {"prediction", "qc_fc"}
+    assert any(line.startswith("fingerprinting: left out. ") and "two sessions" in line for line in told)
+    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
+    assert list(left_out.index) == ["fingerprinting"]
+    with pytest.raises(DatasetError, match=r"fingerprinting: .*two sessions"):
+        lines(session_label=("a",), analyses=("prediction", "fingerprinting"))
+
+
+def test_by_default_people_without_motion_and_phenotypes_are_identified(lines, settings):
+    for person in range(8):
+        for session in "ab":
+            seed = 100 * person + ord(session)
+            add_output(settings.output_dir, f"sub-{person + 1:02d}_ses-{session}", series_of(seed), mean_fd=np.nan)
+    (settings.bids_dir / "participants.tsv").unlink()
+    assert done(lines(targets=())) == {"fingerprinting"}
+    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
+    assert "phenotypes" in left_out["prediction"]
+    assert "mean FD" in left_out["qc_fc"]
+    with pytest.raises(DatasetError, match="qc_fc: "):
+        lines(targets=(), session_label=("a",))
+
+
+def test_by_default_a_mistake_stops_the_run(lines):
+    with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 40 folds"):
+        lines(folds=40)
