@@ -19,7 +19,7 @@ from fcpower_bids.derivatives.tables import read_json, read_matrix, read_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Output
 
-IDENTITY = ("sha256", "weights", "seed", "read")
+IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 """Facts of a sidecar that must agree for embeddings to be comparable; ``weights`` only where there is no sha256."""
 
 

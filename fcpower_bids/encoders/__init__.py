@@ -62,7 +62,7 @@ def load_encoder(
     parcel_names : sequence of str, optional
         The parcels that will be embedded: a mismatch is then found at loading. ``random-init`` needs them.
     **published : dict
-        For published encoders: ``protocol``, ``aux``, ``accept_licence``; others ignore them.
+        For published encoders: ``protocol``, ``aux``, ``accept_licence``, ``places``; others ignore them.
 
     Returns
     -------

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.cohort import CohortStatistics, fit_statistics
+from fcpower_bids.encoders.containers import DEFAULTS, Places, PublishedOptions
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.parcel_orders import Columns, parcel_order
+from fcpower_bids.encoders.preparation import Array, crops, resample
 from fcpower_bids.errors import RecordingError
 
 logger = logging.getLogger(__name__)
 
-Array = NDArray[np.float64]
 Self = TypeVar("Self", bound="PublishedEncoder")
 
 
@@ -40,6 +41,8 @@ class Recipe:
         Where model and weights were published.
     atlas : str
         Its parcels, as for ``--atlas``.
+    n_parcels : int
+        How many they are.
     n_dimensions : int
         Length of the embedding.
     repetition_time : float or None
@@ -56,6 +59,7 @@ class Recipe:
     licence: str
     source: str
     atlas: str
+    n_parcels: int
     n_dimensions: int
     repetition_time: float | None = None
     tolerance: float = 0.12
@@ -79,6 +83,8 @@ class PublishedEncoder:
         Whether parcels without data are filled with their mean, 0.
     statistics : CohortStatistics or None
         Where the model is fed relative to a cohort.
+    places : mapping of str to tuple of float
+        MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown.
     """
 
     recipe: Recipe
@@ -87,6 +93,7 @@ class PublishedEncoder:
     protocol: str = "own"
     allow_missing_parcels: bool = False
     statistics: CohortStatistics | None = None
+    places: Places = field(default_factory=dict)
 
     uses_statistics: ClassVar[bool] = False
     needs_statistics: ClassVar[bool] = False
@@ -103,7 +110,13 @@ class PublishedEncoder:
         RecordingError
             Parcels are missing.
         """
-        return parcel_order(self.recipe.atlas).match(parcel_names)
+        return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
+
+    def coordinates(self, parcel_names: Sequence[str]) -> Array | None:
+        """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
+        if not self.places:
+            return None
+        return np.array([self.places.get(name, (np.nan, np.nan, np.nan)) for name in parcel_names])
 
     def embed(
         self,
@@ -146,6 +159,11 @@ class PublishedEncoder:
             [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
         )
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether recordings are fed relative to a cohort, so that the cohort matters to the embedding."""
+        return self.needs_statistics or self.statistics is not None
+
     def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
         """Return the encoder with cohort statistics of the training recordings, if it uses any."""
         if not self.uses_statistics:
@@ -168,15 +186,24 @@ class PublishedEncoder:
             "source": recipe.source,
             "n_parameters": count_parameters(self.model),
             "n_dimensions": recipe.n_dimensions,
+            "n_parcels": recipe.n_parcels,
             "atlas": recipe.atlas,
             "protocol": self.protocol,
             "repetition_time": self.target_time,
             "window": recipe.frames,
             "band": recipe.band,
-            "read": "windows of the model",
+            "read": f"{self.reading} ({self.protocol} protocol)",
             "statistics": None if self.statistics is None else self.statistics.origin,
             "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
         }
+
+    @property
+    def reading(self) -> str:
+        """What is taken from a recording, in words."""
+        if self.recipe.frames is None:
+            return "whole recording"
+        apart = f" {self.target_time:g} s apart" if self.target_time else ""
+        return f"windows of {self.recipe.frames} volumes{apart}"
 
     @property
     def statistics_names(self) -> tuple[str, ...]:
@@ -244,34 +271,7 @@ class PublishedEncoder:
         return vector
 
 
-def resample(series: Array, repetition_time: float, target: float) -> Array:
-    """Interpolate linearly at multiples of `target` seconds: (T, P) to (T', P)."""
-    times = np.arange(len(series)) * repetition_time
-    wanted = np.arange(int(times[-1] / target + 1e-9) + 1) * target
-    left = np.minimum((wanted / repetition_time).astype(int), len(series) - 2)
-    share = (wanted / repetition_time - left)[:, None]
-    return np.asarray((1 - share) * series[left] + share * series[left + 1])
-
-
-def crops(series: Array, frames: int, n: int) -> Array:
-    """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
-    starts = np.linspace(0, len(series) - frames, n).astype(int)
-    return np.stack([series[start : start + frames] for start in starts])
-
-
-def z_scored(series: Array) -> Array:
-    """Centre each parcel and divide by its standard deviation (denominator T); parcels without variance become 0."""
-    centred = series - series.mean(axis=0)
-    spread = centred.std(axis=0)
-    return np.asarray(centred / np.where(spread > 1e-8, spread, np.inf))
-
-
-def as_tensor(array: ArrayLike) -> Tensor:
-    """Make a float32 tensor."""
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-
-
-def ready(encoder: Self, parcel_names: Sequence[str] | None) -> Self:
+def ready(encoder: Self, parcel_names: Sequence[str] | None, published: PublishedOptions = DEFAULTS) -> Self:
     """Compare the parcels at loading, once, instead of at the first recording.
 
     Raises
@@ -279,6 +279,7 @@ def ready(encoder: Self, parcel_names: Sequence[str] | None) -> Self:
     CheckpointError
         They are not those of the encoder.
     """
+    encoder = replace(encoder, places=published.places)
     if parcel_names is not None:
         try:
             encoder.columns(parcel_names)

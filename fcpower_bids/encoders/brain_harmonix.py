@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.encoders.adapters import PublishedEncoder, Recipe, ready
 from fcpower_bids.encoders.cohort import FILE as STATISTICS
 from fcpower_bids.encoders.cohort import read_statistics
 from fcpower_bids.encoders.containers import (
@@ -33,6 +33,7 @@ from fcpower_bids.encoders.containers import (
     read_state,
 )
 from fcpower_bids.encoders.parcel_orders import parcel_order
+from fcpower_bids.encoders.preparation import Array, as_tensor, z_scored
 from fcpower_bids.encoders.vit import Block, scaled_to_unit_range, sincos
 from fcpower_bids.errors import RecordingError
 
@@ -47,6 +48,7 @@ RECIPE = Recipe(
     licence="CC BY-NC-SA 4.0",
     source="https://github.com/hzlab/Brain-Harmony",
     atlas="Schaefer400x17",
+    n_parcels=400,
     n_dimensions=768,
 )
 
@@ -134,6 +136,11 @@ class HarmonixEncoder(PublishedEncoder):
 
     uses_statistics = True
 
+    @property
+    def reading(self) -> str:
+        """Whole patches, as many as the model was trained on at most."""
+        return f"windows of up to {TRAINED_PATCHES[self.protocol]} patches of {PATCH_SECONDS:g} s"
+
     def scaled_alone(self, series: Array) -> Array:
         """Z-score each parcel: cleaned series have no mean to compare with a cohort, as the authors' raw ones have."""
         return z_scored(series)
@@ -192,4 +199,4 @@ def load_brain_harmonix(
     encoder = HarmonixEncoder(
         RECIPE, model, describe_files(path, aux), published.protocol, allow_missing_parcels, statistics
     )
-    return ready(encoder, parcel_names)
+    return ready(encoder, parcel_names, published)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.encoders.adapters import PublishedEncoder, Recipe, ready
 from fcpower_bids.encoders.containers import (
     DEFAULTS,
     PublishedOptions,
@@ -26,6 +26,7 @@ from fcpower_bids.encoders.containers import (
     read_number_table,
     read_state,
 )
+from fcpower_bids.encoders.preparation import Array, as_tensor
 from fcpower_bids.encoders.vit import Block, scaled_to_unit_range
 
 GRADIENTS = "gradient_mapping_450.csv"
@@ -34,6 +35,7 @@ RECIPE = Recipe(
     licence="none stated by the authors",
     source="https://github.com/Eric-LRL/Brain-JEPA",
     atlas="Schaefer450x17",
+    n_parcels=450,
     n_dimensions=768,
     repetition_time=2.0,
     frames=160,
@@ -127,4 +129,6 @@ def load_brain_jepa(
         model = BrainJEPA(size, gradients)
     fill(model, read_state(path, nested="target_encoder"), str(path))
     source = describe_files(path, aux)
-    return ready(BrainJEPAEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names)
+    return ready(
+        BrainJEPAEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
+    )

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.adapters import Array, PublishedEncoder, Recipe, as_tensor, crops, ready, z_scored
+from fcpower_bids.encoders.adapters import PublishedEncoder, Recipe, ready
 from fcpower_bids.encoders.containers import (
     DEFAULTS,
     PublishedOptions,
@@ -29,6 +29,7 @@ from fcpower_bids.encoders.containers import (
     read_state,
 )
 from fcpower_bids.encoders.parcel_orders import Columns, parcel_order
+from fcpower_bids.encoders.preparation import Array, as_tensor, crops, z_scored
 from fcpower_bids.encoders.vit import Block
 from fcpower_bids.errors import RecordingError
 
@@ -40,6 +41,7 @@ RECIPE = Recipe(
     licence="none stated by the authors",
     source="https://huggingface.co/SamGijsen/Brain-Semantoks",
     atlas="Schaefer457",
+    n_parcels=457,
     n_dimensions=1536,
     repetition_time=2.0,
     tolerance=0.01,
@@ -199,7 +201,8 @@ class SemantoksEncoder(PublishedEncoder):
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Find the parcels of each atlas; subcortex and cerebellum may be missing, but only as a whole."""
-        found = [parcel_order("Schaefer400").match(parcel_names)[network_order()]]
+        cortex = parcel_order("Schaefer400").match(parcel_names, self.coordinates(parcel_names))
+        found = [cortex[network_order()]]
         for atlas in ATLASES[1:]:
             order = parcel_order(atlas)
             there = set(order.names) & set(parcel_names)
@@ -221,6 +224,11 @@ class SemantoksEncoder(PublishedEncoder):
                 "leave it out of the embedding."
             )
         return as_tensor(crops(steady, self.recipe.frames, N_CROPS[self.protocol]).transpose(0, 2, 1))
+
+    @property
+    def reading(self) -> str:
+        """A fixed number of windows."""
+        return f"{N_CROPS[self.protocol]} {super().reading}"
 
     @property
     def target_time(self) -> float | None:
@@ -247,4 +255,4 @@ def load_brain_semantoks(
     fill(model, state, str(path), published_keys, unused=spare)
     source = describe_files(path, {})
     encoder = SemantoksEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels)
-    return ready(encoder, parcel_names)
+    return ready(encoder, parcel_names, published)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.encoders.adapters import PublishedEncoder, Recipe, ready
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.cohort import FILE as STATISTICS
 from fcpower_bids.encoders.cohort import read_statistics
@@ -33,6 +33,7 @@ from fcpower_bids.encoders.containers import (
     read_state,
 )
 from fcpower_bids.encoders.parcel_orders import Columns, match_labels
+from fcpower_bids.encoders.preparation import Array, as_tensor
 from fcpower_bids.encoders.vit import Block
 
 N_PARCELS, FRAMES = 424, 200
@@ -64,6 +65,7 @@ RECIPE = Recipe(
     licence="CC BY-NC-ND 4.0",
     source="https://huggingface.co/vandijklab/brainlm",
     atlas="A424",
+    n_parcels=N_PARCELS,
     n_dimensions=768,
     repetition_time=0.735,
     frames=FRAMES,
@@ -190,11 +192,17 @@ def load_brainlm(
         statistics = read_statistics(aux[STATISTICS], LABELS)
     recipe = replace(RECIPE, name=name, n_dimensions=size.d)
     source = describe_files(path, aux)
-    rows = image_rows(aux[COORDINATES])
     encoder = BrainLMEncoder(
-        recipe, model, source, published.protocol, allow_missing_parcels, statistics, rows, size.side
+        recipe,
+        model,
+        source,
+        published.protocol,
+        allow_missing_parcels,
+        statistics,
+        rows=image_rows(aux[COORDINATES]),
+        side=size.side,
     )
-    return ready(encoder, parcel_names)
+    return ready(encoder, parcel_names, published)
 
 
 def load_brainlm_650m(weights: str | Path | None, **options: Any) -> BrainLMEncoder:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.encoders.adapters import PublishedEncoder, Recipe, ready
 from fcpower_bids.encoders.containers import (
     DEFAULTS,
     PublishedOptions,
@@ -24,12 +24,14 @@ from fcpower_bids.encoders.containers import (
     find_weights,
     read_state,
 )
+from fcpower_bids.encoders.preparation import Array, as_tensor, z_scored
 
 RECIPE = Recipe(
     name="brainmass",
     licence="none stated by the authors",
     source="https://github.com/podismine/BrainMass",
     atlas="Schaefer100",
+    n_parcels=100,
     n_dimensions=800,
 )
 
@@ -103,4 +105,6 @@ def load_brainmass(
         model = BrainMass(size or BrainMassSize())
     fill(model, read_state(path, nested="online_network_state_dict"), str(path), unused=("g.",))
     source = describe_files(path, {})
-    return ready(BrainMassEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names)
+    return ready(
+        BrainMassEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, file_sha256, read_tensors
 from fcpower_bids.errors import UsageError
 
+Places = Mapping[str, tuple[float, float, float]]
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -27,11 +28,14 @@ class PublishedOptions:
         Further files the model needs, which come with it and not with this program.
     accept_licence : bool
         The user has read and accepts the licence of the weights.
+    places : mapping of str to tuple of float
+        MNI centroids of the recording's parcels in mm, by name.
     """
 
     protocol: str = "own"
     aux: tuple[Path, ...] = ()
     accept_licence: bool = False
+    places: Places = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.protocol not in ("own", "paper"):

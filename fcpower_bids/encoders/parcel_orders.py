@@ -24,8 +24,11 @@ Columns = NDArray[np.intp]
 BUCKNER = tuple(
     f"Buckner7_{network}" for network in ("Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default")
 )
-NEAREST_MM = 3.0
-"""Two centroids farther apart are not of the same parcel."""
+NEAREST_MM = 4.0
+"""Two centroids farther apart are not of the same parcel.
+
+Those of one parcel differ by up to 3.6 mm between MNI152NLin6Asym and MNI152NLin2009cAsym; the next are 4.8 mm away.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class ParcelOrder:
     spellings : tuple of tuple of str
         Complete lists of names, each in this order; a recording must use one list throughout.
     coordinates : ndarray, shape (P, 3), or None
-        Centroids in MNI space in mm, where known.
+        Centroids in MNI space (MNI152NLin6Asym) in mm, where known.
     """
 
     atlas: str
@@ -92,7 +95,8 @@ class ParcelOrder:
         from scipy.optimize import linear_sum_assignment
         from scipy.spatial.distance import cdist
 
-        distances = cdist(self.coordinates, coordinates)  # type: ignore[call-overload]
+        far = np.nan_to_num(coordinates, nan=1e6)  # a parcel that the image does not hold is nowhere near
+        distances = cdist(self.coordinates, far)  # type: ignore[call-overload]
         rows, columns = linear_sum_assignment(distances)
         if len(rows) < len(self) or distances[rows, columns].max() > NEAREST_MM:
             raise RecordingError(
@@ -120,15 +124,14 @@ def parcel_order(atlas: str) -> ParcelOrder:
     if atlas == "Buckner7":
         return ParcelOrder(atlas, (BUCKNER,))
     if atlas == "TianS3":
-        return ParcelOrder(atlas, (tuple(row["name"] for row in _rows("TianS3")),))
+        return ParcelOrder(atlas, (tuple(row["name"] for row in _rows("TianS3")),), _centroids(_rows("TianS3")))
     if atlas not in ("Schaefer100", "Schaefer400", "Schaefer400x17"):
         raise UsageError(f"There is no parcel order called '{atlas}'.")
     index = "index17" if atlas.endswith("x17") else "index7"
     rows = sorted(_rows(atlas.removesuffix("x17")), key=lambda row: int(row[index]))
     spelled = ("name7", "name7_before", "name17", "name17_before")
     columns = sorted((column for column in spelled if column in rows[0]), key=lambda c: index[5:] not in c)
-    coordinates = np.array([[float(row[axis]) for axis in "xyz"] for row in rows])
-    return ParcelOrder(atlas, tuple(tuple(row[column] for row in rows) for column in columns), coordinates)
+    return ParcelOrder(atlas, tuple(tuple(row[column] for row in rows) for column in columns), _centroids(rows))
 
 
 def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
@@ -150,7 +153,12 @@ def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
 
 
 def _merged(atlas: str, first: ParcelOrder, second: ParcelOrder) -> ParcelOrder:
-    return ParcelOrder(atlas, tuple((*first.names, *names) for names in second.spellings))
+    spellings = tuple((*first.names, *names) for names in second.spellings)
+    return ParcelOrder(atlas, spellings, np.vstack([first.coordinates, second.coordinates]))  # type: ignore[list-item]
+
+
+def _centroids(rows: Sequence[Mapping[str, str]]) -> NDArray[np.float64]:
+    return np.array([[float(row[axis]) for axis in "xyz"] for row in rows])
 
 
 def _rows(table: str) -> list[dict[str, str]]:

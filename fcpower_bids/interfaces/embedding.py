@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from nipype.interfaces.base import traits
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.interfaces.bundles import load_series, save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
+from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
+
+Places = Mapping[str, tuple[float, float, float]]
 
 
 class EmbedInputSpec(RecordingInputSpec):
@@ -35,7 +39,7 @@ class Embed(RecordingStep):
         for number, (one, atlas) in enumerate(zip(series, self.inputs.atlases, strict=True)):
             key = f"{number}/{embedding_label(settings)}"
             try:
-                encoder = _encoder(settings, atlas.names)
+                encoder = _encoder(settings, atlas)
                 vectors = encoder.embed([one.clean], atlas.names, cleaning.repetition_time, settings.encoder_read)
                 arrays[key], facts[key] = vectors[0], encoder.provenance(settings.encoder_read)
             except FcPowerError as error:
@@ -45,13 +49,50 @@ class Embed(RecordingStep):
 
 
 def embedding_label(settings: Settings) -> str:
-    """Return the ``desc`` label of the embedding: ``fbert1m``."""
-    return re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
+    """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
+
+    ``fbert1mwindows`` is read by windows, ``brainjepapaper`` is fed as in the paper, so that they stand side by side.
+    """
+    from fcpower_bids.encoders import PUBLISHED
+
+    name = re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
+    if settings.encoder in PUBLISHED:  # they have windows of their own
+        return name + ("" if settings.encoder_protocol == "own" else settings.encoder_protocol)
+    return name + ("" if settings.encoder_read == "sequence" else settings.encoder_read)
 
 
 @lru_cache(maxsize=4)
-def _encoder(settings: Settings, names: tuple[str, ...]) -> Any:
+def _encoder(settings: Settings, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
+    from fcpower_bids.encoders import PUBLISHED
+
+    return open_encoder(settings, atlas.names, _places(atlas) if settings.encoder in PUBLISHED else {})
+
+
+def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
+    from fcpower_bids.imaging.centroids import parcel_centroids
+
+    centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
+    return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
+
+
+def open_encoder(settings: Settings, names: tuple[str, ...], places: Places) -> Any:
+    """Load the encoder of ``--encoder`` for these parcels.
+
+    Parameters
+    ----------
+    settings : Settings
+        Everything that concerns the encoder.
+    names : tuple of str
+        Parcels of the recordings.
+    places : mapping of str to tuple of float
+        Their MNI centroids in mm, where known: a published encoder finds parcels by them if it does not know the names.
+
+    Raises
+    ------
+    fcpower_bids.errors.FcPowerError
+        The encoder cannot be loaded, or not for these parcels.
+    """
     from fcpower_bids.encoders import load_encoder
 
     return load_encoder(
@@ -64,4 +105,5 @@ def _encoder(settings: Settings, names: tuple[str, ...]) -> Any:
         protocol=settings.encoder_protocol,
         aux=settings.encoder_aux,
         accept_licence=settings.accept_encoder_licence,
+        places=places,
     )

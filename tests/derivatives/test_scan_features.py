@@ -48,6 +48,8 @@ def test_no_embedding_at_all_is_fine(out):
         ([1.0, 2.0, 3.0], {}, "2 and 3 dimensions"),
         ([1.0, 2.0], {"sha256": "cd"}, "different weights"),
         ([1.0, 2.0], {"read": "windows"}, "read differently"),
+        ([1.0, 2.0], {"protocol": "paper"}, "read differently"),
+        ([1.0, 2.0], {"aux_sha256": {"cohort_statistics.tsv": "cd"}}, "read differently"),
         ([1.0, 2.0], {"sha256": None, "weights": "random"}, "different weights"),
     ],
 )

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
-from fcpower_bids.encoders.adapters import crops, resample, z_scored
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
 from fcpower_bids.encoders.containers import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.parcel_orders import ParcelOrder, match_labels, parcel_order
+from fcpower_bids.encoders.preparation import crops, resample, z_scored
 from fcpower_bids.encoders.vit import Attention, Block, sincos
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.imaging.centroids import parcel_centroids
 from tests.encoders.published import doubles, slow_block, slow_sincos
 
 
@@ -174,10 +175,34 @@ def test_coordinates_find_parcels_whose_names_are_unknown():
     with pytest.raises(RecordingError, match="Neither names nor coordinates"):
         order.match([f"roi{i}" for i in range(399)], near[:399])
     near[0] = near[1]  # two centroids for one parcel, none for another
-    with pytest.raises(RecordingError, match="no centroid of its own within 3 mm"):
+    with pytest.raises(RecordingError, match="no centroid of its own within 4 mm"):
         order.match([f"roi{i}" for i in range(400)], near)
     with pytest.raises(RecordingError, match="400 of the 400 parcels"):
         order.match([f"roi{i}" for i in range(400)])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("template", ["MNI152NLin6Asym", "MNI152NLin2009cAsym"])
+def test_images_of_either_template_are_found_by_place(shared, template):
+    """Cortex and subcortex in their real images, whatever the names; the rest of an image does not disturb."""
+    stem = f"tpl-{template}_atlas-Schaefer2018TianS3_seg-7n_scale-450_res-02_dseg"
+    table = (shared / "atlases" / f"tpl-{template}" / f"{stem}.tsv").read_text().splitlines()[1:]
+    labels, names = zip(*((int(row.split("\t")[0]), row.split("\t")[1]) for row in table), strict=True)
+    centroids = parcel_centroids(shared / "atlases" / f"tpl-{template}" / f"{stem}.nii.gz", labels)
+    unknown = [f"roi{label}" for label in labels]
+    for atlas in ("Schaefer400", "Schaefer400x17", "Schaefer450", "Schaefer450x17", "TianS3"):
+        order = parcel_order(atlas)
+        np.testing.assert_array_equal(order.match(unknown, centroids), order.match(names))
+    with pytest.raises(RecordingError, match="Neither names nor coordinates"):
+        parcel_order("Schaefer100").match(unknown, centroids)
+
+
+def test_a_parcel_without_a_place_is_nowhere_near():
+    order = parcel_order("Schaefer100")
+    places = np.vstack([[np.nan] * 3, order.coordinates])
+    np.testing.assert_array_equal(order.match([f"roi{i}" for i in range(101)], places), np.arange(1, 101))
+    with pytest.raises(RecordingError, match="Neither names nor coordinates"):
+        order.match([f"roi{i}" for i in range(100)], places[:100])
 
 
 def test_labels_are_read_from_names():
@@ -237,26 +262,3 @@ def test_options_are_immutable_and_compared_by_value():
     assert replace(options, protocol="paper") == PublishedOptions("paper")
     with pytest.raises(AttributeError):
         options.protocol = "paper"  # type: ignore[misc]
-
-
-# ----------------------------------------------------------------------------------------------------------- workflow
-
-
-def test_the_choices_of_the_user_reach_the_encoder(tmp_path):
-    from fcpower_bids.interfaces.embedding import _encoder
-    from fcpower_bids.settings import Settings
-    from tests.encoders.test_brainmass import published_shapes
-
-    state = {key: torch.zeros(shape) for key, shape in published_shapes().items()}
-    torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
-    given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
-    names = parcel_order("Schaefer100").names
-    with pytest.raises(UsageError, match="read their licence"):
-        _encoder(Settings(tmp_path, tmp_path, "participant", **given), names)
-    settings = Settings(tmp_path, tmp_path, "participant", accept_encoder_licence=True, **given)
-    encoder = _encoder(settings, names)
-    assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], names, 2.0).shape == (1, 800)
-    facts = encoder.provenance(settings.encoder_read)
-    assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
-    with pytest.raises(UsageError, match="the functional gradients"):
-        _encoder(replace(settings, encoder="brain-jepa", encoder_aux=(tmp_path,)), names)

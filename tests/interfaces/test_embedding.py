@@ -1,0 +1,87 @@
+"""The embedding step: the choices of the user reach the encoder, under a name that tells them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.parcel_orders import parcel_order
+from fcpower_bids.errors import UsageError
+from fcpower_bids.interfaces.embedding import _encoder, embedding_label
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+from tests.encoders.test_brainmass import published_shapes
+
+ORDER = parcel_order("Schaefer100")
+
+
+def label_image(path, names, places) -> Atlas:
+    """One voxel of 2 mm for each parcel."""
+    affine = np.array([[2.0, 0, 0, -96], [0, 2, 0, -132], [0, 0, 2, -78], [0, 0, 0, 1]])
+    volume = np.zeros((97, 115, 97), np.int16)
+    voxels = np.rint(nib.affines.apply_affine(np.linalg.inv(affine), places)).astype(int)
+    volume[tuple(voxels.T)] = np.arange(1, len(names) + 1)
+    nib.save(nib.Nifti1Image(volume, affine), path)
+    unknown = ("n/a",) * len(names)
+    labels = tuple(range(1, len(names) + 1))
+    return Atlas((("atlas", "Mine"),), path, "MNI152NLin6Asym", labels, tuple(names), unknown, unknown)
+
+
+@pytest.fixture
+def chosen(tmp_path):
+    """BrainMass of full size; its small weights are random."""
+    generator = torch.Generator().manual_seed(0)
+    state = {key: 0.05 * torch.randn(shape, generator=generator) for key, shape in published_shapes().items()}
+    torch.save({"online_network_state_dict": state}, tmp_path / "best_model.pth")
+    given = {"encoder": "brainmass", "encoder_weights": str(tmp_path / "best_model.pth"), "encoder_protocol": "paper"}
+    return Settings(tmp_path, tmp_path, "participant", **given)
+
+
+def test_the_choices_of_the_user_reach_the_encoder(chosen, tmp_path):
+    atlas = label_image(tmp_path / "mine.nii.gz", ORDER.names, ORDER.coordinates)
+    with pytest.raises(UsageError, match="read their licence"):
+        _encoder(chosen, atlas)
+    settings = replace(chosen, accept_encoder_licence=True)
+    encoder = _encoder(settings, atlas)
+    assert encoder.embed([np.random.default_rng(0).standard_normal((50, 100))], atlas.names, 2.0).shape == (1, 800)
+    facts = encoder.provenance(settings.encoder_read)
+    assert (facts["name"], facts["protocol"], facts["n_parameters"]) == ("brainmass", "paper", 7_241_576)
+    assert (facts["n_parcels"], facts["read"]) == (100, "whole recording (paper protocol)")
+    with pytest.raises(UsageError, match="the functional gradients"):
+        _encoder(replace(settings, encoder="brain-jepa", encoder_aux=(tmp_path,)), atlas)
+
+
+def test_an_atlas_with_names_of_its_own_is_found_by_place(chosen, tmp_path):
+    """The same recording with its columns shuffled and renamed has the same embedding."""
+    settings = replace(chosen, accept_encoder_licence=True)
+    named = label_image(tmp_path / "named.nii.gz", ORDER.names, ORDER.coordinates)
+    shuffle = np.random.default_rng(1).permutation(100)
+    mine = label_image(tmp_path / "mine.nii.gz", [f"roi{i}" for i in range(100)], ORDER.coordinates[shuffle])
+    series = np.random.default_rng(0).standard_normal((60, 100))
+    np.testing.assert_array_equal(
+        _encoder(settings, mine).embed([series[:, shuffle]], mine.names, 2.0),
+        _encoder(settings, named).embed([series], named.names, 2.0),
+    )
+    elsewhere = label_image(tmp_path / "elsewhere.nii.gz", mine.names, ORDER.coordinates + 20)
+    with pytest.raises(CheckpointError, match=r"Neither names nor coordinates .* use --atlas Schaefer100"):
+        _encoder(settings, elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("choices", "label"),
+    [
+        ({"encoder": "fbert-1m"}, "fbert1m"),
+        ({"encoder": "fbert-1m", "encoder_read": "windows"}, "fbert1mwindows"),
+        ({"encoder": "fbert-1m", "encoder_protocol": "paper"}, "fbert1m"),
+        ({"encoder": "brain-jepa"}, "brainjepa"),
+        ({"encoder": "brain-jepa", "encoder_protocol": "paper"}, "brainjepapaper"),
+        ({"encoder": "brain-jepa", "encoder_read": "windows"}, "brainjepa"),
+    ],
+)
+def test_only_what_changes_the_numbers_and_is_not_the_default_is_in_the_label(tmp_path, choices, label):
+    assert embedding_label(Settings(tmp_path, tmp_path, "participant", **choices)) == label
