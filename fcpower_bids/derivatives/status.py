@@ -21,6 +21,8 @@ from fcpower_bids.settings import Settings
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
+"""Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,19 @@ def _state_of_files(settings: Settings) -> str:
 
 
 def weights_state(settings: Settings) -> str:
-    """Return size and time of the encoder's weights, so that new weights under an old name are noticed."""
-    if settings.encoder is None or settings.encoder_weights is None:
+    """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
+    if settings.encoder is None:
         return ""
-    files = sorted(Path(settings.encoder_weights).glob("*.safetensors"))
+    named = [Path(name).expanduser() for name in (settings.encoder_weights, *settings.encoder_aux) if name is not None]
+    files = [file for path in named for file in _encoder_files(path)]
     return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
+
+
+def _encoder_files(path: Path) -> list[Path]:
+    """The file that is named, or what a named folder holds of an encoder; nothing for an id of the hub."""
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
+    return [path] if path.is_file() else []
 
 
 def peak_megabytes() -> float:

@@ -68,3 +68,28 @@ def test_the_table_has_a_row_per_recording(case):
     table = status.write_status_table(chosen.output_dir)
     assert table["state"].tolist() == ["done", "failed"]
     assert "why not" in (chosen.output_dir / "logs" / "status.tsv").read_text()
+
+
+@pytest.mark.parametrize("weights", ["best_model.pth", "jepa-ep300.pth.tar", "pytorch_model.bin", "model.safetensors"])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_path, weights, in_folder):
+    recording, chosen, _ = case
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in (weights, "gradients.csv", "README.md"):
+        (folder / name).write_text("before")
+    named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
+    chosen = replace(chosen, encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
+    seen = {status.fingerprint(recording, chosen)}
+    (folder / "README.md").write_text("something else")
+    assert status.fingerprint(recording, chosen) in seen
+    for name in (weights, "gradients.csv"):
+        (folder / name).write_text("something else")
+        mark = status.fingerprint(recording, chosen)
+        assert mark not in seen
+        seen.add(mark)
+
+
+def test_an_id_of_the_hub_has_no_state_of_its_own(case):
+    _, chosen, _ = case
+    assert status.weights_state(replace(chosen, encoder="fbert-1m", encoder_weights="owner/name")) == ""
