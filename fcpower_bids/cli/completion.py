@@ -10,9 +10,10 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 
+from fcpower_bids.cli.options import known_names
+
 ASKED = "_ARGCOMPLETE"
 LINE = "COMP_LINE"
-REPRESENTATIONS = ("fc", "fc_power", "embedding")
 
 
 def answer_the_shell(find_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
@@ -33,28 +34,11 @@ def answer_the_shell(find_parser: Callable[[Sequence[str]], argparse.ArgumentPar
 
 def with_names(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add to the options that take names of a registry, or of the shipped data, what these names are."""
-    names = _names()
+    names = known_names()
     for action in parser._actions:
         if action.dest in names:
             action.completer = _completer(names[action.dest])  # type: ignore[attr-defined]
     return parser
-
-
-def _names() -> dict[str, tuple[str, ...]]:
-    from fcpower_bids.analyses import ALL, ANALYSES
-    from fcpower_bids.encoders import ENCODERS
-    from fcpower_bids.imaging.atlas_declarations import declared_atlases
-    from fcpower_bids.imaging.strategies import strategy_names
-    from fcpower_bids.transforms import TRANSFORMS
-
-    return {
-        "atlas": ("builtin", *declared_atlases()),
-        "analyses": (ALL, *ANALYSES),
-        "encoder": tuple(ENCODERS),
-        "representations": REPRESENTATIONS,
-        "strategy": strategy_names(),
-        "transforms": tuple(TRANSFORMS),
-    }
 
 
 def _completer(names: tuple[str, ...]) -> Callable[..., list[str]]:

@@ -11,6 +11,9 @@ from typing import Any
 
 from fcpower_bids.settings import Settings
 
+LISTED = ("analyses", "encoder", "strategy", "transforms")
+"""Options whose names are shown in their help; atlases are too many."""
+
 
 def option_fields() -> list[dataclasses.Field[Any]]:
     """Return the fields of Settings that are options."""
@@ -34,3 +37,28 @@ def scalar_type(name: str) -> Any:
     if isinstance(hint, types.UnionType):
         hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
     return typing.get_args(hint)[0] if is_list(name) else hint
+
+
+def known_names() -> Mapping[str, tuple[str, ...]]:
+    """Return, for the options that take names of a registry or of the shipped data, what these names are."""
+    from fcpower_bids.analyses import ALL, ANALYSES
+    from fcpower_bids.encoders import ENCODERS
+    from fcpower_bids.imaging.atlas_declarations import declared_atlases
+    from fcpower_bids.imaging.strategies import strategy_names
+    from fcpower_bids.transforms import TRANSFORMS
+
+    return {
+        "atlas": ("builtin", *declared_atlases()),
+        "analyses": (ALL, *ANALYSES),
+        "encoder": tuple(ENCODERS),
+        "representations": ("fc", "fc_power", "embedding"),
+        "strategy": strategy_names(),
+        "transforms": tuple(TRANSFORMS),
+    }
+
+
+def help_text(field: dataclasses.Field[Any]) -> str:
+    """Return the text of an option, with the names that it takes."""
+    text: str = field.metadata["text"]
+    names = known_names().get(field.name, ()) if field.name in LISTED else ()
+    return f"{text} ({' '.join(names)})" if names else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import difflib
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 from fcpower_bids import __version__
 from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
-from fcpower_bids.cli.options import is_list, option_fields, scalar_type
+from fcpower_bids.cli.options import help_text, is_list, option_fields, scalar_type
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
@@ -40,6 +41,15 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See fcpower_bids --help.")
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help that shows one spelling of every option: ``--fd-thresh``, and not also ``--fd_thresh``."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy.copy(action)
+        shown.option_strings = [flag for flag in action.option_strings if "_" not in flag]
+        return super()._format_action_invocation(shown)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser: three positionals and one option per field of Settings."""
     parser = Parser(
@@ -47,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         usage=USAGE,
         description="Functional connectomes with a flattened spectrum (FC^alpha) from fMRIPrep derivatives.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
@@ -73,7 +83,7 @@ def _underscored(name: str) -> str:
 
 def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
     kind = scalar_type(field.name)
-    text = field.metadata["text"].replace("%", "%%")
+    text = help_text(field).replace("%", "%%")
     if kind is bool:
         return {"action": "store_true", "dest": field.name, "help": text}
     shown = field.default if field.default not in (None, ()) else None

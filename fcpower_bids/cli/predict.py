@@ -15,7 +15,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("model", type=Path, help="a file of OUTPUT_DIR/group/models, made with --save-models")
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
     parser.add_argument("--participant-label", nargs="+", default=[], help="participants [all]")
-    parser.add_argument("--table", type=Path, help="where to write [OUTPUT_DIR/predicted_TARGET.tsv]")
+    parser.add_argument("--table", type=Path, help="where to write [OUTPUT_DIR/group/predicted]")
     return parser
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fcpower_bids.cli.options import is_list, option_fields, scalar_type
+from fcpower_bids.cli.options import help_text, is_list, option_fields, scalar_type
 from fcpower_bids.settings import LEVELS, SECTIONS
 
 INTRODUCTION = f"""\
@@ -49,7 +49,7 @@ def reference() -> str:
 
 def _row(field: Any) -> str:
     names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
-    text = field.metadata["text"].replace("|", "\\|")
+    text = help_text(field).replace("|", "\\|")
     return f"| {', '.join(f'`{name}`' for name in names)} | {_values(field)} | {_default(field)} | {text} |"
 
 

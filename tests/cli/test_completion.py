@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from fcpower_bids.analyses import ALL, ANALYSES
-from fcpower_bids.cli.completion import REPRESENTATIONS, with_names
+from fcpower_bids.cli.completion import with_names
+from fcpower_bids.cli.options import known_names
 from fcpower_bids.cli.parser import build_parser
 
 ENTRY_POINTS = {"fcpower_bids": "fcpower_bids.cli.run", "fcpower-docker": "fcpower_bids.cli.container"}
@@ -62,7 +63,9 @@ def test_nothing_is_imported_for_it_unless_the_shell_asks():
     assert done.stdout.split()[-1] == "False"
 
 
-def test_the_names_of_representations_are_those_that_help_gives():
-    actions = {action.dest: action for action in with_names(build_parser())._actions}
-    assert all(name in (actions["representations"].help or "") for name in REPRESENTATIONS)
-    assert set(actions["representations"].completer("")) == set(REPRESENTATIONS)
+@pytest.mark.parametrize("name", sorted(known_names()))
+def test_help_gives_the_names(name):
+    action = {action.dest: action for action in with_names(build_parser())._actions}[name]
+    assert set(action.completer("")) == set(known_names()[name])
+    if name != "atlas":
+        assert all(known in (action.help or "") for known in known_names()[name])
