@@ -19,7 +19,7 @@ MEASURED = [
     (re.compile(rb'"(seconds|peak_mb)": [0-9.e+-]+'), rb'"\1": _'),
     (re.compile(rb"\t[0-9.e+-]+\t[0-9.e+-]+$", re.M), rb"\t_\t_"),
 ]
-IGNORED = ("work", "logs/crashes")
+IGNORED = ("work", "logs/crashes", "logs/slurm")
 
 
 def files_below(root: Path) -> set[str]:

@@ -34,7 +34,8 @@ remove_scratch() { # some of it belongs to the users of the containers
 hard=(--rm --network none --cap-drop ALL --security-opt no-new-privileges --read-only --tmpfs '/tmp:rw,mode=1777')
 if [[ $engine == podman ]]; then hard+=(--pull never --read-only-tmpfs=false); else hard+=(--pull never); fi
 OWN=1000 UNKNOWN=54321
-as() { local user=$1; shift; "$engine" run "${hard[@]}" --user "$user:$user" "$@"; }
+bounded=(timeout --kill-after 10 300) # no step takes a minute where nothing hangs
+as() { local user=$1; shift; "${bounded[@]}" "$engine" run "${hard[@]}" --user "$user:$user" "$@"; }
 inside() { as "$OWN" --entrypoint sh "$IMAGE" -c "$1"; }
 # Folders for the outputs of other users.
 open_folder() { mkdir -p "$SCRATCH/open/$1"; chmod 777 "$SCRATCH/open" "$SCRATCH/open/$1" 2>/dev/null || true; echo "$SCRATCH/open/$1"; }
@@ -124,6 +125,19 @@ check_atlas() { # what was handed in at build is found without network
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" \
     /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
   ls "$out"/sub-01/ses-a/func/*_relmat.tsv > /dev/null
+
+  say "prefetch: checksums are written, a whole folder is used without network, a changed file is noticed"
+  local folder prefetch=(prefetch --folder /atlases --atlas "$ATLAS" --space MNI152NLin2009cAsym)
+  folder=$(open_folder atlases); out=$(open_folder prefetched)
+  as "$OWN" -v "$folder:/atlases" --entrypoint cp "$IMAGE" -r /opt/templateflow/. /atlases
+  as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}"
+  as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" > /dev/null
+  (cd "$folder" && awk -F'\t' 'NR > 1 {print $2 "  " $1}' checksums.tsv | sha256sum --check --strict)
+  as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" -v "$folder:/opt/templateflow:ro" -e FCPOWER_OFFLINE=1 "$IMAGE" \
+    /data /out participant --participant-label 01 --session-label a --run-id 1 --atlas "$ATLAS" --quiet
+  as 0 --cap-add DAC_OVERRIDE -v "$folder:/atlases" --entrypoint sh "$IMAGE" -c 'for table in /atlases/tpl-*/*.tsv; do echo >> "$table"; done'
+  if as "$OWN" -v "$folder:/atlases" "$IMAGE" "${prefetch[@]}" 2> "$SCRATCH/changed.txt"; then die "prefetch took a changed file"; fi
+  grep "has changed since it was fetched" "$SCRATCH/changed.txt"
 }
 
 finished() { { grep -l '"state": "done"' "$1"/logs/status/*.json 2>/dev/null || true; } | wc -l; }
@@ -163,7 +177,7 @@ check_stop() { # `docker stop` is heard
 
 # run_wrapper ENGINE IMAGE OUT: fcpower-docker; paths are the same inside, so that nothing differs but times
 run_wrapper() {
-  local wrapper=("$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' --engine "$1" --image "$2")
+  local wrapper=("${bounded[@]}" "$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' --engine "$1" --image "$2")
   say "fcpower-docker --engine $1"
   "${wrapper[@]}" "$SCRATCH/data" "$3" participant "${OPTIONS[@]}" --quiet
   if has_group; then "${wrapper[@]}" "$SCRATCH/data" "$3" group "${GROUP[@]}" --quiet; fi
@@ -174,19 +188,39 @@ check_wrapper() { run_wrapper "$engine" "$IMAGE" "$SCRATCH/wrapper"; }
 check_sif() { # clean environment, nothing of the host but the two folders, no network
   local out start strict=(--cleanenv --containall --net --network none)
   say "apptainer test"
-  apptainer test --cleanenv --containall "$SIF"
-  start=$(now); apptainer run "${strict[@]}" "$SIF" --version; result ".sif: --version" "$(since "$start") s"
+  "${bounded[@]}" apptainer test --cleanenv --containall "$SIF"
+  start=$(now); "${bounded[@]}" apptainer run "${strict[@]}" "$SIF" --version; result ".sif: --version" "$(since "$start") s"
   say "apptainer run"
   out=$(open_folder sif)
   start=$(now)
-  apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet
+  "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet
   result ".sif: participant level" "$(since "$start") s"
   if has_group; then
-    apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
+    "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
   fi
   compare "$out"
   result ".sif" "$(( $(stat -c %s "$SIF") / 1000000 )) MB"
   run_wrapper apptainer "$SIF" "$(open_folder sif_wrapper)"
+}
+
+check_array() { # the example for clusters, with a queue that runs two jobs at a time, and the group once all are done
+  say "docs/examples/slurm_array.sh with the .sif"
+  local out start; out=$(open_folder array)
+  mkdir -p "$SCRATCH/bin" "$out/logs/slurm"; chmod 777 "$out/logs"
+  cat > "$SCRATCH/bin/sbatch" <<'S'
+#!/usr/bin/env bash
+jobs=
+while [[ $1 != *.sh ]]; do if [[ $1 == --array ]]; then jobs=${2#1-}; jobs=${jobs%%%*}; fi; shift; done
+if [[ -n $jobs ]]; then seq "$jobs" | SLURM_JOB_ID=1 SLURM_CPUS_PER_TASK=1 xargs -P 2 -I '{}' env SLURM_ARRAY_TASK_ID='{}' bash "$@" >&2
+else SLURM_JOB_ID=2 bash "$@" >&2; fi
+echo 1
+S
+  chmod 755 "$SCRATCH/bin/sbatch"
+  start=$(now)
+  PATH=$SCRATCH/bin:$PATH GROUP="${GROUP[*]}" "${bounded[@]}" bash "$ROOT/docs/examples/slurm_array.sh" \
+    "$SCRATCH/data" "$out" "$SIF" "${OPTIONS[@]}" --quiet 2> "$SCRATCH/array.txt" || { tail "$SCRATCH/array.txt"; die "the array failed"; }
+  compare "$out"
+  result ".sif: SLURM array over 12 participants, then the group" "$(since "$start") s"
 }
 
 check_size() {
@@ -203,6 +237,6 @@ for step in ${STEPS:-start content imports size demo}; do "check_$step"; done
 run_host
 run_as "$OWN" known
 run_as "$UNKNOWN" unknown
-for step in ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif}; do "check_$step"; done
+for step in ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}; do "check_$step"; done
 say "results"
 cat "$SCRATCH/results.tsv"

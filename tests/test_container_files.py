@@ -126,6 +126,107 @@ def test_the_stage_is_skipped_with_a_reason_where_it_cannot_run(tmp_path, user, 
     assert not (tmp_path / "work").exists()
 
 
+@pytest.fixture
+def machine(tmp_path):
+    """Programs of a machine on which everything works that the stage tries; tests break one of them."""
+    for name in ("apt-get", "dpkg", "mount", "umount", "podman", "buildah", "flock", "python"):
+        ready_program(tmp_path / "bin", name, "exit 0")
+    ready_program(tmp_path / "bin", "id", "echo 0")
+    ready_program(tmp_path / "bin", "df", "echo / 1 1 99999999 1% /")
+    ready_program(tmp_path / "bin", "unshare", 'while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    return tmp_path
+
+
+def run_stage(machine: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": f"{machine}/bin:{os.environ['PATH']}",
+        "PYTHON": f"{machine}/bin/python",
+        "WORK": str(machine / "work"),
+        **variables,
+    }
+    stage = str(ROOT / ".ci" / "containers")
+    return subprocess.run([stage], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"unshare": "exit 1"}, "allows no namespaces"),
+        ({"df": "echo / 1 1 1000 1% /"}, "less than 12 GB free"),
+        ({"flock": "exit 1"}, "another run uses"),
+        ({"dpkg": "exit 1", "apt-get": "echo no mirror; exit 100"}, "cannot be installed (no mirror)"),
+        ({"mount": "echo not permitted; exit 1"}, "overlay mounts do not work here (not permitted)"),
+        ({"podman": "echo no engine; exit 1"}, "podman does not work here (no engine)"),
+        ({"buildah": "[[ $1 == rm ]]", "mmdebstrap": "exit 1"}, "can neither be pulled nor made"),
+        ({"buildah": "[[ $1 != run ]]"}, "a trivial container does not run"),
+        ({"podman": "[[ $1 != run ]]"}, "a trivial container does not run"),
+        ({"python": "exit 1"}, "no Python package index answers"),
+    ],
+)
+def test_what_the_machine_lacks_is_named_and_is_no_failure(machine, broken, reason):
+    for name, body in broken.items():
+        ready_program(machine / "bin", name, body)
+    done = run_stage(machine)
+    assert done.returncode == 0, done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED container stage")]
+    assert reason in line
+    assert not (machine / "work" / "tmp").exists(), "nothing is left but the images"
+
+
+def test_a_stage_that_hangs_fails(machine):
+    ready_program(machine / "bin", "podman", "sleep 30")
+    done = run_stage(machine, LIMIT="1")
+    assert done.returncode != 0
+    assert "FAILED container stage: it was not done after 1 s" in done.stdout
+
+
+def attempt(folder: Path, body: str, seconds: int = 20) -> tuple[int, str, int]:
+    """Return the exit code of `attempt`, what it printed, and how often the program was started."""
+    ready_program(folder, "build", f"echo x >> {folder}/starts\n{body}")
+    command = f". {ROOT}/scripts/attempts.sh; attempt {folder}/log {seconds} {folder}/build"
+    environment = {**os.environ, "PAUSES": "0 0 0"}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, len((folder / "starts").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "W: Failed to fetch http://deb.debian.org/debian/x  Temporary failure resolving 'deb.debian.org'",
+        "Err:1 http://deb.debian.org bookworm InRelease  503  Service Unavailable [IP: 192.0.2.1 80]",
+        "WARNING: Retrying (Retry(total=4, connect=None, ...)) after connection broken by 'ReadTimeoutError'",
+        "ERROR: HTTP error 502 while getting https://pypi.org/simple/x/x.whl",
+        "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url",
+    ],
+)
+def test_a_network_that_fails_is_tried_three_times_and_then_named(tmp_path, line):
+    code, told, starts = attempt(tmp_path, f"echo '[1/5] STEP 2/8: RUN x'\ncat <<'E'\n{line}\nE\nexit 1")
+    assert (code, starts) == (75, 3)
+    assert line[:60] in told
+
+
+def test_a_network_that_comes_back_is_no_failure(tmp_path):
+    body = f"(( $(wc -l < {tmp_path}/starts) == 3 )) || {{ echo Connection refused; exit 1; }}"
+    assert attempt(tmp_path, body)[::2] == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "ModuleNotFoundError: No module named 'fcpower_bids.reports'",
+        "ERROR: Could not find a version that satisfies the requirement numpy==99",
+        "[1/5] STEP 1/2: RUN a\nRetrying (Retry(total=4))\n[1/5] STEP 2/2: RUN b\nSyntaxError: invalid syntax",
+    ],
+)
+def test_every_other_failure_of_a_build_stays_one_and_is_not_tried_again(tmp_path, log):
+    assert attempt(tmp_path, f"cat <<'E'\n{log}\nE\nexit 3")[::2] == (3, 1)
+
+
+@pytest.mark.parametrize(("line", "code"), [("  Downloading torch-2.13.0.whl (190 MB)", 75), ("Building x", 124)])
+def test_a_download_that_never_ends_is_the_network_and_a_build_that_hangs_is_not(tmp_path, line, code):
+    assert attempt(tmp_path, f"echo '{line}'; sleep 30", seconds=1)[::2] == (code, 1)
+
+
 def test_an_engine_that_does_not_answer_is_passed_over(tmp_path):
     ready_program(tmp_path, "docker", "exit 1  # a command without its daemon")
     ready_program(tmp_path, "podman", "exit 0")
