@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,7 +117,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
         extension = ".nii"
     folder = output_dir / "sourcedata" / "atlases" / f"tpl-{atlas.space}"
     target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
-    if not target.exists() or target.stat().st_size != atlas.image.stat().st_size:
+    if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
         with atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}

@@ -6,9 +6,11 @@ the same file; ``logs/status.tsv`` is put together from them.
 
 from __future__ import annotations
 
+import hashlib
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +18,7 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.derivatives.tables import read_json, write_json, write_table
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.records import Recording
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
@@ -44,7 +46,7 @@ class Status:
     peak_mb : float
         Largest resident memory of the process that worked on it, in MB.
     fingerprint : str
-        Configuration, version and size and time of the inputs: when it is the same, the work need not be done again.
+        Configuration, version, inputs and atlases: when it is the same, the work need not be done again.
     outputs : tuple of str
         Files written, relative to the output folder.
     """
@@ -59,20 +61,39 @@ class Status:
     outputs: tuple[str, ...] = ()
 
 
-def fingerprint(recording: Recording, settings: Settings) -> str:
-    """Return what the results of a recording depend on, in one comparable string."""
+def fingerprint(recording: Recording, settings: Settings, atlases: Sequence[Atlas]) -> str:
+    """Return what the results of a recording depend on, in one comparable string.
+
+    Configuration and version; size and time of the recording's files and of a strategy of the user's; the content of
+    the atlases, which may lie anywhere and are written anew now and then without a change.
+    """
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
     stats = [file.stat() for file in files if file is not None and file.exists()]
     inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
-    return f"{method};{recording.repetition_time};{inputs};{_state_of_files(settings)}"
+    parcels = ",".join(_atlas_state(atlas) for atlas in atlases)
+    return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
 
 
-def _state_of_files(settings: Settings) -> str:
-    """Return size and time of the files that the method names: strategy, atlas images and their tables."""
-    named = [settings.strategy, *(part for spec in settings.atlas for part in (spec, *spec.rsplit(":", 1)))]
-    stats = [Path(name).stat() for name in dict.fromkeys(named) if Path(name).is_file()]
-    return ",".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
+def _strategy_state(settings: Settings) -> str:
+    """Return size and time of the strategy if it is a file, not one of those shipped."""
+    if not Path(settings.strategy).is_file():
+        return ""
+    stat = Path(settings.strategy).stat()
+    return f"{stat.st_size},{stat.st_mtime_ns}"
+
+
+def _atlas_state(atlas: Atlas) -> str:
+    stat = atlas.image.stat()
+    digest = hashlib.sha256(_digest(atlas.image, stat.st_size, stat.st_mtime_ns))
+    digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache
+def _digest(path: Path, size: int, time: int) -> bytes:
+    """Hash a file that all recordings share, read once as long as its size and time stay."""
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def weights_state(settings: Settings) -> str:
@@ -115,13 +136,13 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
         return None
 
 
-def is_finished(output_dir: Path, recording: Recording, settings: Settings) -> bool:
-    """Whether the recording was finished with these inputs and settings and all its files are still there."""
-    status = read_status(output_dir, recording.name)
+def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
+    """Whether a recording was finished with this fingerprint and all its files are still there."""
+    status = read_status(output_dir, recording)
     return (
         status is not None
         and status.state in (DONE, EXCLUDED)
-        and status.fingerprint == fingerprint(recording, settings)
+        and status.fingerprint == mark
         and all((output_dir / output).is_file() for output in status.outputs)
     )
 

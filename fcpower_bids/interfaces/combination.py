@@ -15,7 +15,6 @@ class CombineInputSpec(RecordingInputSpec):
     """``recording`` is the combination; ``runs`` are its parts."""
 
     runs = traits.Any(mandatory=True, desc="the finished runs (tuple of records.Recording)")
-    fingerprint = traits.Str(mandatory=True, desc="what the result depends on")
 
 
 class Combine(RecordingStep):
@@ -23,6 +22,7 @@ class Combine(RecordingStep):
 
     input_spec = CombineInputSpec
     stage = "combine"
+    _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
         from fcpower_bids.derivatives.combination import combine_runs

@@ -22,6 +22,8 @@ class RecordingInputSpec(BaseInterfaceInputSpec):
     recording = traits.Any(mandatory=True, desc="the recording (records.Recording)")
     atlases = traits.Any(mandatory=True, desc="its atlases (tuple of records.Atlas)")
     settings = traits.Any(mandatory=True, desc="choices that change numbers (Settings.method_only)")
+    # nipype sees names, not what is in the files: without this a kept step would answer for a file since replaced.
+    fingerprint = traits.Str(mandatory=True, desc="what the results depend on (derivatives.status.fingerprint)")
     output_dir = traits.Any(mandatory=True, nohash=True, desc="where the status is written")
     bundle = File(exists=True, desc="what the step before has written")
 
@@ -120,7 +122,6 @@ class SinkInputSpec(RecordingInputSpec):
     datasets = traits.Any(mandatory=True, desc="input datasets by the name that BIDS URIs use (tuple of pairs)")
     connectomes = File(exists=True, mandatory=True, desc="FC and its transforms")
     embedding = File(exists=True, desc="embeddings, when there is an encoder")
-    fingerprint = traits.Str(mandatory=True, desc="what the results depend on")
 
 
 class Sink(RecordingStep):
@@ -128,6 +129,7 @@ class Sink(RecordingStep):
 
     input_spec = SinkInputSpec
     stage = "write"
+    _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
         from fcpower_bids.derivatives.outputs import Results, finish_recording

@@ -37,7 +37,7 @@ STOPPED = "It was not started or not finished, because --stop-on-first-crash end
 
 def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
     """Run every job that is not finished; afterwards each recording has a final status."""
-    todo = [job for job in jobs if not is_finished(settings.output_dir, job[0], settings)]
+    todo = [job for job in jobs if not is_done(job, settings)]
     for recording, _ in todo:
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
@@ -73,7 +73,7 @@ def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path
     workflow = Workflow(name=BATCH_NAME, base_dir=str(work))
     workflow.add_nodes(
         [
-            init_recording_wf(recording, atlases, settings, datasets, fingerprint(recording, settings))
+            init_recording_wf(recording, atlases, settings, datasets, fingerprint(recording, settings, atlases))
             for recording, atlases in batch
         ]
     )
@@ -93,6 +93,12 @@ def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Pa
         lines = [f'  "{source.name}" -> "{target.name}";' for source, target in workflow._graph.edges()]
         write_text(path, "\n".join(["digraph recording {", *lines, "}"]) + "\n")
     return path
+
+
+def is_done(job: Job, settings: Settings) -> bool:
+    """Whether a recording was finished before, with the same inputs, atlases and choices."""
+    recording, atlases = job
+    return is_finished(settings.output_dir, recording.name, fingerprint(recording, settings, atlases))
 
 
 def _is_open(recording: Recording, settings: Settings) -> bool:

@@ -14,6 +14,7 @@ from fcpower_bids.derivatives.status import (
     SKIPPED,
     Status,
     fingerprint,
+    is_finished,
     read_status,
     write_status,
 )
@@ -27,20 +28,22 @@ from fcpower_bids.workflows.recording import workflow_name
 
 
 def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
-    """Combine the finished runs of every session and task, and return the names of the combinations."""
+    """Combine the finished runs of every session and task, and return the names of the combinations.
+
+    A single run is combined too, so that every session has a result under the same name.
+    """
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     workflow = Workflow(name="combinations", base_dir=str(work))
     names = []
     for every_run in group_runs(recording for recording, _ in jobs):
         whole, runs = whole_of(every_run), tuple(run for run in every_run if run in finished)
         names.append(whole.name)
-        if len(runs) < 2:
-            reason = f"Only {len(runs)} of its {len(every_run)} runs passed, so there is nothing to combine."
+        if not runs:
+            reason = f"None of its {len(every_run)} runs passed, so there is nothing to combine."
             write_status(settings.output_dir, Status(whole.name, SKIPPED, Combine.stage, reason))
             continue
-        mark = "|".join(fingerprint(run, settings) for run in runs)
-        status = read_status(settings.output_dir, whole.name)
-        if status is None or status.state != DONE or status.fingerprint != mark:
+        mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)
+        if not is_finished(settings.output_dir, whole.name, mark):
             step = Combine(
                 recording=whole,
                 runs=runs,

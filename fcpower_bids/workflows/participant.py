@@ -19,7 +19,6 @@ from fcpower_bids.derivatives.status import (
     RUNNING,
     SKIPPED,
     Status,
-    is_finished,
     write_status,
     write_status_table,
 )
@@ -27,7 +26,7 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlases import load_atlas
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, run_jobs
+from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress, say
@@ -144,9 +143,9 @@ def _prepare_work(settings: Settings) -> Path:
 
 def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
     """Remove the intermediate results of finished recordings only: other jobs may be at work beside this one."""
-    for recording, _ in jobs:
-        if is_finished(settings.output_dir, recording, settings):
-            shutil.rmtree(work / BATCH_NAME / workflow_name(recording), ignore_errors=True)
+    for job in jobs:
+        if is_done(job, settings):
+            shutil.rmtree(work / BATCH_NAME / workflow_name(job[0]), ignore_errors=True)
     for folder in (work / BATCH_NAME, work):
         with suppress(OSError):
             folder.rmdir()  # only when empty

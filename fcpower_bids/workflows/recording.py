@@ -14,7 +14,7 @@ from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 
 MEMORY_GB = {"parcellate": 0.4, "clean": 0.5, "connect": 0.5, "embed": 1.5, "write": 0.5}
-"""What a step needs at most at 450 parcels and 5,000 volumes; measured, rounded up (docs/performance.md)."""
+"""What a step needs at most at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
 def init_recording_wf(
@@ -37,18 +37,19 @@ def init_recording_wf(
     datasets : dict of str to Path
         Input datasets by the name that BIDS URIs use.
     fingerprint : str
-        What the results depend on, for the final status.
+        What the results depend on.
     """
     known = {
         "recording": recording,
         "atlases": atlases,
         "settings": settings.method_only(),
+        "fingerprint": fingerprint,
         "output_dir": str(settings.output_dir),
     }
     parcellate, clean, connect = (
         _step(name, step, known) for name, step in (("parcellate", Parcellate), ("clean", Clean), ("connect", Connect))
     )
-    write = _step("write", Sink, {**known, "datasets": tuple(datasets.items()), "fingerprint": fingerprint})
+    write = _step("write", Sink, {**known, "datasets": tuple(datasets.items())})
     workflow = Workflow(name=workflow_name(recording), base_dir=str(settings.work))
     workflow.connect(
         [

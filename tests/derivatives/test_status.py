@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fcpower_bids.derivatives import status
-from fcpower_bids.records import Recording
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 
 
@@ -20,45 +23,65 @@ def case(tmp_path):
     output = tmp_path / "out" / "sub-01" / "x.tsv"
     output.parent.mkdir(parents=True)
     output.write_text("x")
-    mark = status.fingerprint(recording, chosen)
+    mark = status.fingerprint(recording, chosen, ())
     done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
     status.write_status(chosen.output_dir, done)
     return recording, chosen, output
 
 
+def is_finished(recording, chosen, *atlases):
+    return status.is_finished(chosen.output_dir, recording.name, status.fingerprint(recording, chosen, atlases))
+
+
 def test_finished_when_nothing_changed(case):
     recording, chosen, _ = case
-    assert status.is_finished(chosen.output_dir, recording, chosen)
+    assert is_finished(recording, chosen)
 
 
 def test_not_finished_when_an_output_is_gone(case):
     recording, chosen, output = case
     output.unlink()
-    assert not status.is_finished(chosen.output_dir, recording, chosen)
+    assert not is_finished(recording, chosen)
 
 
 def test_not_finished_when_the_input_changed(case):
     recording, chosen, _ = case
     recording.bold.write_bytes(b"other data")
-    assert not status.is_finished(chosen.output_dir, recording, chosen)
+    assert not is_finished(recording, chosen)
 
 
 @pytest.mark.parametrize("change", [{"alpha": "0.5"}, {"strategy": "36P"}, {"random_seed": 1}])
 def test_not_finished_under_other_choices(case, change):
     recording, chosen, _ = case
-    assert not status.is_finished(chosen.output_dir, recording, replace(chosen, **change))
+    assert not is_finished(recording, replace(chosen, **change))
+
+
+def test_an_atlas_is_known_by_its_content(case, tmp_path):
+    recording, chosen, _ = case
+    image = tmp_path / "atlas.nii"
+    image.write_bytes(b"labels")
+    atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
+    mark = status.fingerprint(recording, chosen, [atlas])
+    os.utime(image, (0, 0))
+    assert status.fingerprint(recording, chosen, [atlas]) == mark
+    moved = replace(atlas, image=Path(shutil.copy(image, tmp_path / "copy.nii")))
+    assert status.fingerprint(recording, chosen, [moved]) == mark
+    others = [replace(atlas, names=("b", "a")), replace(atlas, labels=(2, 1))]
+    image.write_bytes(b"LABELS")
+    marks = {status.fingerprint(recording, chosen, atlases) for atlases in ([atlas], *([one] for one in others), [])}
+    assert len(marks | {mark}) == 5
 
 
 @pytest.mark.parametrize("change", [{"nprocs": 3}, {"verbose": True}, {"targets": ("age",)}])
 def test_still_finished_when_only_the_circumstances_differ(case, change):
     recording, chosen, _ = case
-    assert status.is_finished(chosen.output_dir, recording, replace(chosen, **change))
+    assert is_finished(recording, replace(chosen, **change))
 
 
 def test_a_broken_status_file_means_not_finished(case):
     recording, chosen, _ = case
     status.status_path(chosen.output_dir, recording.name).write_text("{half")
-    assert not status.is_finished(chosen.output_dir, recording, chosen)
+    assert not is_finished(recording, chosen)
     assert status.write_status_table(chosen.output_dir).empty
 
 
@@ -80,12 +103,12 @@ def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_pat
         (folder / name).write_text("before")
     named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
     chosen = replace(chosen, encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
-    seen = {status.fingerprint(recording, chosen)}
+    seen = {status.fingerprint(recording, chosen, ())}
     (folder / "README.md").write_text("something else")
-    assert status.fingerprint(recording, chosen) in seen
+    assert status.fingerprint(recording, chosen, ()) in seen
     for name in (weights, "gradients.csv"):
         (folder / name).write_text("something else")
-        mark = status.fingerprint(recording, chosen)
+        mark = status.fingerprint(recording, chosen, ())
         assert mark not in seen
         seen.add(mark)
 

@@ -31,7 +31,7 @@ class Step(RecordingStep):
 def run_step(folder: Path, error: Exception | None = None):
     recording = Recording(folder / "bold.nii.gz", (("sub", "01"), ("task", "rest")), 2.0)
     settings = Settings(Path("in"), folder, "participant")
-    step = Step(recording=recording, atlases=(), settings=settings, output_dir=str(folder))
+    step = Step(recording=recording, atlases=(), settings=settings, fingerprint="", output_dir=str(folder))
     step.error = error
     return step.run(cwd=str(folder))
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.derivatives.status import read_status, status_path
+from fcpower_bids.derivatives.tables import read_matrix
+from fcpower_bids.imaging.builtin import builtin_atlas
 from tests.running import Finished, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
@@ -154,6 +156,48 @@ def test_a_second_run_has_nothing_to_do(demo, whole):
     assert again.code == 0
     assert "4 of them finished before" in again.err
     assert times_of(whole.output) == before
+
+
+def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
+    image = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made").image
+    (folder := tmp_path / "atlases").mkdir()
+    mine = folder / "tpl-MNI152NLin2009cAsym_atlas-Mine_dseg.nii"
+    labels = nibabel.load(image)
+    nibabel.save(labels, mine)
+    options = ("--atlas", "Mine", "--atlas-dir", folder, "--participant-label", "01", "--session-id", "a")
+    first = run_app(demo, tmp_path / "out", *options)
+    assert first.code == 0, first.err
+    assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
+    os.utime(mine, (0, 0))  # copied again, with the same content
+    assert "1 of them finished before" in run_app(demo, tmp_path / "out", *options).err
+    swapped = np.asarray(labels.dataobj).copy()
+    swapped[swapped == 1] = 61
+    swapped[swapped == 2] = 1
+    swapped[swapped == 61] = 2
+    nibabel.save(nibabel.Nifti1Image(swapped, labels.affine, labels.header), mine)
+    before, _ = read_matrix(first.file("sub-01", "timeseries.tsv"))
+    again = run_app(demo, tmp_path / "out", *options)
+    assert "finished before" not in again.err
+    after, _ = read_matrix(again.file("sub-01", "timeseries.tsv"))
+    np.testing.assert_array_equal(after[:, :2], before[:, 1::-1])
+    (copy,) = again.files("sourcedata/atlases/*/*_dseg.nii")
+    assert copy.read_bytes() == mine.read_bytes()
+
+
+def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
+    """Its parcels were kept when the cleaning failed; they are those of another file now."""
+    copy = shutil.copytree(demo, tmp_path / "in")
+    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    (table,) = copy.rglob("sub-01_ses-a_*_desc-confounds_timeseries.tsv")
+    content = table.read_text()
+    table.write_text(content.replace("trans_x", "other"))
+    assert run_app(copy, tmp_path / "out", *options).status()["stage"].tolist() == ["clean"]
+    table.write_text(content)
+    (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
+    image = nibabel.load(bold)
+    nibabel.save(nibabel.Nifti1Image(image.get_fdata(dtype=np.float32)[..., ::-1], image.affine, image.header), bold)
+    again, fresh = (run_app(copy, tmp_path / name, *options) for name in ("out", "fresh"))
+    assert files_of(again) == files_of(fresh)
 
 
 def test_a_lost_output_is_made_again(demo, whole):
