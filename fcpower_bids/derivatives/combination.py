@@ -16,7 +16,7 @@ from fcpower_bids.derivatives.outputs import Results, write_combination
 from fcpower_bids.derivatives.paths import CONNECTIVITY, COVERAGE, OUTLIERS, QUALITY, TIMESERIES, output_path
 from fcpower_bids.derivatives.tables import read_json, read_matrix, read_table
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
+from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
 
@@ -24,22 +24,28 @@ CONCAT, AVERAGE = "concat", "average"
 
 
 def group_runs(recordings: Iterable[Recording]) -> list[tuple[Recording, ...]]:
-    """Return the recordings that differ in ``run`` only, where there are at least two."""
-    groups: dict[Any, list[Recording]] = defaultdict(list)
+    """Return the recordings that differ in ``run`` only; a recording without ``run`` is whole already."""
+    groups: dict[Entities, list[Recording]] = defaultdict(list)
     for recording in recordings:
-        groups[tuple(pair for pair in recording.entities if pair[0] != "run")].append(recording)
-    return [tuple(runs) for runs in groups.values() if len(runs) > 1]
+        if recording.entity("run"):
+            groups[without_run(recording.entities)].append(recording)
+    return [tuple(runs) for runs in groups.values()]
+
+
+def without_run(entities: Entities) -> Entities:
+    """Return the entities of the combination that a run belongs to."""
+    return tuple(pair for pair in entities if pair[0] != "run")
 
 
 def whole_of(runs: Sequence[Recording]) -> Recording:
     """Return the recording that stands for several runs: their entities without ``run``."""
-    return replace(runs[0], entities=tuple(pair for pair in runs[0].entities if pair[0] != "run"))
+    return replace(runs[0], entities=without_run(runs[0].entities))
 
 
 def combine_runs(
     output_dir: Path, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings
 ) -> list[Path]:
-    """Combine what was written of several runs into one recording without ``run`` in its name.
+    """Combine what was written of the runs of a session into one recording without ``run`` in its name.
 
     ``concat`` puts the z-scored series one after the other, so that no run weighs more than its length; ``average``
     averages the connectomes as Fisher z, weighted by their degrees of freedom.
@@ -49,7 +55,7 @@ def combine_runs(
     output_dir : Path
         Where the runs were written.
     runs : sequence of Recording
-        At least two, finished and not excluded.
+        One or more, finished and not excluded.
     atlases : tuple of Atlas
         Those of the runs.
     settings : Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def find_recordings(settings: Settings) -> Discovery:
     chosen, missing, space_notes = _choose(kept, filters, settings)
     problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
     problems += _filtered_out(settings, there, kept)
-    _refuse_duplicates(chosen)
+    _refuse_duplicates(chosen, settings)
     recordings, volumes, faults = _inspect(chosen, sources, Sidecars(raw_roots(settings, roots)))
     notes = (*note_unmatched(there, filters), *echo_notes, *space_notes)
     ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
@@ -182,8 +182,8 @@ def _choose(
     return chosen, missing, notes
 
 
-def _refuse_duplicates(chosen: Iterable[Source]) -> None:
-    """Two inputs of one name would be written to one output."""
+def _refuse_duplicates(chosen: Collection[Source], settings: Settings) -> None:
+    """Two inputs of one name would be written to one output, and so would a combination with the name of an input."""
     seen: dict[Entities, Path] = {}
     for source in chosen:
         if source.entities in seen:
@@ -192,6 +192,13 @@ def _refuse_duplicates(chosen: Iterable[Source]) -> None:
                 "would have the same names. Remove one of them, or choose with --derivatives or --bids-filter-file."
             )
         seen[source.entities] = source.path
+    for source in chosen if settings.combine_runs != "none" else ():
+        whole = seen.get(drop(source.entities, ("run",)))
+        if whole is not None and "run" in source.labels:
+            raise DatasetError(
+                f"{source.path} has a run- and {whole} has none: the combination of runs would overwrite the outputs "
+                "of the latter. Rename one of them, or choose with --run-id or --bids-filter-file."
+            )
 
 
 def _inspect(

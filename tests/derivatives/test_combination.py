@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,12 @@ def test_only_runs_of_one_session_task_and_space_belong_together():
         run("ses-a", "task-film", "run-1"),
         run("ses-a", "task-rest", "run-1", "space-fsLR"),
     ]
-    assert group_runs(runs) == [tuple(runs[:2])]
+    assert group_runs(runs) == [tuple(runs[:2]), *((one,) for one in runs[2:])]
     assert whole_of(runs[:2]).name == "sub-01_ses-a_task-rest"
+
+
+def test_a_recording_without_run_is_whole_already():
+    assert group_runs([run("ses-a", "task-rest")]) == []
 
 
 def test_runs_with_different_repetition_times_are_refused():
@@ -48,15 +53,44 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_combination_without_two_finished_runs_is_skipped_and_says_so(runs, tmp_path):
+@pytest.mark.parametrize("how", ["concat", "average"])
+def test_a_run_whose_fellow_failed_is_the_combination(runs, tmp_path, how):
     copy = shutil.copytree(runs, tmp_path / "in")
-    (bold,) = copy.rglob("*_run-2_*_bold.nii.gz")
+    truncate(copy, "run-2")
+    found = run_app(copy, tmp_path / "out", "--atlas", "builtin", *PLAIN, "--combine-runs", how)
+    assert found.code == 4
+    ending = "stat-pearsoncorrelation_relmat.tsv"
+    (path,) = found.files(f"sub-01_ses-a_task-rest_space-*{ending}")
+    alone = read_matrix(found.file("sub-01_ses-a_task-rest_run-1", ending))[0]
+    np.testing.assert_allclose(read_matrix(path)[0], alone, atol=1e-12)
+    assert json.loads(path.with_suffix(".json").read_text())["NumberOfRuns"] == 1
+
+
+def truncate(folder, run):
+    (bold,) = folder.rglob(f"*_{run}_*_bold.nii.gz")
     bold.write_bytes(bold.read_bytes()[:-4000])
+
+
+def test_a_combination_without_any_finished_run_is_skipped_and_says_so(runs, tmp_path):
+    copy = shutil.copytree(runs, tmp_path / "in")
+    truncate(copy, "run-1")
+    truncate(copy, "run-2")
     found = run_app(copy, tmp_path / "out", "--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
     assert found.code == 4
     (whole,) = (name for name in found.states() if "run-" not in name)
     assert found.states()[whole] == "skipped"
-    assert "1 of its 2 runs" in found.reason(whole)
+    assert "None of its 2 runs passed" in found.reason(whole)
+    assert not found.files("*_relmat.tsv")
+
+
+def test_a_lost_file_of_a_combination_is_made_again(runs, tmp_path):
+    options = ("--atlas", "builtin", *PLAIN, "--combine-runs", "concat")
+    found = run_app(runs, tmp_path / "out", *options)
+    (lost,) = found.files("sub-01_ses-a_task-rest_space-*stat-mean_timeseries.tsv")
+    content = lost.read_bytes()
+    lost.unlink()
+    assert run_app(runs, tmp_path / "out", *options).code == 0
+    assert lost.read_bytes() == content
 
 
 def test_a_transform_that_needs_a_series_cannot_be_had_from_an_average(runs, tmp_path):

@@ -214,6 +214,13 @@ def test_one_recording_in_two_derivatives_refuses_to_start(root, tmp_path):
     assert len(names(root, **both, participant_label=("01",))) == 2
 
 
+def test_a_combination_with_the_name_of_an_input_refuses_to_start(root):
+    add_run(root, "sub-01_ses-a_task-rest")
+    assert len(names(root)) == 4
+    with pytest.raises(DatasetError, match=r"has a run-.*has none.*--run-id"):
+        names(root, combine_runs="concat")
+
+
 def test_different_recordings_of_two_derivatives_are_joined(root, tmp_path):
     other = describe(tmp_path / "other")
     add_run(other, "sub-04_task-rest")
