@@ -16,6 +16,7 @@ from fcpower_bids.analyses.fingerprinting import repeated_scans
 from fcpower_bids.analyses.identification_curves import can_identify
 from fcpower_bids.analyses.progress import track
 from fcpower_bids.analyses.protocol import Study, open_study
+from fcpower_bids.analyses.relative_embeddings import cross_validate_refitted, embed_where_missing, tell_statistics
 from fcpower_bids.analyses.representations import (
     EMBEDDING,
     build_representations,
@@ -39,7 +40,7 @@ INPUT_COLUMNS = {
     "params": "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
     "parcels": "Parcels that are read",
     "atlas": "Parcellation that is read",
-    "scan": "How the scan is read: full, or as the encoder was told (sequence, windows)",
+    "scan": "How the scan is read: full, or as the encoder does (sequence, windows, windows of so many volumes)",
     "minutes": "Median length of the scans",
 }
 SUMMARY_COLUMNS = {
@@ -91,7 +92,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     ----------
     cohort : Cohort
         Scans, phenotypes, and embeddings by label; several labels of one encoder (full scan, windows) are several
-        representations.
+        representations. Encoders in ``refits`` are fitted to the training people of every fold.
     settings : Settings
         As of the prediction; `kernel` is not used. All embeddings of the cohort take part besides what is named.
 
@@ -106,6 +107,8 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     ValueError
         Fewer than two representations, or neither phenotypes nor repeated sessions.
     """
+    told = tell_statistics(cohort)
+    cohort = embed_where_missing(cohort, settings)
     settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
     names = expand_names(cohort, settings)
     if len(names) < 2:
@@ -120,7 +123,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         summary += [_identification_row(name, each, settings) for name, each in found.items()]
         pairs.append(_identification_pairs(found, settings))
     inputs = {name: describe_input(name, cohort) for name in names}
-    facts |= _unknown_inputs(inputs)
+    facts |= _unknown_inputs(inputs) | told
     frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(SUMMARY_COLUMNS))
     compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(PAIR_COLUMNS))
     tables = {
@@ -160,7 +163,11 @@ def _predict(study: Study) -> tuple[Rows, pd.DataFrame, list[pd.DataFrame]]:
     """Score every representation; rows of the summary, of the folds, and of the pairs."""
     folds, pooled = [], []
     for representation in study.representations():
-        result = cross_validate(make_solver(representation, study.preset), study, representation.name)
+        label = representation.name.partition(":")[2]
+        if label in study.cohort.refits:
+            result = cross_validate_refitted(label, study)
+        else:
+            result = cross_validate(make_solver(representation, study.preset), study, representation.name)
         folds += fold_rows(study, representation.name, result)
         pooled += pooled_rows(study, representation.name, result)
     frame, repeats = pd.DataFrame(folds), pd.DataFrame(pooled)

@@ -34,6 +34,9 @@ ENCODERS = Registry(
 PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
 """Encoders of others; their loaders also take `fcpower_bids.encoders.containers.PublishedOptions` as ``published``."""
 
+RELATIVE = ("brainlm-111m", "brainlm-650m", "brain-harmonix-f")
+"""Those that are, or can be, fed relative to a cohort, whose statistics must not come from people who are tested."""
+
 
 def load_encoder(
     name: str,

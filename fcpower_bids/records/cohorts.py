@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ class Cohort:
     encoders, embedding_facts : mapping of str to callable, mapping of str to mapping
         By the names of ``embeddings``: ``(series (T, P), seconds between volumes) -> (d,)``, to embed shorter scans;
         and what their sidecars say.
+    refits : mapping of str to callable
+        By the names of embeddings that are fed relative to a cohort: ``(training series) -> encoder`` as in `encoders`.
     centroids : ndarray, shape (P, 3), or None
         Where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known.
     """
@@ -58,6 +60,9 @@ class Cohort:
     encoders: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = field(default_factory=dict)
     embedding_facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     centroids: np.ndarray | None = None
+    refits: Mapping[str, Callable[[Sequence[np.ndarray]], Callable[[np.ndarray, float], np.ndarray]]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, eq=False)

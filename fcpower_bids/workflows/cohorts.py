@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses.relative_embeddings import LEAK, SeriesEncoder
 from fcpower_bids.derivatives.cohort import load_cohort
 from fcpower_bids.derivatives.embedding_facts import read_embedding_facts
 from fcpower_bids.derivatives.features import list_connectomes
@@ -43,42 +44,62 @@ def _atlases(settings: Settings) -> list[str]:
 
 
 def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
-    """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` for scans that are shortened."""
-    if not cohort.embeddings:
+    """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
+    if not cohort.embeddings and settings.encoder is None:
         return cohort
+    from fcpower_bids.encoders import RELATIVE
     from fcpower_bids.interfaces.embedding import embedding_label
 
-    label, encoders = embedding_label(settings), {}
-    if label in cohort.embeddings and "learning_curves" in analyses_to_run(settings):
-        encoders[label] = load_series_encoder(cohort.parcels, settings)
+    label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
-    return dataclasses.replace(cohort, encoders=encoders, embedding_facts=facts)
+    leaks = tuple(
+        f"The cohort statistics of the embedding '{name}' were {about['statistics']}, {LEAK}"
+        for name, about in facts.items()
+        if about.get("statistics")
+    )
+    encoders, refits = {}, {}
+    if label in cohort.embeddings and "learning_curves" in asked:
+        encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
+    if settings.encoder in RELATIVE and settings.encoder_weights and "encoder_comparison" in asked:
+        encoder = _open_encoder(cohort.parcels, settings, cohort.centroids)
+        if encoder.is_relative:
+            facts.setdefault(label, encoder.provenance())
+            refits[label] = lambda series: _of_series(encoder.fit(series, cohort.parcels), cohort.parcels, settings)
+    return dataclasses.replace(
+        cohort, encoders=encoders, refits=refits, embedding_facts=facts, notes=cohort.notes + leaks
+    )
 
 
-def load_series_encoder(parcels: tuple[str, ...], settings: Settings) -> Callable[[np.ndarray, float], np.ndarray]:
+def load_series_encoder(
+    parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None = None
+) -> SeriesEncoder:
     """Load the encoder of ``--encoder`` as a function of a series (T, P) and its repetition time.
+
+    Parameters
+    ----------
+    parcels : tuple of P str
+    settings : Settings
+    centroids : ndarray, shape (P, 3), optional
+        Where the parcels are, in mm, for encoders that do not know their names.
 
     Raises
     ------
     fcpower_bids.errors.FcPowerError
         The encoder cannot be loaded, or not for these parcels.
     """
-    from fcpower_bids.encoders import load_encoder
+    return _of_series(_open_encoder(parcels, settings, centroids), parcels, settings)
 
-    encoder = load_encoder(
-        settings.encoder or "",
-        settings.encoder_weights,
-        revision=settings.encoder_revision,
-        seed=settings.random_seed,
-        allow_missing_parcels=settings.allow_missing_parcels,
-        parcel_names=parcels,
-        protocol=settings.encoder_protocol,
-        aux=settings.encoder_aux,
-        accept_licence=settings.accept_encoder_licence,
-    )
 
+def _open_encoder(parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None) -> Any:
+    from fcpower_bids.interfaces.embedding import open_encoder
+
+    places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
+    return open_encoder(settings, parcels, places)
+
+
+def _of_series(encoder: Any, parcels: tuple[str, ...], settings: Settings) -> SeriesEncoder:
     def embed(series: np.ndarray, repetition_time: float) -> np.ndarray:
-        windows = settings.encoder_read == "windows"
-        return encoder.embed([series], parcels, repetition_time, "windows" if windows else "sequence")[0]
+        vectors: np.ndarray = encoder.embed([series], parcels, repetition_time, settings.encoder_read)
+        return vectors[0]
 
     return embed
