@@ -195,19 +195,24 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
     exponents : sequence of float
         0 is the identity on the range of FC, 1 FC itself.
     """
+    eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
+    matrices = {}
+    for exponent in exponents:
+        weights = power_weights(eigenvalues, exponent)
+        matrices[exponent] = spectral_map(eigenvalues, vectors, weights / weights.max())
+    return draw_powers(matrices)
+
+
+def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
+    """Draw matrices (P, P) by exponent beside each other on one colour scale, which the first and last do not set."""
     from matplotlib import colormaps
 
-    eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
-    with drawing(9.6, 2.25) as (figure, svg):
-        axes = figure.subplots(1, len(exponents))
+    with drawing(9.6, 1.98) as (figure, svg):
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
         figure.subplots_adjust(left=0.005, right=0.9, bottom=0.02, top=0.9, wspace=0.05)
-        matrices = []
-        for exponent in exponents:
-            weights = power_weights(eigenvalues, exponent)
-            matrices.append(spectral_map(eigenvalues, vectors, weights / weights.max()))
-        limit = _shared_limit(matrices[1:-1] or matrices)
+        limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
         colours = colormaps["RdBu_r"].resampled(2 * STEPS + 1)
-        for axis, matrix, exponent in zip(axes, matrices, exponents, strict=True):
+        for axis, (exponent, matrix) in zip(axes, matrices.items(), strict=True):
             image = axis.imshow(shrink(matrix, SIDE, SIDE), cmap=colours, vmin=-limit, vmax=limit)
             axis.set(xticks=[], yticks=[])
             axis.set_title(f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}", fontsize=8.5)

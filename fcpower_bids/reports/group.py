@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from fcpower_bids.derivatives.tables import write_text
-from fcpower_bids.reports.group_exponent import encoder_section, exponent_section
+from fcpower_bids.reports.group_controls import controls_section
+from fcpower_bids.reports.group_curves import curves_section
+from fcpower_bids.reports.group_encoders import comparison_section, encoder_section
+from fcpower_bids.reports.group_exponent import exponent_section
 from fcpower_bids.reports.group_identification import identification_section, privacy_section
 from fcpower_bids.reports.group_prediction import prediction_sections
 from fcpower_bids.reports.group_quality import cohort_section, motion_section, quality_section
+from fcpower_bids.reports.group_screen import screen_section
+from fcpower_bids.reports.group_spectrum import spectrum_section
+from fcpower_bids.reports.group_sweep import sweep_section
 from fcpower_bids.reports.group_tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.group_verdict import judge_cohort
 from fcpower_bids.reports.page import relative_link, render_page
@@ -21,7 +27,13 @@ PARTS = (
     (prediction_sections, "prediction", "Prediction of phenotypes"),
     (identification_section, "identification", "Identification across sessions"),
     (exponent_section, "exponent", "The exponent"),
+    (screen_section, "screen", "Transforms of the connectome"),
+    (controls_section, "controls", "Where the gain comes from"),
+    (curves_section, "curves", "More people, longer scans"),
+    (sweep_section, "sweep", "Parcellations"),
     (encoder_section, "encoder", "Encoder against connectivity"),
+    (comparison_section, "encoders", "Comparison of encoders"),
+    (spectrum_section, "spectrum", "The spectrum"),
     (privacy_section, "privacy", "Privacy"),
 )
 
@@ -45,7 +57,7 @@ def write_group_report(settings: Settings) -> Path:
         "group.html",
         title="Group report",
         dataset=settings.bids_dir.resolve().name,
-        verdict=judge_cohort(tables),
+        verdict=judge_cohort(tables, sections),
         sections=sections,
         links=_links(tables),
     )

@@ -1,4 +1,4 @@
-"""Which exponent suits the cohort, and what an encoder adds to FC."""
+"""Which exponent suits the cohort."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pandas as pd
 
 from fcpower_bids.reports import group_figures
 from fcpower_bids.reports.context import Panel
-from fcpower_bids.reports.group_identification import ALPHA_STAR, describe_identification
+from fcpower_bids.reports.group_identification import ALPHA_STAR
 from fcpower_bids.reports.group_tables import (
-    SIGNIFICANT,
     Grid,
     GroupTables,
     Section,
-    count,
     make_grid,
     number_cell,
-    p_cell,
     percent,
     text_cell,
 )
 
+OPTIMISM = (
+    "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "
+    "that the folds choose never saw their test people."
+)
 MOST_TARGETS = 12
 CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "alignment with the target"}
-EMBEDDING = "embedding"
 
 
 def exponent_section(tables: GroupTables) -> list[Section]:
@@ -36,8 +36,9 @@ def exponent_section(tables: GroupTables) -> list[Section]:
         return []
     optimum, facts = tables.rows("alpha_optimum"), tables.facts("alpha")
     targets = list(dict.fromkeys(curve["target"].astype(str)))
-    sentences = [_chosen_sentence(target, optimum) for target in targets[:MOST_TARGETS] if len(optimum)]
-    sentences += [str(facts[key]) for key in ("Optimism", "Rule") if key in facts]
+    sentences = [said for target in targets[:MOST_TARGETS] for said in _chosen_sentences(target, optimum)]
+    sentences += [OPTIMISM] if (curve["criterion"] == "prediction").any() else []
+    sentences += [str(facts["Rule"])] if "Rule" in facts else []
     panels = [_exponent_panel(target, curve, optimum, tables) for target in targets[:MOST_TARGETS]]
     return [
         Section(
@@ -45,13 +46,20 @@ def exponent_section(tables: GroupTables) -> list[Section]:
             "The exponent",
             tuple(sentences),
             tuple(panels),
-            tuple(_exponent_grids(targets, optimum, tables)),
+            tuple(_exponent_grids(optimum, tables)),
         )
     ]
 
 
-def _chosen_sentence(target: str, optimum: pd.DataFrame) -> str:
-    own = optimum[optimum["target"].astype(str) == target]
+def _chosen_sentences(target: str, optimum: pd.DataFrame) -> Iterator[str]:
+    """One sentence per criterion."""
+    if len(optimum):
+        own = optimum[optimum["target"].astype(str) == target]
+        for criterion, part in own.groupby("criterion", sort=False):
+            yield _chosen_sentence(f"{target} ({criterion})", part)
+
+
+def _chosen_sentence(target: str, own: pd.DataFrame) -> str:
     alphas = own["alpha"].dropna().to_numpy(dtype=float)
     if not alphas.size:
         return f"{target}: no fold could choose an exponent."
@@ -92,28 +100,30 @@ def _exponent_panel(target: str, curve: pd.DataFrame, optimum: pd.DataFrame, tab
     )
 
 
-def _exponent_grids(targets: list[str], optimum: pd.DataFrame, tables: GroupTables) -> Iterator[Grid]:
+def _exponent_grids(optimum: pd.DataFrame, tables: GroupTables) -> Iterator[Grid]:
     if optimum.empty:
         return
     facts = tables.facts("alpha")
     rows: list[dict[str, Any]] = []
-    for target in targets:
-        own = optimum[optimum["target"].astype(str) == target]
+    for (target, criterion), own in optimum.groupby(["target", "criterion"], sort=False):
+        best = facts.get("BestOfGridScore", {}) if criterion == "prediction" else {}
         rows.append(
             {
                 "target": target,
+                "criterion": criterion,
                 "median": own["alpha"].median(),
                 "low": own["alpha"].quantile(0.25),
                 "high": own["alpha"].quantile(0.75),
                 "score": own["score"].mean(),
                 "star": own["score_at_star"].mean(),
-                "grid": facts.get("BestOfGridScore", {}).get(target, np.nan),
+                "grid": best.get(str(target), np.nan),
             }
         )
     yield make_grid(
         pd.DataFrame(rows).dropna(axis=1, how="all"),
         [
             ("target", "Target", text_cell),
+            ("criterion", "Criterion", text_cell),
             ("median", "Chosen α (median)", number_cell(2)),
             ("low", "Quartile", number_cell(2)),
             ("high", "Quartile", number_cell(2)),
@@ -125,67 +135,3 @@ def _exponent_grids(targets: list[str], optimum: pd.DataFrame, tables: GroupTabl
         "",
         tables.links("alpha_optimum"),
     )
-
-
-def encoder_section(tables: GroupTables) -> list[Section]:
-    """Set embeddings against FC and FC^alpha, in prediction and identification, with the plain answer first."""
-    rows = pd.concat([_against_fc(tables, "comparisons"), _against_fc(tables, "identification_comparisons")])
-    if rows.empty:
-        return []
-    better, worse = (int(((rows["p"] < SIGNIFICANT) & (sign * rows["gain"] > 0)).sum()) for sign in (1, -1))
-    n = len(rows)
-    verdict = (
-        f"In {count(better, 'comparison')} of {n} the embedding is better than connectivity, in {worse} worse, in "
-        f"{n - better - worse} there is no evidence for a difference (Holm's correction within each question)."
-    )
-    answer = "There is no reason here to prefer the embedding to plain connectivity."
-    if better != worse:
-        answer = "The embedding adds something here." if better > worse else "Plain connectivity does better here."
-    said = [text for text in describe_identification(tables) if text.startswith("embedding") and "finds" in text]
-    grid = make_grid(
-        rows,
-        [
-            ("question", "Question", text_cell),
-            ("representation", "Embedding", text_cell),
-            ("reference", "Against", text_cell),
-            ("gain", "Embedding minus connectivity", number_cell(3)),
-            ("low", "95 % from", number_cell(3)),
-            ("high", "to", number_cell(3)),
-            ("p", "p (Holm)", p_cell),
-        ],
-        "Embedding against connectivity",
-        "Positive where the embedding is better.",
-        tables.links("comparisons", "identification_comparisons"),
-    )
-    return [Section("encoder", "Encoder against connectivity", (answer, verdict, *said), (), (grid,))]
-
-
-def _raw(tables: GroupTables, name: str) -> pd.DataFrame:
-    """Pairs of an embedding and a representation of connectivity."""
-    table = tables.rows(name)
-    if table.empty:
-        return table
-    first, second = (table[key].astype(str).str.startswith(EMBEDDING) for key in ("representation", "reference"))
-    return table[first != second]
-
-
-def _against_fc(tables: GroupTables, name: str) -> pd.DataFrame:
-    """Pairs of `_raw` with the embedding first, whatever the order in the table."""
-    difference = "mean_difference" if name == "comparisons" else "difference"
-    found = []
-    for _, row in _raw(tables, name).iterrows():
-        flip = not str(row["representation"]).startswith(EMBEDDING)
-        names = [tables.title(str(row[key])) for key in ("representation", "reference")]
-        limits = [float(row["ci_low"]), float(row["ci_high"])]
-        found.append(
-            {
-                "question": f"prediction of {row['target']}" if "target" in row else "identification",
-                "representation": names[flip],
-                "reference": names[not flip],
-                "gain": -float(row[difference]) if flip else float(row[difference]),
-                "low": -limits[1] if flip else limits[0],
-                "high": -limits[0] if flip else limits[1],
-                "p": float(row["p_holm"]),
-            }
-        )
-    return pd.DataFrame(found)

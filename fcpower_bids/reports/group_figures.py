@@ -94,7 +94,9 @@ def draw_edge_motion(edges: Mapping[str, np.ndarray], n_people: int) -> str:
 
 def _draw_distance(axis: Axes, values: np.ndarray, colour: str) -> None:
     known = values[np.isfinite(values).all(axis=1)]
-    axis.scatter(known[:, 1], np.abs(known[:, 0]), s=2, c=colour, alpha=0.15, lw=0, rasterized=True)
+    many = len(known) > 10 * MANY_POINTS
+    size, strength = (2, 0.15) if many else (5, 0.5)
+    axis.scatter(known[:, 1], np.abs(known[:, 0]), s=size, c=colour, alpha=strength, lw=0, rasterized=True)
     cuts = np.unique(np.quantile(known[:, 1], np.linspace(0, 1, 11)))
     bins = np.clip(np.searchsorted(cuts, known[:, 1], side="right") - 1, 0, len(cuts) - 2)
     middles = [(cuts[i] + cuts[i + 1]) / 2 for i in np.unique(bins)]
@@ -118,20 +120,22 @@ def draw_folds(scores: Mapping[str, np.ndarray], pooled: Mapping[str, float], la
                 axis.plot(known.mean(), -number, "D", color="white", markeredgecolor="black", markersize=6)
             if np.isfinite(pooled.get(title, np.nan)):
                 axis.plot([pooled[title]] * 2, [-number - 0.36, -number + 0.36], ":", color=colour, linewidth=1.6)
-        _finish_rows(axis, list(scores), chance)
+        finish_rows(axis, list(scores), chance)
         axis.set_xlabel(label)
     return svg[0]
 
 
-def _finish_rows(axis: Axes, titles: Sequence[str], origin: float) -> None:
+def finish_rows(axis: Axes, titles: Sequence[str], origin: float) -> None:
+    """Name the rows of a drawing from the top, and draw a line at the value that says nothing."""
     axis.axvline(origin, color=GREY, linewidth=0.9, linestyle="--", zorder=0)
-    axis.set_yticks([-i for i in range(len(titles))], [_short(title) for title in titles])
+    axis.set_yticks([-i for i in range(len(titles))], [short(title) for title in titles])
     axis.set_ylim(-len(titles) + 0.45, 0.55)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
 
 
-def _short(title: str, most: int = 30) -> str:
+def short(title: str, most: int = 30) -> str:
+    """Cut a title that is too long for a drawing."""
     return title if len(title) <= most else title[: most - 1] + "…"
 
 
@@ -150,7 +154,7 @@ def draw_intervals(
         for number, (_, middle, low, high) in enumerate(rows):
             axis.plot([low, high], [-number] * 2, color=AFTER, linewidth=1.6)
             axis.plot(middle, -number, "o", color=AFTER, markersize=6)
-        _finish_rows(axis, [row[0] for row in rows], origin)
+        finish_rows(axis, [row[0] for row in rows], origin)
         axis.set_xlabel(label)
     return svg[0]
 
@@ -164,7 +168,7 @@ def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
             axis.hist(permuted, bins=30, color="0.75")
             axis.axvline(scores[0], color=style(number)[0], linewidth=2.2)
             axis.set(yticks=[])
-            axis.set_ylabel(_short(title, 16), rotation=0, ha="right", va="center")
+            axis.set_ylabel(short(title, 16), rotation=0, ha="right", va="center")
             axis.spines["left"].set_visible(False)
         axes[-1].set_xlabel(label)
     return svg[0]
@@ -186,7 +190,7 @@ def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> 
             if binary:
                 axis.set_xticks([0, 1])
             _draw_fit(axis, observed, predicted)
-            axis.set(xlabel=f"observed {_short(target)}", title=title)
+            axis.set(xlabel=f"observed {short(target)}", title=title)
         for axis in axes[: len(pairs) : 2]:
             axis.set_ylabel("predicted, out of fold")
     return svg[0]

@@ -11,7 +11,7 @@ from fcpower_bids.reports.group_tables import Grid, GroupTables, make_grid, numb
 
 def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
     """Return the tables that are there."""
-    return (_summary_grid(tables), *_comparison_grids(tables), *_reliability_grids(tables))
+    return (_summary_grid(tables), *_comparison_grids(tables), *reliability_grid(tables, "reliability"))
 
 
 def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
@@ -41,7 +41,7 @@ def _summary_grid(tables: GroupTables) -> Grid:
             ("auc_pooled_mean", "AUC of all predictions", number_cell(3)),
             ("balanced_accuracy_pooled_mean", "Balanced accuracy", number_cell(3)),
             ("p_permutation", "p (permutation)", p_cell),
-            ("share_at_grid_edge", "Penalty at grid edge (share)", number_cell(2)),
+            ("share_at_grid_edge", "Penalty at edge", number_cell(2)),
         ],
         "All targets",
         "COD is 1 for perfect predictions, 0 for predicting the mean of the training people, and negative for worse.",
@@ -74,8 +74,9 @@ def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
     )
 
 
-def _reliability_grids(tables: GroupTables) -> Iterator[Grid]:
-    reliability = tables.frame("reliability")
+def reliability_grid(tables: GroupTables, name: str) -> Iterator[Grid]:
+    """Return the table ``name`` of reliabilities if it is there."""
+    reliability = tables.frame(name)
     if reliability is None:
         return
     yield make_grid(
@@ -90,6 +91,6 @@ def _reliability_grids(tables: GroupTables) -> Iterator[Grid]:
             ("ceiling", "Ceiling of r", number_cell(3)),
         ],
         "Reliability of the predictions",
-        str(tables.facts("reliability").get("Rule", "")),
-        tables.links("reliability"),
+        str(tables.facts(name).get("Rule", "")),
+        tables.links(name),
     )

@@ -39,6 +39,7 @@ MEASURES = {
     "participation_ratio": ("Part. ratio of FC", 1, 0),
 }
 """Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
+MOST_SESSIONS = 12
 
 
 def read_quality_tables(root: Path) -> pd.DataFrame:
@@ -161,8 +162,8 @@ def _sortable(value: float) -> Any:
 def cohort_section(tables: GroupTables) -> list[Section]:
     """How many recordings and people are left after each step, and who was left out and why."""
     steps = list(_steps(tables))
-    excluded = tables.frame("excluded")
-    if not steps and excluded is None:
+    excluded, left_out = tables.frame("excluded"), tables.frame("left_out")
+    if not steps and excluded is None and left_out is None:
         return []
     header = ("Step", "Recordings or scans", "People")
     rows = tuple((Cell(name), _number(scans), _number(people)) for name, scans, people in steps)
@@ -171,8 +172,8 @@ def cohort_section(tables: GroupTables) -> list[Section]:
     if status.is_file():
         sources = ((status.name, relative_link(status, tables.root)), *sources)
     flow = Grid("Cohort flow", "A scan is all recordings of a person in a session, combined.", header, rows, sources)
-    grids = [flow] if rows else []
-    notes = [str(note) for note in tables.facts("prediction").get("CohortNotes", [])]
+    grids = ([flow] if rows else []) + list(_left_out_grid(tables))
+    notes = [*_describe_scans(tables), *map(str, tables.facts("prediction").get("CohortNotes", []))]
     if excluded is None:
         said = "Nobody and nothing was left out at group level."
         return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
@@ -193,6 +194,28 @@ def cohort_section(tables: GroupTables) -> list[Section]:
     return [Section("cohort", "Cohort", (said, *notes), (), (*grids, grid))]
 
 
+def _describe_scans(tables: GroupTables) -> Iterator[str]:
+    """Length and motion of the scans that were used."""
+    scans = tables.rows("scans")
+    if not {"seconds", "mean_fd"} <= set(scans.columns):
+        return
+    minutes = scans["seconds"].astype(float) / 60
+    said = f"Scans have {minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})"
+    motion = scans["mean_fd"].astype(float).dropna()
+    if len(motion):
+        said += f" and a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})"
+    yield said + "."
+
+
+def _left_out_grid(tables: GroupTables) -> Iterator[Grid]:
+    """Analyses that the cohort does not allow."""
+    left_out = tables.frame("left_out")
+    if left_out is None:
+        return
+    columns = [("analysis", "Analysis", text_cell), ("reason", "Why the cohort does not allow it", text_cell)]
+    yield make_grid(left_out, columns, "Analyses that were not done", "", tables.links("left_out"))
+
+
 def _number(value: int | None) -> Cell:
     return Cell("", "n/a") if value is None else Cell(f"{value:,}", value)
 
@@ -208,6 +231,9 @@ def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
     scans = tables.frame("scans")
     if scans is not None:
         yield "In the cohort, as scans", len(scans), scans["participant_id"].nunique()
+        sessions = list(scans.groupby("session", sort=False)) if "session" in scans else []
+        for session, part in sessions[:MOST_SESSIONS] if len(sessions) > 1 else ():
+            yield f"– of session {session}", len(part), part["participant_id"].nunique()
     folds = tables.frame("folds")
     if folds is not None:
         yield "In the prediction", None, folds["participant_id"].nunique()

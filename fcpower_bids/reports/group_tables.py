@@ -15,41 +15,13 @@ import pandas as pd
 from fcpower_bids.derivatives.tables import read_json
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.context import Panel
+from fcpower_bids.reports.group_columns import NAMES, NEEDED, WITH_ALPHA
 from fcpower_bids.reports.page import relative_link, show_number
 from fcpower_bids.settings import Settings
 
 SIGNIFICANT = 0.05
 FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
-NAMES = {
-    *("target", "representation", "reference", "session", "searched", "matched", "first_session", "second_session"),
-    *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
-    *("at_grid_edge", "at_bound", "chosen"),
-}
-"""Columns that are text even where they look like numbers."""
-
-NEEDED = {
-    "excluded": ("participant_id", "session", "what", "reason"),
-    "scans": ("participant_id",),
-    "folds": ("participant_id",),
-    "prediction": ("target", "representation", "repeat", "fold", "n_train", "n_test", "at_grid_edge", "r", "auc"),
-    "prediction_summary": ("target", "representation", "n_folds", "p_permutation", "r_fold_mean", "auc_fold_mean"),
-    "predictions": ("participant_id", "target", "representation", "observed", "predicted"),
-    "comparisons": ("target", "representation", "reference", "mean_difference", "ci_low", "ci_high", "p_two_sided"),
-    "null": ("target", "representation", "permutation", "score"),
-    "importance_networks": ("target", "representation", "network_a", "network_b", "importance"),
-    "identification": ("representation", "first_session", "n_searches", "accuracy", "ci_low", "ci_high", "chance"),
-    "identification_scans": ("representation", "participant_id", "session", "matched"),
-    "identification_comparisons": ("representation", "reference", "difference", "p_mcnemar", "p_holm"),
-    "identification_alpha": ("alpha", "accuracy", "i_diff", "d_prime"),
-    "identification_length": ("representation", "minutes", "accuracy"),
-    "alpha": ("criterion", "target", "alpha", "score"),
-    "alpha_optimum": ("criterion", "target", "alpha", "score", "score_at_star", "at_bound"),
-    "qcfc": ("representation", "r"),
-    "qcfc_summary": ("representation", "n_people", "median_abs_r", "median_abs_r_chance", "share_significant"),
-}
-"""Columns without which a table is broken."""
-
 Sources = tuple[tuple[str, str], ...]
 
 
@@ -144,7 +116,7 @@ class GroupTables:
     @cached_property
     def alpha(self) -> float:
         """Exponent of the representation ``fc_power``; NaN where no sidecar says it."""
-        for name in ("prediction", "identification"):
+        for name in WITH_ALPHA:
             if "Alpha" in self.facts(name):
                 return float(self.facts(name)["Alpha"])
         return math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fcpower_bids.reports.group_findings import (
@@ -13,9 +14,11 @@ from fcpower_bids.reports.group_findings import (
     prediction_cautions,
 )
 from fcpower_bids.reports.group_identification import describe_identification, identification_rows
-from fcpower_bids.reports.group_tables import GroupTables, count, listed, percent
+from fcpower_bids.reports.group_tables import GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
+FURTHER = ("motion", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
+"""Sections whose first sentence is quoted in the first lines."""
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 
@@ -34,6 +37,8 @@ class GroupVerdict:
         Label and value.
     findings : tuple of (str, tuple of str, str)
         A question, the sentences that answer it, the anchor of the section behind it.
+    further : tuple of (str, str, str)
+        Of each further analysis: title, first sentence, anchor.
     cautions : tuple of str
         What limits the findings.
     """
@@ -42,22 +47,26 @@ class GroupVerdict:
     headline: str
     facts: tuple[tuple[str, str], ...]
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
+    further: tuple[tuple[str, str, str], ...]
     cautions: tuple[str, ...]
 
 
-def judge_cohort(tables: GroupTables) -> GroupVerdict:
-    """Sum up the tables of the group level; where that fails, say so."""
+def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
+    """Sum up the tables of the group level; where that fails, say so.
+
+    The first sentences of the ``sections`` of further analyses are quoted.
+    """
     try:
-        verdict = _judge(tables)
+        verdict = _judge(tables, sections)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         said = f"The tables could not be summed up ({type(error).__name__}: {error}). Run the group level again."
-        verdict = GroupVerdict("stop", said, (), (), ())
+        verdict = GroupVerdict("stop", said, (), (), (), ())
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
     return replace(verdict, level=level, cautions=broken + verdict.cautions)
 
 
-def _judge(tables: GroupTables) -> GroupVerdict:
+def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     targets = find_targets(tables)
     answers = [
         (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
@@ -68,12 +77,14 @@ def _judge(tables: GroupTables) -> GroupVerdict:
     identified = describe_identification(tables)
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
+    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
     cautions = (*prediction_cautions(targets, tables), *_identification_cautions(tables))
-    level = "stop" if not answers else "caution" if cautions else "ok"
-    return GroupVerdict(level, _headline(targets, tables), tuple(_facts(tables)), tuple(answers), cautions)
+    level = "stop" if not answers and not further else "caution" if cautions else "ok"
+    headline = _headline(targets, tables, bool(further))
+    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions)
 
 
-def _headline(targets: list[Finding], tables: GroupTables) -> str:
+def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
     said = []
     found = [finding.target for finding in targets if finding.state == FOUND]
     untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
@@ -88,6 +99,8 @@ def _headline(targets: list[Finding], tables: GroupTables) -> str:
     if len(rows):
         best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
         said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")
+    if not said and others:
+        return "Nothing was predicted and nobody identified; the other analyses are below."
     return " ".join(said) or "There are no results of the group level yet."
 
 
@@ -104,6 +117,9 @@ def _facts(tables: GroupTables) -> list[tuple[str, str]]:
     if "NumberOfPeople" in identified:
         people = count(int(identified["NumberOfPeople"]), "person", "people")
         facts.append(("Identification", f"{people}, {count(int(identified['NumberOfScans']), 'scan')}"))
+    left_out = tables.frame("left_out")
+    if left_out is not None:
+        facts.append(("Not possible with this cohort", count(len(left_out), "analysis", "analyses")))
     if excluded is None:
         return [*facts, ("Left out", "nothing")]
     kinds = excluded["what"].astype(str).value_counts()

@@ -146,6 +146,7 @@
     function say() {
       const [i, j] = cell;
       output.replaceChildren();
+      output.className = "told";
       tell(given.names[i]);
       output.append(" × ");
       tell(given.names[j]);
@@ -164,12 +165,14 @@
     const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     figures.forEach((figure) => {
       const canvas = figure.querySelector("canvas");
-      canvas.addEventListener("pointermove", (event) => {
+      function point(event) {
         const box = canvas.getBoundingClientRect();
         const step = (box.width - band) / size;
         const j = Math.floor((event.clientX - box.left - band) / step), i = Math.floor((event.clientY - box.top) / step);
         if (j >= 0 && j < size && i >= 0 && i < size && !(cell && cell[0] === i && cell[1] === j)) move(i, j);
-      });
+      }
+      canvas.addEventListener("pointermove", point);
+      canvas.addEventListener("pointerdown", point);
       canvas.addEventListener("keydown", (event) => {
         const by = steps[event.key];
         if (!by) return;
@@ -185,6 +188,11 @@
     draw();
   }
   document.querySelectorAll(".matrices").forEach(setUp);
+
+  // What scrolls sideways is reached by the keyboard.
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  }
 
   // On paper nothing stays folded.
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
