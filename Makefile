@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint install install-test benchmarks clean
+# `make docs` makes a site of docs/ in build/site.
+.PHONY: demo test lint docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +53,11 @@ lint: install-test
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+docs: install
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --quiet
+	@echo "The first page: build/site/index.html"
 
 clean:
 	rm -rf $(DEMO) .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info

@@ -1,0 +1,23 @@
+"""What turns docs/ into a site: the README is its first page, and a link to the README leads there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the README, whose links to docs/ become links between pages, and the file it links to."""
+    root = Path(config.config_file_path).parent
+    readme = (root / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "index.md", content=readme))
+    files.append(File.generated(config, "CITATION.cff", abs_src_path=str(root / "CITATION.cff")))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead links that leave docs/ for the README to the first page."""
+    return markdown.replace("](../README.md", "](index.md")
