@@ -8,18 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.cross_validation import merge_results, run_nested_cv
+from fcpower_bids.analyses.cross_validation import run_nested_cv
 from fcpower_bids.analyses.protocol import Study
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.folds import Fold, Rows
 from fcpower_bids.core.nested import NestedResult
-from fcpower_bids.core.ridge import Solver, factorise_kernel
+from fcpower_bids.core.ridge import Solver
+from fcpower_bids.core.ridge_subset import SubsetSolver
 from fcpower_bids.core.targets import TargetBuilder
 
 FloatArray = NDArray[np.float64]
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
 """Training people, as far as the smallest training set goes."""
+
+WORTH_A_BLOCK = 0.5
+"""Share of the people who train, up to which inverting their block of the kernel in every fold is cheaper."""
 
 STREAM = 20
 """Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
@@ -99,38 +103,14 @@ def cross_validate_smaller(
     solver : Solver
         Of all people.
     kernel : ndarray, shape (n, n), or None
-        What `solver` was factorised from. Where a fold uses fewer than half of the people, inverting their block of it
-        is cheaper than leaving the others out of the large inverse; the predictions are the same.
+        What `solver` was factorised from. Where few people train, inverting their block of it in every fold is cheaper
+        than leaving the others out of the large inverse; the predictions are the same.
     targets : ndarray or TargetBuilder
         Of `build_targets_once`.
     study : Study
         With the folds of `shrink_folds`.
     """
-    n = len(study.people.names)
-    if kernel is None or max(fold.train.size for fold in study.folds) > n // 2:
-        return run_nested_cv(solver, targets, study.folds, study.preset)
-    # A penalty that the kernel of all people allows is allowed by every block of it.
-    parts = [_cross_validate_block(kernel, solver.penalties, targets, fold, study) for fold in study.folds]
-    return merge_results(parts)
-
-
-def _cross_validate_block(
-    kernel: FloatArray, penalties: FloatArray, targets: FloatArray | TargetBuilder, fold: Fold, study: Study
-) -> NestedResult:
-    rows = np.concatenate([fold.train, fold.test])
-    solver = factorise_kernel(kernel[np.ix_(rows, rows)], penalties, study.preset.intercept)
-    local = dataclasses.replace(
-        fold,
-        train=np.arange(fold.train.size),
-        test=np.arange(fold.train.size, rows.size),
-        inner=tuple(np.searchsorted(fold.train, part) for part in fold.inner),
-    )
-    result = run_nested_cv(solver, _of_rows(targets, rows), [local], study.preset)
-    return dataclasses.replace(result, folds=(fold,))
-
-
-def _of_rows(targets: FloatArray | TargetBuilder, rows: Rows) -> FloatArray | TargetBuilder:
-    if not callable(targets):
-        return targets[rows]
-    build = targets
-    return lambda train: build(rows[train])[rows]
+    size = max(fold.train.size for fold in study.folds)
+    if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
+        solver = SubsetSolver(kernel, solver.penalties, study.preset.intercept, solver.notes)
+    return run_nested_cv(solver, targets, study.folds, study.preset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,12 @@ from fcpower_bids.core.ridge import Sides, Split, check_penalties
 FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512
 """Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
+
+MEMORY = 2e9
+"""Bytes up to which the features are kept from fold to fold."""
+
+ROUNDING = 1e-12
+"""Variance over second moment below which a feature is constant."""
 
 
 class LinearProbe:
@@ -60,6 +66,7 @@ class LinearProbe:
                     f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
                 )
         self.intercept, self.strict = intercept, strict
+        self._kept: list[_Panel] = []
         self.penalties = check_penalties(penalties)
         self.notes: tuple[str, ...] = ()
         if 0 in self.penalties and not self._has_full_rank():
@@ -103,14 +110,13 @@ class LinearProbe:
             yield _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
 
     def _dual_paths(self, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]) -> Iterator[FloatArray]:
-        rows_used = np.unique(np.concatenate([np.concatenate([train, rows]) for train, rows, _ in fits]))
-        kernel = np.zeros((rows_used.size, rows_used.size))
-        for start in range(0, self.features.shape[1], PANEL):
-            panel = np.asarray(self.features[:, start : start + PANEL], dtype=float)
-            block = _standardise(panel, scaled_on)[rows_used]
-            kernel += block @ block.T
+        used = np.unique(np.concatenate([np.concatenate([train, rows]) for train, rows, _ in fits]))
+        kernel = np.zeros((used.size, used.size))
+        for panel in self._panels():
+            standard = panel.standardise(scaled_on, used)
+            kernel += standard @ standard.T
         for train, rows, values in fits:
-            i, j = np.searchsorted(rows_used, train), np.searchsorted(rows_used, rows)
+            i, j = np.searchsorted(used, train), np.searchsorted(used, rows)
             gram, cross, y = kernel[np.ix_(i, i)], kernel[np.ix_(j, i)], values[train]
             level = np.zeros(y.shape[1])
             if self.intercept:
@@ -119,9 +125,63 @@ class LinearProbe:
                 gram, y = gram - means[:, None] - means + means.mean(), y - level
             yield _solve_path(gram, cross, y, self.penalties) + level
 
+    def _panels(self) -> Iterable[_Panel]:
+        """The features, a few columns at a time; kept from fold to fold where they fit in memory."""
+        if self._kept:
+            return self._kept
+        n, n_features = self.features.shape
+        dtype = np.float32 if n_features > n and self.intercept else np.float64
+        each = (
+            _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
+            for start in range(0, n_features, PANEL)
+        )
+        if n * n_features * np.dtype(dtype).itemsize > MEMORY:
+            return each
+        self._kept = list(each)
+        return self._kept
+
     def _has_full_rank(self) -> bool:
         n, d = self.features.shape
         return d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
+
+
+class _Panel:
+    """Some features of everyone, less their mean, from which those of any training rows are soon z-scored.
+
+    Single precision is half the work of the matrix products, which are summed in double precision. It is kept for more
+    features than people and an intercept: then no eigenvalue of the kernel is so small that an error of 1e-7 counts.
+    """
+
+    def __init__(self, features: FloatArray, dtype: type[np.floating]) -> None:
+        self.mean = features.mean(axis=0)
+        self.centred: NDArray[np.floating] = (features - self.mean).astype(dtype)
+        self.total = _moments(self.centred)
+
+    def standardise(self, rows: Rows, used: Rows) -> NDArray[np.floating]:
+        """Z-score some people on the spread of `rows`: shape (used, width)."""
+        others = np.setdiff1d(np.arange(len(self.centred)), rows)
+        if len(others) < len(rows):
+            first, second = (
+                total - part for total, part in zip(self.total, _moments(self.centred[others]), strict=True)
+            )
+        else:
+            first, second = _moments(self.centred[rows])
+        first, second = first / len(rows), second / len(rows)
+        variance = second - first**2
+        # A feature is constant where what is left of its spread is rounding: of the sums, or of the feature itself.
+        constant = variance <= np.maximum(ROUNDING * second, (10 * np.finfo(float).eps * (self.mean + first)) ** 2)
+        scale = np.sqrt(np.where(constant, 1.0, variance))
+        dtype = self.centred.dtype
+        chosen = self.centred if len(used) == len(self.centred) else self.centred[used]
+        standard: NDArray[np.floating] = chosen - first.astype(dtype)
+        standard *= (1 / scale).astype(dtype)
+        return standard
+
+
+def _moments(values: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
+    """Sums of the columns and of their squares, in double precision."""
+    wide = values.astype(float)
+    return wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide)
 
 
 def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
