@@ -122,7 +122,7 @@ def tell_statistics(cohort: Cohort) -> dict[str, Any]:
 
 LEAK = (
     "which may be of people who are tested here (a leak). encoder_comparison fits them on the training people of each "
-    "fold if --encoder and --encoder-weights are given to the group level."
+    "fold if the group level is given --encoder, --encoder-weights and the --atlas of the encoder."
 )
 
 

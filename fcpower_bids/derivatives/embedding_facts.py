@@ -8,8 +8,9 @@ from typing import Any
 from fcpower_bids.derivatives.feature_choice import choose_connectomes
 from fcpower_bids.derivatives.features import list_connectomes
 from fcpower_bids.derivatives.tables import read_json
-from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
+
+OWN_ATLAS = "OfTheAtlasOfTheCohort"
 
 
 def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[str, dict[str, Any]]:
@@ -25,14 +26,14 @@ def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[st
     Returns
     -------
     dict of str to dict
-        Labels without any sidecar are missing.
+        Labels without any sidecar are missing. `OWN_ATLAS` says whether the parcels are those of the cohort.
     """
     facts: dict[str, dict[str, Any]] = {}
     if not labels:
         return facts
     for one in choose_connectomes(list_connectomes(settings.output_dir), settings)[0]:
         for label in set(one.encoders) & set(labels) - set(facts):
-            sidecar = one.beside(Output("embedding", (("desc", label),))).with_suffix(".json")
+            sidecar = one.embedding(label).with_suffix(".json")
             if sidecar.is_file():
-                facts[label] = read_json(sidecar)
+                facts[label] = {**read_json(sidecar), OWN_ATLAS: dict(one.embeddings)[label] == one.atlas}
     return facts

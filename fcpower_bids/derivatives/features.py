@@ -34,15 +34,18 @@ class Connectome:
         Those of its recording.
     atlas : Entities
         Those of its atlas.
-    powers, encoders : tuple of str
-        ``desc`` labels of the FC^alpha and of the embeddings beside it.
+    powers : tuple of str
+        ``desc`` labels of the FC^alpha beside it.
+    embeddings : tuple of pairs of str and Entities
+        ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+        one, since encoders have atlases of their own.
     """
 
     path: Path
     entities: Entities
     atlas: Entities
     powers: tuple[str, ...] = ()
-    encoders: tuple[str, ...] = ()
+    embeddings: tuple[tuple[str, Entities], ...] = ()
 
     def entity(self, key: str) -> str | None:
         """Return one label, or None."""
@@ -73,6 +76,11 @@ class Connectome:
         """Template space."""
         return self.entity("space") or "unknown"
 
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """``desc`` labels of the embeddings."""
+        return tuple(label for label, _ in self.embeddings)
+
     @cached_property
     def facts(self) -> dict[str, Any]:
         """The sidecar of the FC; empty where there is none."""
@@ -81,7 +89,13 @@ class Connectome:
 
     def beside(self, output: Output) -> Path:
         """Return where another output of this recording and atlas is."""
-        atlas = () if output is QUALITY else self.atlas
+        return self._file(() if output is QUALITY else self.atlas, output)
+
+    def embedding(self, label: str) -> Path:
+        """Return where an embedding of this recording is."""
+        return self._file(dict(self.embeddings)[label], Output("embedding", (("desc", label),)))
+
+    def _file(self, atlas: Entities, output: Output) -> Path:
         return self.path.with_name(
             file_name(order_entities(self.entities, atlas, output.entities), output.suffix, output.extension)
         )
@@ -123,7 +137,8 @@ def _in_folder(folder: Path) -> list[Connectome]:
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith("sub-") and entry.name.endswith(".tsv")]
     connectomes: list[tuple[str, Entities]] = []
-    beside: dict[Entities, list[tuple[str, str]]] = defaultdict(list)
+    powers: dict[Entities, list[str]] = defaultdict(list)
+    embeddings: dict[Entities, list[tuple[str, Entities]]] = defaultdict(list)
     for name in sorted(names):
         try:
             entities, suffix, _ = parse_name(name)
@@ -133,17 +148,27 @@ def _in_folder(folder: Path) -> list[Connectome]:
         stem = tuple(pair for pair in entities if pair[0] not in ("stat", "desc"))
         if suffix == "relmat" and "desc" not in labels and ("stat", labels.get("stat")) in CONNECTIVITY.entities:
             connectomes.append((name, stem))
-        elif suffix in ("relmat", "embedding") and "desc" in labels:
-            beside[stem].append((suffix, labels["desc"]))
-    return [_connectome(folder / name, stem, beside[stem]) for name, stem in connectomes]
+        elif suffix == "relmat" and POWER.fullmatch(labels.get("desc", "")):
+            powers[stem].append(labels["desc"])
+        elif suffix == "embedding" and "desc" in labels:
+            recording, atlas = _divide(stem)
+            embeddings[recording].append((labels["desc"], atlas))
+    return [_connectome(folder / name, stem, powers[stem], embeddings[_divide(stem)[0]]) for name, stem in connectomes]
 
 
-def _connectome(path: Path, stem: Entities, beside: Iterable[tuple[str, str]]) -> Connectome:
-    beside = sorted(beside)
-    return Connectome(
-        path,
+def _divide(stem: Entities) -> tuple[Entities, Entities]:
+    """Divide entities into those of the recording and those of the atlas."""
+    return (
         tuple(pair for pair in stem if pair[0] not in ATLAS_KEYS),
         tuple(pair for pair in stem if pair[0] in ATLAS_KEYS),
-        tuple(label for suffix, label in beside if suffix == "relmat" and POWER.fullmatch(label)),
-        tuple(label for suffix, label in beside if suffix == "embedding"),
     )
+
+
+def _connectome(
+    path: Path, stem: Entities, powers: Iterable[str], embeddings: Iterable[tuple[str, Entities]]
+) -> Connectome:
+    recording, atlas = _divide(stem)
+    nearest: dict[str, Entities] = {}
+    for label, of_atlas in sorted(embeddings, key=lambda one: (one[1] != atlas, one)):
+        nearest.setdefault(label, of_atlas)
+    return Connectome(path, recording, atlas, tuple(sorted(powers)), tuple(sorted(nearest.items())))

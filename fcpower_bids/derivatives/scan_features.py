@@ -17,10 +17,10 @@ from fcpower_bids.derivatives.paths import TIMESERIES
 from fcpower_bids.derivatives.scans import Scan
 from fcpower_bids.derivatives.tables import read_json, read_matrix, read_table
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.records import Output
 
 IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
-"""Facts of a sidecar that must agree for embeddings to be comparable; ``weights`` only where there is no sha256."""
+"""Facts of a sidecar that must agree, with the atlas, for embeddings to be comparable; ``weights`` only where there is
+no sha256."""
 
 
 def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
@@ -60,13 +60,9 @@ def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64
 _AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and --encoder-read."
 
 
-def _path(one: Connectome, label: str) -> Path:
-    return one.beside(Output("embedding", (("desc", label),)))
-
-
 def _embed(scan: Scan, label: str) -> NDArray[np.float64] | None:
     vectors = [
-        read_matrix(_path(run.connectome, label))[0].mean(axis=0) for run in scan if label in run.connectome.encoders
+        read_matrix(run.connectome.embedding(label))[0].mean(axis=0) for run in scan if label in run.connectome.encoders
     ]
     sizes = {len(vector) for vector in vectors}
     if len(sizes) > 1:
@@ -78,8 +74,10 @@ def _check_encoder(scans: Sequence[Scan], label: str) -> None:
     first: dict[str, Path] = {}
     for scan in scans:
         for run in scan:
-            sidecar = _path(run.connectome, label).with_suffix(".json")
-            if label in run.connectome.encoders and sidecar.is_file():
+            if label not in run.connectome.encoders:
+                continue
+            sidecar = run.connectome.embedding(label).with_suffix(".json")
+            if sidecar.is_file():
                 first.setdefault(_identity(read_json(sidecar)), sidecar)
     if len(first) > 1:
         one, other, *_ = first.values()
@@ -87,7 +85,7 @@ def _check_encoder(scans: Sequence[Scan], label: str) -> None:
 
 
 def _identity(facts: dict[str, Any]) -> str:
-    known = {key: facts.get(key) for key in IDENTITY}
+    known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
     if known["sha256"]:
         del known["weights"]  # the same weights may lie in different places
     return repr(known)

@@ -10,7 +10,7 @@ import numpy as np
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.relative_embeddings import LEAK, SeriesEncoder
 from fcpower_bids.derivatives.cohort import load_cohort
-from fcpower_bids.derivatives.embedding_facts import read_embedding_facts
+from fcpower_bids.derivatives.embedding_facts import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.derivatives.features import list_connectomes
 from fcpower_bids.derivatives.sources import join
 from fcpower_bids.records import Cohort
@@ -58,9 +58,10 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
         if about.get("statistics")
     )
     encoders, refits = {}, {}
-    if label in cohort.embeddings and "learning_curves" in asked:
+    own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
+    if label in cohort.embeddings and own_atlas and "learning_curves" in asked:
         encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
-    if settings.encoder in RELATIVE and settings.encoder_weights and "encoder_comparison" in asked:
+    if settings.encoder in RELATIVE and settings.encoder_weights and own_atlas and "encoder_comparison" in asked:
         encoder = _open_encoder(cohort.parcels, settings, cohort.centroids)
         if encoder.is_relative:
             facts.setdefault(label, encoder.provenance())

@@ -71,8 +71,10 @@ def add_output(
     return path
 
 
-def add_embedding(out: Path, name: str, vector: np.ndarray, label: str = "fbert1m", **facts) -> Path:
-    path = output_path(out, recording(name), Output("embedding", (("desc", label),)), ATLAS)
+def add_embedding(
+    out: Path, name: str, vector: np.ndarray, label: str = "fbert1m", under: Atlas = ATLAS, **facts
+) -> Path:
+    path = output_path(out, recording(name), Output("embedding", (("desc", label),)), under)
     write_matrix(path, np.atleast_2d(vector), [f"dim{i:04d}" for i in range(len(vector))])
     write_json(path.with_suffix(".json"), {"sha256": "ab", "read": "sequence", **facts})
     return path

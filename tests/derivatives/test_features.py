@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.derivatives.features import list_connectomes
 from fcpower_bids.derivatives.paths import QUALITY, TIMESERIES
 from fcpower_bids.errors import DatasetError
-from tests.derivatives.participant_outputs import ATLAS, add_embedding, add_output, recording, series_of
+from tests.derivatives.participant_outputs import ATLAS, add_embedding, add_output, other_atlas, recording, series_of
 
 
 def test_a_connectome_knows_its_recording_its_atlas_and_what_lies_beside_it(tmp_path):
@@ -24,6 +24,22 @@ def test_a_connectome_knows_its_recording_its_atlas_and_what_lies_beside_it(tmp_
     assert one.beside(QUALITY).is_file()
     assert one.beside(TIMESERIES).is_file()
     assert one.facts["NuisanceStrategy"] == "24P"
+
+
+def test_an_embedding_is_that_of_its_own_atlas_or_else_of_another(tmp_path):
+    """Encoders have atlases of their own; what only one of them has belongs to the recording all the same."""
+    other = other_atlas()
+    for atlas in (ATLAS, other):
+        add_output(tmp_path, "sub-01", series_of(0), atlas=atlas)
+        add_embedding(tmp_path, "sub-01", np.ones(3), label="everywhere", under=atlas)
+    add_embedding(tmp_path, "sub-01", np.ones(3), label="elsewhere", under=other_atlas("Zebra"))
+    add_embedding(tmp_path, "sub-01", np.ones(3), label="elsewhere", under=other)
+    add_embedding(tmp_path, "sub-02", np.ones(3), label="ofanother")
+    for one in list_connectomes(tmp_path):
+        assert one.encoders == ("elsewhere", "everywhere")
+        assert f"_{one.atlas_name}_desc-everywhere_" in one.embedding("everywhere").name
+        assert f"_{other.name}_desc-elsewhere_" in one.embedding("elsewhere").name
+        assert one.embedding("elsewhere").is_file()
 
 
 def test_they_are_sorted_and_sessions_are_optional(tmp_path):

@@ -174,3 +174,27 @@ def test_embeddings_with_statistics_of_a_file_bring_a_warning(settings):
     (note,) = (note for note in cohort.notes if "statistics" in note)
     assert "embedding 'brainlm111m' were read from the auxiliary files, which may be of people who are tested" in note
     assert cohort.refits == {}
+
+
+def test_encoders_of_other_atlases_stand_in_one_comparison(settings):
+    """The cohort is of one atlas; an encoder that was fed another one is compared with it on the same people."""
+    for person in range(12):
+        for session in "ab":
+            name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
+            vector, facts = series_of(seed)[:3, 1], {"n_parcels": 100, "atlas": "Schaefer100"}
+            atlas = {"Atlas": {"Name": other_atlas().name}}
+            add_embedding(settings.output_dir, name, vector, label="brainmass", under=other_atlas(), **facts, **atlas)
+    chosen = replace(settings, atlas=("Toy",), analyses=("encoder_comparison",))
+    assert run_group(chosen) == 0
+    rows = read_table(settings.output_dir / "group" / "encoders.tsv")
+    inputs = rows.drop_duplicates("representation").set_index("representation")["atlas"].to_dict()
+    assert inputs["embedding:brainmass"] == "Schaefer100"
+    assert inputs["embedding:fbert1m"] == "Toy"
+    again = replace(chosen, analyses=("learning_curves",), encoder="brainmass", encoder_weights="nowhere")
+    cohort, _ = open_cohorts(again)  # its series are not those of this atlas: nothing is loaded
+    assert cohort.encoders == {}
+    add_embedding(
+        settings.output_dir, "sub-01_ses-a", series_of(1)[:3, 0], "brainmass", other_atlas(), Atlas={"Name": "atlas-X"}
+    )
+    with pytest.raises(DatasetError, match="different weights or were read differently"):
+        open_cohorts(chosen)
