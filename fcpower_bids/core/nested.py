@@ -189,10 +189,8 @@ def _evaluate_fold(
 
 def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:
     observed = [each.values[rows] for each, rows in zip(sides, split.inner, strict=True)]
-    train = [
-        Training.of(each.values[np.setdiff1d(split.train, rows, assume_unique=True)])
-        for each, rows in zip(sides, split.inner, strict=True)
-    ]
+    rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
+    train = [Training.of(each.values[rows]) for each, rows in zip(sides, rest, strict=True)]
     return selection_scores(selection, observed, validation, train)
 
 

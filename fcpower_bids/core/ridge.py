@@ -101,17 +101,20 @@ class KernelSolver:
         """Predict the test rows and, with these held out too, each inner validation set."""
         held, train = np.concatenate([split.test, split.others]), np.concatenate(split.inner)
         edges = np.cumsum([0, *(rows.size for rows in split.inner)])
+        n = len(outer.values)
+        within, across = _places(held, held, n), _places(held, train, n)
+        validating = [_places(rows, rows, n) for rows in split.inner]
         test: list[FloatArray] = []
         validation: list[list[FloatArray]] = [[] for _ in split.inner]
         for i, inverse in enumerate(self.inverses):
-            root = _root(_block(inverse, held, held))
+            root = _root(inverse.take(within))
             half = _solve(root, outer.products[i][held])
-            test.append((outer.values[held] - _solve(root, half, transposed=True))[: split.test.size])
-            cross = _solve(root, _block(inverse, held, train))
+            test.append((outer.values[held] - _solve(root, half.copy(), transposed=True))[: split.test.size])
+            cross = _solve(root, inverse.take(across))
             for v, rows in enumerate(split.inner):
-                block = cross[:, edges[v] : edges[v + 1]]
+                block = np.ascontiguousarray(cross[:, edges[v] : edges[v + 1]])
                 own_half = half if inner[v] is outer else _solve(root, inner[v].products[i][held])
-                schur = _root(_less_square(_block(inverse, rows, rows), block))
+                schur = _root(_less_square(inverse.take(validating[v]), block))
                 residual = _solve(schur, inner[v].products[i][rows] - block.T @ own_half)
                 validation[v].append(inner[v].values[rows] - _solve(schur, residual, transposed=True))
         return np.stack(test), [np.stack(each) for each in validation]
@@ -193,25 +196,30 @@ def _penalised_inverse(kernel: FloatArray, penalty: float) -> FloatArray | None:
     return np.ascontiguousarray(inverse)
 
 
-def _block(matrix: FloatArray, rows: Rows, columns: Rows) -> FloatArray:
-    """Take rows, then columns: three times as fast as one index of both."""
-    return matrix.take(rows, axis=0).take(columns, axis=1)
+def _places(rows: Rows, columns: Rows, n: int) -> Rows:
+    """Where a block lies in a flattened (n, n) matrix: found once per fold, it serves every penalty."""
+    return rows[:, None] * n + columns
 
 
 def _less_square(matrix: FloatArray, factor: FloatArray) -> FloatArray:
     """Matrix - factor' factor, in its upper triangle only (row-major, which LAPACK reads as lower)."""
-    reduced: FloatArray = blas.dsyrk(-1.0, factor, beta=1.0, c=matrix.T, trans=1, lower=1, overwrite_c=1)
+    reduced: FloatArray = blas.dsyrk(-1.0, factor.T, beta=1.0, c=matrix.T, lower=1, overwrite_c=1)
     return reduced.T
 
 
 def _root(matrix: FloatArray) -> FloatArray:
     """Lower Cholesky factor; LAPACK is called directly, since this runs once per inner fold and penalty."""
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
     if failed:
         raise ValueError("The smallest penalty is too small for this kernel; remove it from the grid.")
     return factor
 
 
 def _solve(root: FloatArray, right: FloatArray, transposed: bool = False) -> FloatArray:
-    solution, _ = lapack.dtrtrs(root, right, lower=1, trans=int(transposed))
-    return solution
+    """Solve with the lower triangle of `root`, or with its transpose; the right-hand sides, columns, are lost."""
+    if right.shape[1] == 1:
+        solution, _ = lapack.dtrtrs(root, right, lower=1, trans=int(transposed), overwrite_b=1)
+        return solution
+    # From the right BLAS reads row-major columns as they lie; that is faster by a quarter than from the left.
+    solved: FloatArray = blas.dtrsm(1.0, root, right.T, side=1, lower=1, trans_a=int(not transposed), overwrite_b=1)
+    return solved.T

@@ -35,8 +35,8 @@ FLAT = 1e-12
 def pearson(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
     """Pearson correlation over rows; NaN where the target or the prediction is constant."""
     x, y = observed - _mean(observed), predicted - _mean(predicted)
-    scale = np.sqrt(np.sum(x * x, axis=-2) * np.sum(y * y, axis=-2))
-    return _quotient(np.sum(x * y, axis=-2), scale, _constant(observed) | _constant(predicted))
+    scale = np.sqrt(_inner(x, x) * _inner(y, y))
+    return _quotient(_inner(x, y), scale, _constant(observed) | _constant(predicted))
 
 
 def cod(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
@@ -162,7 +162,7 @@ def score_predictions(
         raise ValueError(f"The score {name} needs the mean and standard deviation of the training targets.")
     mean, std = (np.broadcast_to(np.asarray(each, dtype=float), y.shape) for each in train or (0.0, 1.0))
     present = ~np.isnan(y)
-    if np.isnan(f[..., present]).any():
+    if (np.isnan(f) & present).any():
         raise ValueError("A prediction is missing (NaN) for a row whose target is known.")
     if present.all() and y.shape[0] > 1:
         return metric(y, f, Training(mean, std))
@@ -250,8 +250,14 @@ def _normalise(errors: FloatArray, std: FloatArray) -> FloatArray:
     return _quotient(errors, spread, spread == 0)
 
 
+def _inner(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Inner products over rows, without their products in memory."""
+    return np.einsum("...ij,...ij->...j", x, y)
+
+
 def _constant(values: FloatArray) -> NDArray[np.bool_]:
-    return np.ptp(values, axis=-2) <= FLAT * np.max(np.abs(values), axis=-2)
+    low, high = np.min(values, axis=-2), np.max(values, axis=-2)
+    return high - low <= FLAT * np.maximum(np.abs(low), np.abs(high))
 
 
 def _quotient(numerator: NDArray, denominator: NDArray, undefined: NDArray[np.bool_]) -> FloatArray:
