@@ -1,4 +1,4 @@
-"""The choices of a pretraining run; the defaults are those of the paper (Appendix C.1)."""
+"""The choices of a pretraining run; the defaults are those of the paper (Appendix J)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
 def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
     """Logits -d~^2 / T_t of the KL target, d~^2 standardised over the pairs i != j of the batch; diagonal -inf.
 
-    From distances d^2 = 2 - 2 r; standardised, they equal the standardised correlations (Appendix D of the paper).
+    From distances d^2 = 2 - 2 r; standardised, they equal the standardised correlations (Appendix K of the paper).
     """
     others = ~torch.eye(len(K), dtype=torch.bool, device=K.device)
     squared = 2 - 2 * K

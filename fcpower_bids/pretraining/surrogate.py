@@ -20,7 +20,7 @@ def surrogate_phases(n: int, length: int, generator: torch.Generator) -> Tensor:
 def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
     """Rotate the spectrum of every parcel by the same phase per frequency.
 
-    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix D of the paper).
+    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper).
 
     Parameters
     ----------
