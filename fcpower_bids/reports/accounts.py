@@ -37,7 +37,7 @@ class Parcellation:
     image: Path
     table: pd.DataFrame
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Parcel names."""
         return self.table["name"].astype(str).tolist()
@@ -57,7 +57,7 @@ class Parcellation:
             links = []
         return "; ".join(map(str, links)) or "n/a"
 
-    @property
+    @cached_property
     def networks(self) -> list[str]:
         """Network of each parcel."""
         return self.table["network"].fillna("n/a").astype(str).tolist()

@@ -83,6 +83,8 @@ def draw_motion(
         total = figure.get_figheight()
         figure.subplots_adjust(left=0.07, right=0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12)
         figure.align_ylabels(axes)
+        for axis in axes[:-1]:
+            axis.xaxis.set_visible(False)
         for axis, (name, label) in zip(axes, traces, strict=False):
             axis.plot(time, volumes[name], color="black", linewidth=0.8)
             axis.set_ylabel(label)
@@ -105,8 +107,9 @@ def _shade_volumes(axis: Axes, volumes: Mapping[str, np.ndarray], scale: float) 
         (~dummy & (volumes["kept"] == 0), {"color": CENSORED, "alpha": 0.55, "linewidth": 0}),
     ]
     for wanted, style in styles:
-        for first, last in _runs(wanted):
-            axis.axvspan((first - 0.5) * scale, (last + 0.5) * scale, **style)
+        runs = [((first - 0.5) * scale, (last - first + 1) * scale) for first, last in _runs(wanted)]
+        if runs:
+            axis.broken_barh(runs, (0, 1), transform=axis.get_xaxis_transform(), **style)
     places = np.flatnonzero(~dummy & (volumes["kept"] == 0)) * scale
     top = np.ones(len(places))
     axis.plot(places, top, "v", color="black", markersize=2.6, transform=axis.get_xaxis_transform(), clip_on=False)
@@ -206,17 +209,25 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
 def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
     """Draw matrices (P, P) by exponent beside each other on one colour scale, which the first and last do not set."""
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
 
+    small = [shrink(matrix, SIDE, SIDE) for matrix in matrices.values()]
+    limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
+    side = len(small[0])
+    gap = np.full((side, max(1, side // 25)), np.nan)
+    mosaic = np.concatenate([part for one in small for part in (one, gap)][:-1], axis=1)
+    colours = colormaps["RdBu_r"].resampled(2 * STEPS + 1).with_extremes(bad="white")
     with drawing(9.6, 1.98) as (figure, svg):
-        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-        figure.subplots_adjust(left=0.005, right=0.9, bottom=0.02, top=0.9, wspace=0.05)
-        limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
-        colours = colormaps["RdBu_r"].resampled(2 * STEPS + 1)
-        for axis, (exponent, matrix) in zip(axes, matrices.items(), strict=True):
-            image = axis.imshow(shrink(matrix, SIDE, SIDE), cmap=colours, vmin=-limit, vmax=limit)
-            axis.set(xticks=[], yticks=[])
-            axis.set_title(f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}", fontsize=8.5)
-        bar = figure.colorbar(image, cax=figure.add_axes((0.912, 0.1, 0.012, 0.72)), extend="both")
+        axis = figure.add_axes((0.005, 0.02, 0.895, 0.88))  # one image: axes are what costs time
+        axis.imshow(np.ma.masked_invalid(mosaic), cmap=colours, vmin=-limit, vmax=limit)
+        axis.set_axis_off()
+        for place, exponent in enumerate(matrices):
+            middle = place * (side + gap.shape[1]) + side / 2
+            title = f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}"
+            axis.text(middle, -0.03 * side, title, ha="center", va="bottom", fontsize=8.5)
+        scale = ScalarMappable(Normalize(-limit, limit), colours)
+        bar = figure.colorbar(scale, cax=figure.add_axes((0.912, 0.1, 0.012, 0.72)), extend="both")
         bar.set_label("value over λ₁")
     return svg[0]
 
@@ -244,17 +255,12 @@ def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
     for axis, most in ((0, rows), (1, columns)):
         size = image.shape[axis]
         if size > most:
-            edges = np.round(np.linspace(0, size, most + 1)).astype(int)[1:-1]  # bins of equal width, to one volume
-            parts = np.split(image, edges, axis=axis)
-            image = np.stack([_mean_of_known(part, axis) for part in parts], axis=axis)
+            starts = np.round(np.linspace(0, size, most + 1)).astype(int)[:-1]  # bins of equal width, to one volume
+            known = np.isfinite(image)
+            count = np.add.reduceat(known, starts, axis=axis, dtype=int)
+            total = np.add.reduceat(np.where(known, image, 0.0), starts, axis=axis)
+            image = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return image
-
-
-def _mean_of_known(part: np.ndarray, axis: int) -> np.ndarray:
-    known = np.isfinite(part)
-    count = known.sum(axis=axis)
-    total = np.where(known, part, 0.0).sum(axis=axis)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def colour_table(name: str) -> list[str]:

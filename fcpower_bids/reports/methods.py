@@ -77,7 +77,6 @@ def methods_html(settings: Settings, atlases: Sequence[AtlasFacts], level: int =
 def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
-    references, others = _strategy_references(strategy)
     spaces = {atlas.space for atlas in atlases}
     text = _template("participant.md").render(
         settings=settings,
@@ -91,8 +90,7 @@ def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
         filtered=any(settings.band),
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
-        references=references,
-        others=others,
+        methods=_strategy_sentence(strategy),
         longest_spline=LONGEST_SPLINE,
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.exponent:g}",
@@ -107,11 +105,14 @@ def _summary(name: str, settings: Settings) -> str:
     return str(make_transform(name, settings).summary) if TRANSFORMS[name].stateless else str(TRANSFORMS[name].summary)
 
 
-def _strategy_references(strategy: Strategy) -> tuple[str, list[str]]:
-    """Return the citations of a strategy, and the DOIs that are not in the list of references."""
+def _strategy_sentence(strategy: Strategy) -> str:
+    """Return what a strategy says of itself, with its citations before the full stop; a DOI where there is no entry."""
     by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
     known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
-    return known, [doi for doi in strategy.references if doi not in by_doi]
+    others = ", ".join(doi for doi in strategy.references if doi not in by_doi)
+    cited = (f" [{known}]" if known else "") + (f" (doi: {others})" if others else "")
+    said = strategy.methods.strip()
+    return f"{said.removesuffix('.')}{cited}." if cited else said
 
 
 def _preprocessing(output_dir: Path) -> str:

@@ -98,8 +98,15 @@ def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, 
         facts.append(("Parcels without a value", _uncovered(used)))
         fd = [account.quality[0]["mean_fd"] for account in used if account.quality]
         known = [value for value in fd if value == value]
-        facts.append(("Mean FD", f"{min(known):.2f} to {max(known):.2f} mm" if known else "unknown"))
+        facts.append(("Mean FD", _range(known)))
     return facts
+
+
+def _range(known: list[float]) -> str:
+    if not known:
+        return "unknown"
+    low, high = f"{min(known):.2f}", f"{max(known):.2f}"
+    return f"{low} mm" if low == high else f"{low} to {high} mm"
 
 
 def minutes_kept(account: Account) -> tuple[float, float]:

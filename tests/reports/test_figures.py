@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import base64
+import io
+import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fcpower_bids.core.spd import eigendecompose, spectral_power
 from fcpower_bids.reports import figures
@@ -30,7 +34,13 @@ def test_eigenvalues_left_out_are_counted():
 def test_the_path_names_its_exponents_and_draws_each_matrix(connectivity):
     svg = figures.draw_path(connectivity, np.arange(20))
     assert all(f"α = {exponent:g}" in svg for exponent in figures.EXPONENTS)
-    assert svg.count("<image") == len(figures.EXPONENTS)
+    encoded = max(re.findall(r"data:image/png;base64,\s*([^\"]+)", svg), key=len)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))).convert("L"))
+    white = (picture > 252).all(axis=0)
+    starts = np.flatnonzero(np.diff(white.astype(int)) == 1)
+    assert len(starts) == len(figures.EXPONENTS) - 1  # what lies between the matrices
+    blocks = np.array_split(np.arange(picture.shape[1]), len(figures.EXPONENTS))
+    assert len({picture[:, block[5:-15]].tobytes() for block in blocks}) == len(figures.EXPONENTS)
 
 
 def test_the_scale_of_the_path_is_that_of_the_matrices_over_their_largest_eigenvalue(connectivity):
