@@ -242,9 +242,11 @@ class PublishedEncoder:
         if target is None or abs(repetition_time / target - 1) <= recipe.tolerance:
             return series
         if repetition_time > target:
+            as_they_are = replace(self, protocol="paper").target_time is None
+            remedy = "use --encoder-protocol paper to feed them as they are" if as_they_are else "leave it out"
             raise RecordingError(
                 f"{recipe.name} was trained on volumes {target:g} s apart and those of the recording are "
-                f"{repetition_time:g} s apart; use --encoder-protocol paper to feed them as they are."
+                f"{repetition_time:g} s apart; {remedy}."
             )
         return resample(series, repetition_time, target)
 

@@ -62,7 +62,7 @@ def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
     if len(series) < 2:
         raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
     pooled = np.concatenate([np.asarray(one, np.float64) for one in series])
-    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0)
+    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
     if not (np.isfinite(high - low).all() and (high > low).all()):
         raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
     return CohortStatistics(median, high - low, f"fitted on {len(series)} training recordings")

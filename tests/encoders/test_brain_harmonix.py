@@ -131,6 +131,8 @@ def test_patches_of_both_protocols(files):
     assert own.prepare(noise(864, 400), 0.735).shape == (1, 400, 18, 48)
     assert own.prepare(noise(180, 400), 2.0).shape == (1, 400, 10, 18)
     assert paper.prepare(noise(1200, 400), 0.72).shape == (3, 400, 11, 49)
+    assert own.provenance()["read"] == "windows of up to 18 patches of 35.28 s (own protocol)"
+    assert paper.provenance()["read"] == "windows of up to 11 patches of 35.28 s (paper protocol)"
     patches = own.prepare(noise(30, 400), 2.0)
     assert (patches[0, :, 1, 12:] == 0).all()
     with pytest.raises(RecordingError, match=r"repetition times from 0.3 to 3.6 s, not 5 s"):
@@ -147,6 +149,8 @@ def test_cohort_statistics_are_optional_and_of_z_scored_series(files):
     first = (series[0] - series[0].mean(axis=0)) / series[0].std(axis=0)
     expected = (first - fitted.statistics.median) / fitted.statistics.iqr
     np.testing.assert_allclose(fitted.prepare(series[0], 2.0)[0, 7, 1], expected[18:36, 7], atol=1e-5)
+    assert fitted.is_relative
+    assert not load(files).is_relative
 
 
 def test_full_size_has_the_published_names_and_count():

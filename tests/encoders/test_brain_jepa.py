@@ -155,4 +155,6 @@ def test_provenance_tells_licence_checksums_and_protocol(files):
     assert len(facts["sha256"]) == 64
     assert len(facts["aux_sha256"]["gradient_mapping_450.csv"]) == 64
     assert (facts["protocol"], facts["repetition_time"], facts["window"]) == ("own", 2.0, 160)
-    assert load(files, "paper").provenance()["repetition_time"] is None
+    assert (facts["n_parcels"], facts["read"]) == (450, "windows of 160 volumes 2 s apart (own protocol)")
+    paper = load(files, "paper").provenance()
+    assert (paper["repetition_time"], paper["read"]) == (None, "windows of 160 volumes (paper protocol)")

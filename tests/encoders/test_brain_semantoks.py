@@ -228,8 +228,9 @@ def test_windows_are_evenly_spaced_and_z_scored_over_the_recording(path):
     np.testing.assert_allclose(half[0, 3], (series[:100, 3] - series[:, 3].mean()) / series[:, 3].std(), atol=1e-4)
     with pytest.raises(RecordingError, match=r"99 volumes 2 s apart and brain-semantoks needs 100"):
         encoder.prepare(series[:99], 2.0)
-    with pytest.raises(RecordingError, match=r"2 s apart .* 2.5 s apart"):
+    with pytest.raises(RecordingError, match=r"2 s apart .* 2.5 s apart; leave it out"):  # under both protocols
         encoder.prepare(series, 2.5)
+    assert encoder.provenance()["read"] == "16 windows of 100 volumes 2 s apart (paper protocol)"
 
 
 def test_kernel_norm_that_was_never_set_is_that_of_the_kernel(path, state, tmp_path):
