@@ -175,15 +175,18 @@ check_stop() { # `docker stop` is heard
   result "docker stop" "$(since "$start") s, exit code $code"
 }
 
-# run_wrapper ENGINE IMAGE OUT: fcpower-docker; paths are the same inside, so that nothing differs but times
+# run_wrapper ENGINE IMAGE ARGUMENT...: fcpower-docker; paths are the same inside, so that nothing differs but times
 run_wrapper() {
-  local wrapper=("${bounded[@]}" "$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' --engine "$1" --image "$2")
-  say "fcpower-docker --engine $1"
-  "${wrapper[@]}" "$SCRATCH/data" "$3" participant "${OPTIONS[@]}" --quiet
-  if has_group; then "${wrapper[@]}" "$SCRATCH/data" "$3" group "${GROUP[@]}" --quiet; fi
-  "$PYTHON" compare_outputs.py "$SCRATCH/host" "$3" "$SCRATCH/host=$3"
+  "${bounded[@]}" "$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' \
+    --engine "$1" --image "$2" "$SCRATCH/data" "${@:3}" --quiet
 }
-check_wrapper() { run_wrapper "$engine" "$IMAGE" "$SCRATCH/wrapper"; }
+check_wrapper() {
+  say "fcpower-docker --engine $engine"
+  local out=$SCRATCH/wrapper
+  run_wrapper "$engine" "$IMAGE" "$out" participant "${OPTIONS[@]}"
+  if has_group; then run_wrapper "$engine" "$IMAGE" "$out" group "${GROUP[@]}"; fi
+  "$PYTHON" compare_outputs.py "$SCRATCH/host" "$out" "$SCRATCH/host=$out"
+}
 
 check_sif() { # clean environment, nothing of the host but the two folders, no network
   local out start strict=(--cleanenv --containall --net --network none)
@@ -200,7 +203,10 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
   fi
   compare "$out"
   result ".sif" "$(( $(stat -c %s "$SIF") / 1000000 )) MB"
-  run_wrapper apptainer "$SIF" "$(open_folder sif_wrapper)"
+  say "fcpower-docker --engine apptainer"
+  out=$(open_folder sif_wrapper)
+  run_wrapper apptainer "$SIF" "$out" participant --participant-label 01 "${OPTIONS[@]}"
+  "$PYTHON" compare_outputs.py "$SCRATCH/host/sub-01" "$out/sub-01" "$SCRATCH/host=$out"
 }
 
 check_array() { # the example for clusters, with a queue that runs two jobs at a time, and the group once all are done
@@ -217,10 +223,10 @@ echo 1
 S
   chmod 755 "$SCRATCH/bin/sbatch"
   start=$(now)
-  PATH=$SCRATCH/bin:$PATH GROUP="${GROUP[*]}" "${bounded[@]}" bash "$ROOT/docs/examples/slurm_array.sh" \
+  PATH=$SCRATCH/bin:$PATH GROUP="${GROUP[*]}" PER_JOB=5 "${bounded[@]}" bash "$ROOT/docs/examples/slurm_array.sh" \
     "$SCRATCH/data" "$out" "$SIF" "${OPTIONS[@]}" --quiet 2> "$SCRATCH/array.txt" || { tail "$SCRATCH/array.txt"; die "the array failed"; }
   compare "$out"
-  result ".sif: SLURM array over 12 participants, then the group" "$(since "$start") s"
+  result ".sif: SLURM array, three jobs of up to five participants, and the group" "$(since "$start") s"
 }
 
 check_size() {

@@ -173,11 +173,16 @@ def test_what_the_machine_lacks_is_named_and_is_no_failure(machine, broken, reas
     assert not (machine / "work" / "tmp").exists(), "nothing is left but the images"
 
 
-def test_a_stage_that_hangs_fails(machine):
+@pytest.mark.parametrize(
+    ("cores", "code", "told"), [(1000, 124, "FAILED container stage"), (-1, 0, "SKIPPED container stage")]
+)
+def test_a_stage_that_hangs_fails_unless_others_take_the_cores(machine, cores, code, told):
     ready_program(machine / "bin", "podman", "sleep 30")
+    ready_program(machine / "bin", "nproc", f"echo {cores}")
     done = run_stage(machine, LIMIT="1")
-    assert done.returncode != 0
-    assert "FAILED container stage: it was not done after 1 s" in done.stdout
+    assert done.returncode == code
+    assert done.stdout.startswith(told)
+    assert "in time" in done.stdout
 
 
 def attempt(folder: Path, body: str, seconds: int = 20) -> tuple[int, str, int]:
@@ -317,7 +322,7 @@ def cluster(tmp_path, monkeypatch):
     ready_program(tmp_path / "bin", "sbatch", f'echo "$@" >> {tmp_path}/sbatch.txt; echo 77')
     ready_program(tmp_path / "bin", "apptainer", f'echo "$@" >> {tmp_path}/apptainer.txt')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    for name in ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "GROUP", "SBATCH", "TEMPLATEFLOW_HOME", "AT_A_TIME"):
+    for name in ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "GROUP", "SBATCH", "TEMPLATEFLOW_HOME", "AT_A_TIME", "PER_JOB"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -346,6 +351,15 @@ def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
         f"run --cleanenv --containall --env FCPOWER_OFFLINE=1 -B {cluster}/bids:/data:ro -B {cluster}/out:/out "
         f"{cluster}/app.sif /data /out participant --participant-label sub-02 --nprocs 2 --atlas builtin"
     )
+
+
+def test_jobs_of_several_participants_leave_nobody_out(cluster):
+    start_array(cluster, PER_JOB="2")
+    assert "--array 1-2%50" in (cluster / "sbatch.txt").read_text()
+    for job in ("1", "2"):
+        start_array(cluster, SLURM_JOB_ID="5", SLURM_ARRAY_TASK_ID=job, PER_JOB="2")
+    calls = (cluster / "apptainer.txt").read_text()
+    assert re.findall(r"--participant-label (.*?) --nprocs", calls) == ["sub-01 sub-02", "sub-03"]
 
 
 def test_the_job_after_the_array_runs_the_group_level(cluster):
