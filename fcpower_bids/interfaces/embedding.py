@@ -32,19 +32,26 @@ class Embed(RecordingStep):
     stage = "embed"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
+        from fcpower_bids.encoders.checkpoints import CheckpointError
+
         cleaning, series = load_series(Path(self.inputs.bundle))
         settings: Settings = self.inputs.settings
         arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {}
+        unsuited: dict[str, str] = {}
         for number, (one, atlas) in enumerate(zip(series, self.inputs.atlases, strict=True)):
             key = f"{number}/{embedding_label(settings)}"
             try:
                 encoder = _encoder(settings, atlas)
                 vectors = encoder.embed([one.clean], atlas.names, cleaning.repetition_time, settings.encoder_read)
                 arrays[key], facts[key] = vectors[0], encoder.provenance(settings.encoder_read)
+            except CheckpointError as error:
+                unsuited[f"problem/{atlas.name}"] = str(error)
             except FcPowerError as error:
                 state = "skipped" if error.exit_code == 0 else "failed"
                 facts[f"problem/{atlas.name}"] = [state, str(error)]
+        # Where it fits another atlas of the run, the encoder is sound and this atlas is just not the one it is for.
+        facts |= {key: ["skipped" if arrays else "failed", reason] for key, reason in unsuited.items()}
         return save_bundle(folder / "embedding.npz", arrays, {} if cleaning.excluded else facts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
-from fcpower_bids.interfaces.embedding import _encoder, embedding_label
-from fcpower_bids.records import Atlas
+from fcpower_bids.interfaces.bundles import load_bundle, save_series
+from fcpower_bids.interfaces.embedding import Embed, _encoder, embedding_label
+from fcpower_bids.records import Atlas, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from tests.encoders.test_brainmass import published_shapes
+from tests.measures.test_measures import make_cleaning
 
 ORDER = parcel_order("Schaefer100")
 
@@ -70,6 +73,42 @@ def test_an_atlas_with_names_of_its_own_is_found_by_place(chosen, tmp_path):
     elsewhere = label_image(tmp_path / "elsewhere.nii.gz", mine.names, ORDER.coordinates + 20)
     with pytest.raises(CheckpointError, match=r"Neither names nor coordinates .* use --atlas Schaefer100"):
         _encoder(settings, elsewhere)
+
+
+def embed(folder, settings, atlases):
+    """Run the step on one recording; facts of its bundle that are problems."""
+    rng = np.random.default_rng(0)
+    series = [
+        ParcelSeries(np.ones(100), rng.random((60, 100)), rng.standard_normal((60, 100)), np.empty((0, 0)))
+        for _ in atlases
+    ]
+    bundle = save_series(folder / "clean.npz", make_cleaning(), series)
+    recording = Recording(folder / "bold.nii.gz", (("sub", "01"), ("task", "rest")), 2.0)
+    step = Embed(
+        recording=recording,
+        atlases=atlases,
+        settings=settings,
+        bundle=str(bundle),
+        fingerprint="",
+        output_dir=str(folder),
+        weights_state="",
+    )
+    arrays, facts = load_bundle(Path(step.run(cwd=str(folder)).outputs.bundle))
+    return sorted(arrays), {key: value for key, value in facts.items() if key.startswith("problem/")}
+
+
+def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
+    settings = replace(chosen, accept_encoder_licence=True)
+    named = label_image(tmp_path / "named.nii.gz", ORDER.names, ORDER.coordinates)
+    other = label_image(tmp_path / "other.nii.gz", [f"roi{i}" for i in range(100)], ORDER.coordinates + 20)
+    other = replace(other, entities=(("atlas", "Other"),))
+    found, problems = embed(tmp_path, settings, (named, other))
+    assert found == ["0/brainmasspaper"]
+    assert problems["problem/atlas-Other"][0] == "skipped"
+    found, problems = embed(tmp_path, settings, (other,))
+    assert found == []
+    assert problems["problem/atlas-Other"][0] == "failed"
+    assert "use --atlas Schaefer100" in problems["problem/atlas-Other"][1]
 
 
 @pytest.mark.parametrize(
