@@ -31,6 +31,8 @@ from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.partial_correlation import partial_of_precision
+from fcpower_bids.transforms.precision import shrunk_precision
 from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
 FloatArray = NDArray[np.float64]
@@ -143,6 +145,7 @@ class ScreenRows:
         self.study, self.settings = study, study.settings
         self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
+        self._from_series: dict[str, FeatureSource] = {}
         self._warned: dict[str, list[str]] = {}
 
     def solver(self, name: str, train: Rows | None = None) -> Any:
@@ -169,7 +172,7 @@ class ScreenRows:
             alpha = POWERS.get(name, self.settings.exponent)
             return self._of(name, lambda: self.family.features(alpha))
         if name in NEED_SERIES:
-            return self._of(name, lambda: series_features(self.study, name))
+            return self._of(name, lambda: self._of_series(name))
         if name in SUBSPACES:
             return self._of(name, lambda: self._reduce(name, train))
         if name in GROUP_FIT:
@@ -179,6 +182,11 @@ class ScreenRows:
 
     def _of(self, name: str, compute: Callable[[], FeatureSource]) -> Representation:
         return Representation(name, self.settings.kernel, compute)
+
+    def _of_series(self, name: str) -> FeatureSource:
+        if name not in self._from_series:
+            self._from_series |= series_features(self.study)
+        return self._from_series.pop(name)  # kept no longer than until it is asked for
 
     def _reduce(self, name: str, train: Rows | None) -> FloatArray:
         edges = np.asarray(self.connectivity[:], dtype=float)
@@ -219,10 +227,10 @@ class _Connectomes(Sequence[FloatArray]):
         return self.connectivity.connectome(int(self.units[position]))
 
 
-def series_features(study: Study, name: str) -> NDArray[np.floating]:
-    """Edges of a transform of the series of every person, shape (n, E): the mean over the scans of the person.
+def series_features(study: Study) -> dict[str, NDArray[np.floating]]:
+    """Edges of precision and partial correlation of every person, shape (n, E): means over the scans of the person.
 
-    Runs are z-scored and put end to end.
+    Runs are z-scored and put end to end. Both come from one reading and one inverse per scan.
 
     Raises
     ------
@@ -232,14 +240,15 @@ def series_features(study: Study, name: str) -> NDArray[np.floating]:
     cohort = study.cohort
     if not has_series(cohort):
         raise ValueError("This row needs the series of every scan, which this cohort does not have.")
-    transform = TRANSFORMS[name]()
     shape = (len(study.people.scans), cohort.edges.shape[1])
-    features = np.zeros(shape, precision(shape))
-    for person, scans in enumerate(track(study.people.scans, f"{name} of the series", study.settings)):
+    features = {name: np.zeros(shape, precision(shape)) for name in NEED_SERIES}
+    for person, scans in enumerate(track(study.people.scans, "precision of the series", study.settings)):
         for scan in scans:
             series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
             if series.shape[1] != len(cohort.parcels):
                 who = study.people.names[person]
                 raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
-            features[person] += vectorise_edges(transform.transform([series])[0]) / len(scans)
+            inverse = shrunk_precision(series)
+            for name, matrix in zip(NEED_SERIES, (inverse, partial_of_precision(inverse)), strict=True):
+                features[name][person] += vectorise_edges(matrix) / len(scans)
     return features

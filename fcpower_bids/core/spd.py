@@ -72,6 +72,12 @@ def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
     ValueError
         Not square or not symmetric.
     """
+    eigenvalues, eigenvectors = linalg.eigh(_checked(matrix), driver="evd", check_finite=False)
+    return eigenvalues[::-1], eigenvectors[:, ::-1]
+
+
+def _checked(matrix: ArrayLike) -> Array:
+    """Return a matrix that is square, finite and symmetric, in double precision."""
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
@@ -82,8 +88,7 @@ def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
         raise ParcelError("A connectome has missing or infinite values", np.flatnonzero(parcels))
     if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-6 * np.abs(matrix).max()):
         raise ValueError("A connectome must be symmetric, and this matrix is not.")
-    eigenvalues, eigenvectors = linalg.eigh(matrix, driver="evd", check_finite=False)
-    return eigenvalues[::-1], eigenvectors[:, ::-1]
+    return matrix
 
 
 def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> Array:
@@ -167,11 +172,13 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
         Rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
     """
     matrix = np.asarray(matrix)
-    eigenvalues, eigenvectors = eigendecompose(matrix)
-    regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
+    tolerance = clip_tolerance(matrix.dtype)
     if floor is None and shrinkage is None:
-        return matrix.astype(np.float64, copy=False)
-    return spectral_map(eigenvalues, eigenvectors, regular)
+        matrix = _checked(matrix)
+        regularise(linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
+        return matrix
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
 
 
 def decompose_series(series: ArrayLike) -> tuple[Array, Array]:

@@ -12,6 +12,14 @@ from fcpower_bids.transforms.contract import Transform
 from fcpower_bids.transforms.precision import shrunk_covariance, shrunk_precision
 
 
+def partial_of_precision(precision: Array) -> Array:
+    """Turn a precision (P, P) into partial correlations (P, P)."""
+    scale = 1 / np.sqrt(np.diag(precision))
+    partial = -precision * np.outer(scale, scale)
+    np.fill_diagonal(partial, 1.0)
+    return np.asarray(partial)
+
+
 @dataclass(kw_only=True, eq=False)
 class PartialCorrelation(Transform):
     """-p_ij / sqrt(p_ii p_jj) of the inverse P of the Ledoit-Wolf shrunk covariance (the paper, Appendix E)."""
@@ -34,11 +42,7 @@ class PartialCorrelation(Transform):
 
     def apply(self, recording: Array) -> Array:
         """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
-        precision = shrunk_precision(recording)
-        scale = 1 / np.sqrt(np.diag(precision))
-        partial = -precision * np.outer(scale, scale)
-        np.fill_diagonal(partial, 1.0)
-        return partial
+        return partial_of_precision(shrunk_precision(recording))
 
     def describe(self, recording: Array) -> dict[str, Any]:
         """The shrinkage that the series asked for."""

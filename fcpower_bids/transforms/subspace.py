@@ -1,7 +1,7 @@
 """Reductions of the edges of a group to a few components: PCA, factor analysis, ICA, random projection.
 
 Unlike the transforms of the registry their result is not a connectome but a row of scores per person, so they are used
-at group level alone. scikit-learn does the work.
+at group level alone. scikit-learn does the work, on inner products between people where there are far more edges.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+
+from fcpower_bids.core.factor_analysis import FactorAnalysis
 
 Array = NDArray[np.float64]
 
@@ -20,7 +23,10 @@ N_COMPONENTS = 300
 """Components of the paper's PCA; it names no others, so the rest take as many."""
 
 FACTOR_ITERATIONS = 10
-"""Steps of factor analysis: with tens of thousands of edges each takes ten seconds, and later ones change little."""
+"""Steps of factor analysis: with tens of thousands of edges each takes seconds, and later ones change little."""
+
+RANK = 1e-12
+"""Variance over the largest below which a principal component is rounding."""
 
 
 class Subspace:
@@ -65,7 +71,10 @@ class Subspace:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._estimator.fit(rows)
-        self.notes = tuple(dict.fromkeys(" ".join(str(each.message).split()) for each in caught))
+        notes = [" ".join(str(each.message).split()) for each in caught]
+        if not getattr(self._estimator, "converged_", True):
+            notes.append(f"Factor analysis did not converge in {FACTOR_ITERATIONS} steps.")
+        self.notes = tuple(dict.fromkeys(notes))
         return self
 
     def transform(self, features: ArrayLike) -> Array:
@@ -75,22 +84,53 @@ class Subspace:
         return np.asarray(self._estimator.transform(np.asarray(features)), dtype=np.float64)
 
 
+class OnPrincipalScores:
+    """An estimator that rotations of the features do not change, fitted to all principal scores instead.
+
+    These are n numbers per person, found from the inner products of n people; the edges are many more.
+
+    Parameters
+    ----------
+    estimator : object
+        With ``fit`` and ``transform``, as scikit-learn's.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, features: Array) -> OnPrincipalScores:
+        """Rotate features (n, E) onto their principal axes and fit the estimator."""
+        self._mean = features.mean(axis=0)
+        self._rows = features - self._mean
+        values, vectors = linalg.eigh(self._rows @ self._rows.T)
+        kept = np.flatnonzero(values > RANK * values[-1])[::-1]
+        largest = np.abs(vectors[:, kept]).argmax(axis=0)
+        self._weights = vectors[:, kept] * np.sign(vectors[largest, kept]) / np.sqrt(values[kept])
+        self.estimator.fit(self._rotate(features))
+        return self
+
+    def transform(self, features: Array) -> Array:
+        """Return the estimator's scores of features (m, E)."""
+        return np.asarray(self.estimator.transform(self._rotate(features)))
+
+    def _rotate(self, features: Array) -> Array:
+        return np.asarray((features - self._mean) @ self._rows.T @ self._weights)
+
+
 def _principal_components(n_components: int, seed: int) -> Any:
     from sklearn.decomposition import PCA
 
-    return PCA(n_components, svd_solver="full", random_state=seed)
+    return OnPrincipalScores(PCA(n_components, svd_solver="full", random_state=seed))
 
 
 def _factor_analysis(n_components: int, seed: int) -> Any:
-    from sklearn.decomposition import FactorAnalysis
-
-    return FactorAnalysis(n_components, max_iter=FACTOR_ITERATIONS, random_state=seed)
+    return FactorAnalysis(n_components, FACTOR_ITERATIONS)
 
 
 def _independent_components(n_components: int, seed: int) -> Any:
     from sklearn.decomposition import FastICA
 
-    return FastICA(n_components, whiten="unit-variance", max_iter=200, random_state=seed)
+    return OnPrincipalScores(FastICA(n_components, whiten="unit-variance", max_iter=200, random_state=seed))
 
 
 def _random_projection(n_components: int, seed: int) -> Any:
@@ -107,4 +147,4 @@ SUBSPACES: Mapping[str, Callable[[int, int], Any]] = MappingProxyType(
         "random_projection": _random_projection,
     }
 )
-"""By name: a function of the number of components and the seed that returns a scikit-learn estimator."""
+"""By name: a function of the number of components and the seed that returns an estimator as scikit-learn's."""

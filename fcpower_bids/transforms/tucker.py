@@ -120,16 +120,23 @@ def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Arra
     last, total = -np.inf, np.linalg.norm(tensor)
     for _ in range(MAXIMUM_ITERATIONS):
         half = tensor @ factors
-        cores = np.einsum("pi,npj->nij", factors, half, optimize=True).reshape(len(tensor), -1)
-        people, values, directions = linalg.svd(cores, full_matrices=False)
-        people, directions = people[:, :n_people], directions[:n_people]
-        kept = float(np.linalg.norm(values[:n_people]) / total)
+        cores = _cores(half, factors)
+        # Left singular vectors of the cores from inner products: people are far fewer than the numbers of a core.
+        values, people = linalg.eigh(cores @ cores.T, driver="evd")
+        kept = float(np.sqrt(np.maximum(values[-n_people:], 0).sum()) / total)
         if kept - last <= TOLERANCE:
             break
         last = kept
-        mixed = np.tensordot(people, half, axes=(0, 0))
+        mixed = np.tensordot(people[:, -n_people:], half, axes=(0, 0))
         factors = _leading(np.einsum("nij,nkj->ik", mixed, mixed, optimize=True), n_factors)
-    return factors, directions.T
+    directions = linalg.svd(_cores(tensor @ factors, factors), full_matrices=False)[2]
+    return factors, directions[:n_people].T
+
+
+def _cores(half: Array, factors: Array) -> Array:
+    """U' X U of every matrix X from half = X U, as rows: shape (n, r * r)."""
+    cores = np.einsum("pi,npj->nij", factors, half, optimize=True)
+    return np.asarray(cores.reshape(len(half), -1))
 
 
 def _leading(matrix: Array, number: int) -> Array:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
+from sklearn.decomposition import PCA
 
 from fcpower_bids.transforms.subspace import SUBSPACES, Subspace
 
@@ -50,6 +51,15 @@ def test_principal_components_keep_the_distances_of_the_people():
     edges = draw_edges()
     scores = Subspace("pca", 11).fit(edges).transform(edges)
     np.testing.assert_allclose(scores @ scores.T, (edges - edges.mean(0)) @ (edges - edges.mean(0)).T, atol=1e-10)
+
+
+def test_principal_scores_carry_pca_to_its_last_component_and_to_people_who_were_not_fitted():
+    edges, others = draw_edges(), draw_edges(seed=1)
+    ours, theirs = Subspace("pca", 6).fit(edges), PCA(6, svd_solver="full").fit(edges)
+    for rows in (edges, others):
+        scores, expected = ours.transform(rows), theirs.transform(rows)
+        signs = np.sign((ours.transform(edges) * theirs.transform(edges)).sum(axis=0))
+        np.testing.assert_allclose(scores * signs, expected, rtol=0, atol=1e-10)
 
 
 def test_a_method_that_did_not_converge_is_noted(monkeypatch):
