@@ -1,6 +1,7 @@
 """The transform screen: known truth, reference numbers of every row, refusals, fits inside the folds."""
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy.linalg import subspace_angles
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.protocol import open_study
 from fcpower_bids.analyses.transform_screen import COLUMNS, GROUP_FIT, SCREEN, ScreenRows
-from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.spd import spectral_power
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 from tests.analyses.spectral_cohorts import weak_mode_cohort
 
@@ -214,3 +216,47 @@ def test_principal_components_are_the_leading_ones(golden, golden_rows):
     scores = golden_rows.representation("pca").features()[:]
     assert scores.shape == (14, 4)
     assert subspace_angles(scores, golden["sklearn_pca5"][:, :4]).max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "key", "angle"),
+    [
+        ("factor_analysis", 3, "sklearn_fa3", 0.02),
+        ("ica", 3, "sklearn_fastica3", 1e-10),
+        ("random_projection", 8, "sklearn_grp8_seed0", 1e-10),
+    ],
+)
+def test_reductions_span_the_reference(golden, golden_rows, monkeypatch, name, number, key, angle):
+    monkeypatch.setattr("fcpower_bids.analyses.transform_screen.N_COMPONENTS", number)
+    monkeypatch.setattr("fcpower_bids.transforms.subspace.FACTOR_ITERATIONS", 100)
+    scores, expected = golden_rows.representation(name).features()[:], golden[key]
+    assert scores.shape == expected.shape
+    angles = subspace_angles(scores - scores.mean(axis=0), expected - expected.mean(axis=0))
+    assert angles.max() < angle
+
+
+def test_a_quarter_power_is_the_root_of_the_root(golden, golden_rows):
+    quarter = rebuild_matrix(golden_rows.representation("power_0.25").features()[:])
+    expected = [spectral_power(matrix, 0.5) for matrix in golden["pyriemann_powm_0.5"]]
+    np.testing.assert_allclose(vectorise_edges(quarter), edges_of(expected), rtol=0, atol=1e-11)
+
+
+BY_THE_TRANSFORM = {"tucker": "tests.transforms.test_tucker", "degree": "tests.transforms.test_degree"}
+"""Rows without a comparison above: Tucker with the ranks of its reference, the degree by hand (it has none)."""
+
+
+def test_every_row_is_compared_somewhere():
+    above = {
+        *REFERENCES,
+        "cholesky",
+        "log_cholesky",
+        "power_0.25",
+        "pca",
+        "factor_analysis",
+        "ica",
+        "random_projection",
+    }
+    assert above | set(BY_THE_TRANSFORM) == set(SCREEN)
+    assert above.isdisjoint(BY_THE_TRANSFORM)
+    for module in BY_THE_TRANSFORM.values():
+        assert any(name.startswith("test_") for name in vars(importlib.import_module(module)))
