@@ -147,17 +147,8 @@ class Account:
         """The session label, or nothing."""
         return self.entities.get("ses", "")
 
-    @property
-    def title(self) -> str:
-        """The name without participant and session."""
-        return self._without("sub", "ses")
-
-    @property
-    def label(self) -> str:
-        """The name without participant."""
-        return self._without("sub")
-
-    def _without(self, *keys: str) -> str:
+    def without(self, *keys: str) -> str:
+        """The name without some of its entities; all of it where nothing would be left."""
         rest = [f"{key}-{value}" for key, value in self.entities.items() if key not in keys]
         return " ".join(rest) or self.name
 

@@ -93,9 +93,9 @@ def draw_motion(
             axes[0].axhline(threshold, color=BEFORE, linestyle="--", linewidth=0.9)
             axes[0].set_ylim(0, max(1.15 * np.nanmax(volumes["framewise_displacement"]), 1.3 * threshold))
         for axis, (title, carpet) in zip(axes[len(traces) :], carpets.items(), strict=True):
-            _draw_carpet(axis, title, carpet, len(time) * scale)
+            _draw_carpet(axis, title, carpet, (-0.5 * scale, (len(time) - 0.5) * scale))
         axes[-1].set_xlabel(unit)
-        axes[-1].set_xlim(0, len(time) * scale)
+        axes[-1].set_xlim(-0.5 * scale, (len(time) - 0.5) * scale)
     return svg[0]
 
 
@@ -120,12 +120,13 @@ def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, end: float) -> None:
+def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, ends: tuple[float, float]) -> None:
+    """Draw a carpet; ``ends`` are where its first volume begins and its last one ends."""
     from matplotlib import colormaps
 
     colours = colormaps["gray"].resampled(STEPS).with_extremes(bad=CENSORED)
     shown = np.ma.masked_invalid(carpet)
-    axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(0, end, len(carpet), 0))
+    axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(*ends, len(carpet), 0))
     axis.set_yticks([])
     axis.set_ylabel(title)
 

@@ -54,8 +54,9 @@ def controls_section(tables: GroupTables) -> list[Section]:
     drawn = {name: title for name, title in titles.items() if _is_drawn(name, controls)}
     text = (
         HOW.format(reference=tables.title("fc_power"))
-        + " Grey dots: random filters, which are not tested one by one. A control without a mark predicts the same for "
-        "everyone, so its correlation does not exist."
+        + " The correction counts all rows of the table, random filters included, so it is strict. Grey dots: random "
+        "filters, which are not tested one by one. A control without a mark predicts the same for everyone, so its "
+        "correlation does not exist."
     )
     links = tables.links(CONTROLS, f"{CONTROLS}_folds")
     cloud = controls[random] if random.any() else None

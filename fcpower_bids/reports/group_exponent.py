@@ -23,7 +23,7 @@ from fcpower_bids.reports.group_tables import (
 
 OPTIMISM = (
     "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "
-    "that the folds choose never saw their test people."
+    "of a fold is chosen without its test people."
 )
 MOST_TARGETS = 12
 CRITERIA = {"prediction": "prediction: score in the test people", "alignment": "alignment with the target"}

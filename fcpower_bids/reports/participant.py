@@ -22,6 +22,8 @@ from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
 
+SAME = ("space", "res", "den")
+"""Entities that a page does not repeat where they are the same for all recordings."""
 MOST_SESSIONS = 4
 """A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
 
@@ -86,12 +88,13 @@ def _write(
     sessions: list[tuple[str, list[Account]]],
     pages: Sequence[Path] = (),
 ) -> Path:
+    dull = _same_everywhere(accounts)
     text = render_page(
         "participant.html",
         title=title,
         verdict=judge(accounts, embeddings, settings.configuration_hash()),
-        rows=[row for account in accounts for row in _rows(account)],
-        sessions=_sessions(sessions, settings),
+        rows=[row for account in accounts for row in _rows(account, dull)],
+        sessions=_sessions(sessions, settings, dull),
         pages=[(page.stem, relative_link(page, settings.output_dir)) for page in pages],
         settings=_choices(settings),
         methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
@@ -113,15 +116,25 @@ def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts
     return sorted(found)
 
 
+def _same_everywhere(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """Return which of `SAME` have one value in all recordings."""
+    return tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
+
+
 def _anchor(account: Account, number: int) -> str:
     return f"{account.name}-{number}"
 
 
-def _rows(account: Account) -> list[dict[str, Any]]:
+def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
     """Rows of the summary table: one per atlas, or one that says what became of the recording."""
     combined = account.status.stage == COMBINED
     state = "combined" if combined and account.status.state == DONE else WORDS[account.status.state]
-    base: dict[str, Any] = {"anchor": _anchor(account, 0), "name": account.label, "state": state, "atlas": ""}
+    base: dict[str, Any] = {
+        "anchor": _anchor(account, 0),
+        "name": account.without("sub", *dull),
+        "state": state,
+        "atlas": "",
+    }
     rows = []
     for row in account.quality:
         kept, whole = minutes_kept(account)
@@ -140,20 +153,23 @@ def _rows(account: Account) -> list[dict[str, Any]]:
     return rows or [base]
 
 
-def _sessions(sessions: Sequence[tuple[str, list[Account]]], settings: Settings) -> list[tuple[str, list[Section]]]:
+def _sessions(
+    sessions: Sequence[tuple[str, list[Account]]], settings: Settings, dull: tuple[str, ...]
+) -> list[tuple[str, list[Section]]]:
     n_views = sum(len(account.views) for _, members in sessions for account in members)
-    return [(name, _sections(members, settings, 1 / max(1, n_views))) for name, members in sessions]
+    return [(name, _sections(members, settings, 1 / max(1, n_views), dull)) for name, members in sessions]
 
 
-def _sections(accounts: Sequence[Account], settings: Settings, share: float) -> list[Section]:
+def _sections(accounts: Sequence[Account], settings: Settings, share: float, dull: tuple[str, ...]) -> list[Section]:
     sections = []
     for account in accounts:
+        title = account.without("sub", "ses", *dull)
         told = (WORDS[account.status.state], account.status.reason)
         for number, view in enumerate(account.views):
             panels = tuple(make_panels(account, view, settings, share))
-            sections.append(Section(_anchor(account, number), account.title, view.atlas, *told, panels))
+            sections.append(Section(_anchor(account, number), title, view.atlas, *told, panels))
         if not account.views:
-            sections.append(Section(_anchor(account, 0), account.title, "", *told, ()))
+            sections.append(Section(_anchor(account, 0), title, "", *told, ()))
     return sections
 
 

@@ -41,6 +41,9 @@ SETTINGS = {
     "quiet": True,
 }
 
+FURTHER = ("transform_screen", "spectral_controls", "spectrum_geometry", "learning_curves", "encoder_comparison")
+"""Analyses that take a cohort, beside those that `write_group_outputs` runs."""
+
 
 def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: tuple[str, ...] = ()) -> Cohort:
     """Invent people with two sessions; the strength of their first sources is the score ``planted``."""
@@ -98,10 +101,33 @@ def write_group(settings: Settings, cohort: Cohort, analyses: tuple[str, ...]) -
     for name in analyses:
         tables |= ANALYSES[name](cohort, settings)
     for name, table in tables.items():
-        path = settings.output_dir / "group" / f"{name}.tsv"
-        write_table(path, table.frame)
-        about = {column: {"Description": text} for column, text in table.columns.items()}
-        write_json(path.with_suffix(".json"), {**about, **table.facts})
+        write_one(settings.output_dir / "group", name, table)
+
+
+def write_further(settings: Settings, cohort: Cohort) -> None:
+    """Write the tables of every analysis that `write_group_outputs` does not run, and what could not be done."""
+    group = settings.output_dir / "group"
+    write_group(settings, cohort, FURTHER)
+    coarse = replace(make_cohort(len(cohort.phenotypes), 6), phenotypes=cohort.phenotypes)
+    atlases = {"atlas-toy_scale-12": cohort, "atlas-toy_scale-6": coarse}
+    left_out = Table(pd.DataFrame([["qc_fc", "Nobody <i>moved</i>."]], columns=["analysis", "reason"]), {})
+    scans = Table(cohort.scans, {})
+    for name, table in (
+        ANALYSES["parcellation_sweep"](atlases, settings) | {"left_out": left_out, "scans": scans}
+    ).items():
+        write_one(group, name, table)
+    both = [ANALYSES["alpha_selection"](cohort, replace(settings, alpha=alpha)) for alpha in ("grid", "align")]
+    for name, table in both[0].items():
+        frame = pd.concat([one[name].frame for one in both], ignore_index=True)
+        write_one(group, name, Table(frame, table.columns, both[0][name].facts | both[1][name].facts))
+
+
+def write_one(group: Path, name: str, table: Table) -> None:
+    """Write a table and its sidecar."""
+    path = group / f"{name}.tsv"
+    write_table(path, table.frame)
+    about = {column: {"Description": text} for column, text in table.columns.items()}
+    write_json(path.with_suffix(".json"), {**about, **table.facts})
 
 
 def write_quality(settings: Settings, cohort: Cohort, pages: bool = True) -> None:

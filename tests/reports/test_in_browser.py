@@ -81,6 +81,18 @@ def test_pointing_at_a_cell_tells_the_pair_and_the_values_of_the_tables(page, wr
     assert told.endswith(f"FC^0.35 {power[i, j]:.4f}")
 
 
+def test_every_matrix_says_beforehand_how_it_is_read_and_a_tap_is_enough(page, written):
+    hints = page.evaluate("[...document.querySelectorAll('.matrices output')].map((one) => one.textContent)")
+    assert len(hints) == page.evaluate("document.querySelectorAll('.matrices').length") > 3
+    assert all(hint.startswith("Point at a cell, or tap it, to read it. With the keyboard: Tab") for hint in hints)
+    left, top, width, height = page.evaluate(CELL % 0)
+    page.click(left + width - 2, top + 2)
+    _, names = tsv(written, "stat-pearsoncorrelation_relmat.tsv")
+    told = page.evaluate('document.querySelector(".matrices output").textContent')
+    first, last = order(written)[[0, -1]]
+    assert told.startswith(f"{names[first]} × {names[last]} : ")
+
+
 def test_a_parcel_without_a_value_is_told_as_missing(page, written):
     fc, names = tsv(written, "stat-pearsoncorrelation_relmat.tsv")
     missing = int(np.flatnonzero(np.isnan(np.diag(fc)))[0])

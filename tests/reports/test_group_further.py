@@ -1,0 +1,442 @@
+"""The further analyses on the page of a cohort: words and pictures are those of the tables, in a browser too."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.derivatives.tables import read_table, write_table
+from fcpower_bids.reports.comparison_figures import draw_gains, spaced
+from fcpower_bids.reports.group import PARTS, make_sections, write_group_report
+from fcpower_bids.reports.group_columns import NEEDED
+from fcpower_bids.reports.group_comparisons import judge, say_difference, say_tally
+from fcpower_bids.reports.group_controls import control_title
+from fcpower_bids.reports.group_spectrum import coarser, square
+from fcpower_bids.reports.group_tables import GroupTables
+from fcpower_bids.reports.group_verdict import judge_cohort
+from fcpower_bids.settings import Settings
+from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
+from tests.reports.test_group import EVIL
+
+ANCHORS = ["cohort", "exponent", "screen", "controls", "curves", "sweep", "encoders", "spectrum"]
+TABLES = [
+    *("transform_screen", "spectral_controls", "learning_curves", "learning_gains", "scaling_law"),
+    *("identification_curves", "identification_gains", "parcellation_sweep", "parcellation_gains"),
+    *("parcellation_comparisons", "encoders", "encoder_folds", "encoder_comparisons", "spectral_reliability"),
+    *("spectrum_histogram", "spectrum_ranks", "spectrum_path", "spectrum_sphere", "spectrum_matrices", "left_out"),
+]
+
+OWNERS = {"transform": "screen", "spectral": "controls", "learning": "curves", "scaling": "curves", "left": "cohort"}
+OWNERS |= {"identification": "curves", "parcellation": "sweep", "encoders": "encoders", "encoder": "encoders"}
+OWNERS |= {"spectrum": "spectrum"}
+"""Section of a table, by the first word of its name."""
+ESSENTIAL = {
+    "transform_screen",
+    "spectral_controls",
+    "parcellation_sweep",
+    "parcellation_gains",
+    "encoders",
+    "spectrum_path",
+}
+"""Tables without which their section says nothing."""
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """Settings and tables of the further analyses of an invented cohort."""
+    folder = tmp_path_factory.mktemp("further")
+    settings = Settings(folder / "bids", folder / "out", "group", scan_minutes=(1.0, 2.0), sample_sizes=(12,))
+    settings = replace(settings, **SETTINGS)
+    write_further(settings, make_cohort(n_people=24))
+    return settings, GroupTables(settings)
+
+
+@pytest.fixture(scope="module")
+def page(outputs):
+    return write_group_report(outputs[0])
+
+
+@pytest.fixture(scope="module")
+def sections(outputs):
+    return {section.anchor: section for section in make_sections(outputs[1])}
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.open(page)
+    return browser
+
+
+def copy_of(outputs, tmp_path, *without):
+    """Settings of a folder with all tables but some."""
+    settings = replace(outputs[0], output_dir=tmp_path / "out")
+    (settings.output_dir / "group").mkdir(parents=True)
+    for path in (outputs[0].output_dir / "group").iterdir():
+        if path.stem not in without:
+            (settings.output_dir / "group" / path.name).write_bytes(path.read_bytes())
+    return settings
+
+
+def panel(sections, anchor, title):
+    return next(one for one in sections[anchor].panels if one.title == title)
+
+
+def grid(sections, anchor, title):
+    return next(one for one in sections[anchor].grids if one.title == title)
+
+
+def table(outputs, name):
+    return read_table(outputs[1].path(name))
+
+
+def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
+    assert list(sections) == ANCHORS
+    assert "could not be made" not in page.read_text(encoding="utf-8")
+
+
+def test_every_table_is_checked_for_its_columns():
+    assert set(TABLES) <= set(NEEDED)
+
+
+def test_every_panel_and_table_names_its_data_and_says_what_it_shows(outputs, sections):
+    shown = [part for section in sections.values() for part in (*section.panels, *section.grids)]
+    assert len(shown) > 30
+    named = {name for part in shown for name, _ in part.sources}
+    assert {f"{name}.tsv" for name in TABLES} <= named
+    assert all((outputs[0].output_dir / address).is_file() for part in shown for _, address in part.sources)
+    for one in (one for section in sections.values() for one in section.panels):
+        assert ElementTree.fromstring(one.svg).tag.endswith("svg")
+        assert len(one.alt) > 40
+        assert len(one.text) > 40
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path, name):
+    settings = copy_of(outputs, tmp_path)
+    GroupTables(settings).path(name).write_text("")
+    tables = GroupTables(settings)
+    makes = {anchor: make for make, anchor, _ in PARTS}
+    left = makes[OWNERS[name.split("_")[0]]](tables)
+    assert list(tables.problems) == [name]
+    assert bool(left) == (name not in ESSENTIAL)
+
+
+def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "transform_screen", "encoders", "spectrum_path", "parcellation_gains")
+    assert [one.anchor for one in make_sections(GroupTables(settings))] == ["cohort", "exponent", "controls", "curves"]
+
+
+def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
+    settings = replace(Settings(tmp_path / "bids", tmp_path / "out", "group"), **SETTINGS)
+    write_group(settings, make_cohort(n_people=6), ("spectrum_geometry",))
+    tables = GroupTables(settings)
+    verdict = judge_cohort(tables, make_sections(tables))
+    assert verdict.level == "ok"
+    assert "the other analyses are below" in verdict.headline
+    assert verdict.further[0][0] == "The spectrum"
+
+
+def test_the_first_lines_quote_every_further_analysis(outputs, sections):
+    verdict = judge_cohort(outputs[1], list(sections.values()))
+    assert [anchor for _, _, anchor in verdict.further] == ANCHORS[2:]
+    assert ("Not possible with this cohort", "1 analysis") in verdict.facts
+
+
+# Words and numbers
+
+
+def test_the_screen_counts_what_its_table_says(outputs, sections):
+    screen = table(outputs, "transform_screen")
+    own = screen[(screen["target"] == "planted") & screen["mean_difference"].notna()]
+    clear = own["p_holm"] < 0.05
+    counts = [int((clear & (sign * own["mean_difference"] > 0)).sum()) for sign in (1, -1)]
+    said = say_tally(*counts, len(own) - sum(counts))
+    assert f"planted: of {len(own)} transforms compared with FC^0.35, {said}." in sections["screen"].sentences
+    best = own.loc[own["mean_difference"].idxmax()]
+    extremes = sections["screen"].sentences[1]
+    assert f"{best['mean_difference']:+.3f}, 95 % CI {best['ci_low']:+.3f} to {best['ci_high']:+.3f}" in extremes
+
+
+def test_what_cannot_be_tested_is_neither_better_nor_worse():
+    row = {"mean_difference": 0.2, "ci_low": np.nan, "ci_high": np.nan, "p_holm": np.nan, "score": "auc"}
+    assert judge(row) == "not distinguishable"
+    assert say_difference(row) == "difference in AUC +0.200"
+    assert judge(row | {"p_holm": 0.01}) == "better"
+    assert judge(row | {"p_holm": 0.01, "mean_difference": -0.2}) == "worse"
+    assert say_tally(0, 1, 12) == "none is better, 1 is worse, 12 are not distinguishable"
+
+
+def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path)
+    path = GroupTables(settings).path("transform_screen")
+    screen = read_table(path)
+    refused = screen["representation"] == "tucker"
+    numbers = ["fold_mean", "fold_sd", "mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm"]
+    screen.loc[refused, numbers] = np.nan
+    screen["reason"] = np.where(refused, "Too few people.", "")
+    screen.loc[refused, "status"] = "refused"
+    write_table(path, screen)
+    (section,) = [one for one in make_sections(GroupTables(settings)) if one.anchor == "screen"]
+    assert [[cell.text for cell in row] for row in section.grids[1].rows] == [["Tucker", "Too few people."]]
+    assert "Tucker" not in section.panels[0].svg
+    assert "1 transform could not be had with this cohort: Tucker." in section.sentences
+    assert "Cholesky" in section.panels[0].svg
+
+
+def test_random_filters_are_counted_against_fc_and_its_power(outputs, sections):
+    controls = table(outputs, "spectral_controls")
+    own = controls[controls["target"] == "planted"].set_index("representation")
+    random = own[own["control"] == "random_filter"]["fold_mean"]
+    above = [int((random > own["fold_mean"][name]).sum()) for name in ("fc_power", "fc")]
+    (said,) = [said for said in sections["controls"].sentences if said.startswith("planted: the mean r of 100 random")]
+    assert f"{above[0]} are above FC^0.35 ({own['fold_mean']['fc_power']:.3f})" in said
+    assert f"{above[1]} above FC ({own['fold_mean']['fc']:.3f})" in said
+
+
+def test_leading_eigenvectors_are_told_raw_and_flattened(outputs, sections):
+    controls = table(outputs, "spectral_controls")
+    own = controls[controls["target"] == "planted"].set_index("representation")["fold_mean"]
+    said = panel(sections, "controls", "The same eigenvectors, raw and flattened").text
+    assert f"planted, raw eigenvalues: {own['top_1_raw']:.3f} with 1, {own['fc']:.3f} with all 12" in said
+    assert f"flattened eigenvalues (λ^0.35): {own['top_1_power']:.3f} with 1, {own['fc_power']:.3f} with all 12" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "title"),
+    [
+        ("mode_4", {"control": "mode", "number": 4}, "eigenvector 4 alone"),
+        ("top_5_raw", {"control": "top_modes", "number": 5, "weighting": "raw"}, "leading 5, λ"),
+        ("shared_20", {"control": "shared_basis", "number": 20}, "shared basis, 20 components"),
+        ("rbf_log_euclidean", {"control": "rbf"}, "RBF: log Euclidean"),
+        ("one_hot", {"control": "identity"}, "one-hot identifier"),
+        ("new", {"control": "something"}, "new"),
+    ],
+)
+def test_controls_have_plain_names(outputs, name, about, title):
+    assert control_title({"representation": name, **about}, outputs[1]) == title
+
+
+def test_the_cells_of_the_gains_are_those_of_the_table(outputs, sections):
+    gains = table(outputs, "learning_gains")
+    own = gains[(gains["target"] == "planted") & (gains["representation"] == "fc_power") & (gains["reference"] == "fc")]
+    shown = panel(sections, "curves", "planted: gain in r")
+    for _, row in own.iterrows():
+        star = "*" if row["p_two_sided"] < 0.05 else ""
+        assert f">{round(row['mean_difference'], 3) + 0.0:+.3f}{star}<" in shown.svg.replace("\n", "")
+    known, clear = len(own), int((own["p_two_sided"] < 0.05).sum())
+    positive = int((own["mean_difference"] > 0).sum())
+    assert f"positive in {positive} of {known} cells, distinguishable from 0 in {clear}" in shown.text
+
+
+def test_a_gain_without_a_number_stays_empty():
+    svg = draw_gains({"a − b": (np.array([[0.1, np.nan]]), np.array([[True, False]]))}, ["1"], ["10", "20"])
+    assert ">+0.100*<" in svg.replace("\n", "")
+    assert "nan" not in svg
+
+
+def test_ticks_of_doubling_axes_keep_their_distance_and_their_ends():
+    sizes = np.array([25, 50, 100, 150, 200, 250, 300, 500, 860.0])
+    chosen = spaced(sizes)
+    assert (chosen[0], chosen[-1]) == (25, 860)
+    assert np.diff(np.log(chosen)).min() >= np.log(860 / 25) / 8 - 1e-9
+    assert spaced(np.array([3.0])) == [3.0]
+
+
+def test_learning_curves_end_at_the_whole_cohort(outputs, sections):
+    curves = table(outputs, "learning_curves")
+    own = curves[(curves["target"] == "planted") & (curves["representation"] == "fc_power")]
+    last = own[(own["part"] == "full") & (own["n_people"] == own["n_people"].max())]["r"].mean()
+    first = own[(own["minutes"] == 1.0) & (own["n_people"] == 12)]["r"].mean()
+    said = sections["curves"].sentences[0]
+    assert f"FC^0.35 {first:.3f} with 12 people and 1.0 min, {last:.3f} with" in said
+    assert any("Embeddings known of the full scan only" in one for one in sections["curves"].sentences)
+
+
+def test_a_law_that_the_grid_does_not_determine_is_said_not_to_be(outputs, sections):
+    laws = table(outputs, "scaling_law")
+    words = [row[2].text for row in grid(sections, "curves", "Scaling law in people and minutes").rows]
+    bound = laws["at_bound"].astype(str).str.lower() == "true"
+    assert words == ["no: a parameter is at its limit" if one else "yes" for one in bound]
+
+
+def test_parcellations_are_counted_and_their_means_drawn(outputs, sections):
+    gains = table(outputs, "parcellation_gains")
+    own = gains[(gains["target"] == "planted") & (gains["people"] == "shared")]
+    better = int(((own["p_holm"] < 0.05) & (own["mean_difference"] > 0)).sum())
+    assert sections["sweep"].sentences[0].startswith(f"planted: under {better} of 2 parcellations FC^0.35 is better")
+    means = grid(sections, "sweep", "Scores by parcellation")
+    sweep = table(outputs, "parcellation_sweep")
+    key = (sweep["target"] == "planted") & (sweep["atlas"] == "atlas-toy_scale-6") & (sweep["representation"] == "fc")
+    (row,) = [row for row in means.rows if [row[i].text for i in (0, 1, 5)] == ["planted", "toy 6", "FC"]]
+    assert row[means.header.index("Mean r of folds")].value == pytest.approx(sweep[key]["r"].mean())
+
+
+def test_encoders_are_ranked_and_compared_as_in_their_tables(outputs, sections):
+    scores, pairs = table(outputs, "encoders"), table(outputs, "encoder_comparisons")
+    own = scores[scores["target"] == "planted"]
+    best = str(own.loc[own["pooled"].idxmax(), "representation"])
+    said = sections["encoders"].sentences[0]
+    assert f"that of {outputs[1].title(best)} ({own['pooled'].max():.3f})" in said
+    among = pairs[(pairs["target"] == "planted") & ((pairs["representation"] == best) | (pairs["reference"] == best))]
+    for _, row in among.iterrows():
+        other = row["reference"] if row["representation"] == best else row["representation"]
+        listed = said.split("not distinguishable from")[-1] if "not distinguishable" in said else ""
+        assert (outputs[1].title(str(other)) in listed) == (not row["p_holm"] < 0.05)
+
+
+def test_both_criteria_of_the_exponent_are_drawn_and_told_apart(sections):
+    shown = panel(sections, "exponent", "Exponent for planted")
+    assert "prediction: score in the test people" in shown.svg
+    assert "alignment with the target" in shown.svg
+    said = [one for one in sections["exponent"].sentences if one.startswith("planted (")]
+    assert [one.split(":")[0] for one in said] == ["planted (prediction)", "planted (alignment)"]
+    assert [row[1].text for row in sections["exponent"].grids[0].rows[:4:3]] == ["prediction", "alignment"]
+
+
+def test_the_spectrum_is_described_by_its_means(outputs, sections):
+    path = table(outputs, "spectrum_path")
+    ratios = [path[path["alpha"] == alpha]["participation_ratio"].mean() for alpha in (1.0, 0.35)]
+    assert f"from {ratios[0]:.1f} for FC to {ratios[1]:.1f} for FC^0.35" in sections["spectrum"].sentences[0]
+
+
+def test_the_matrix_of_a_person_is_put_together_again(outputs):
+    matrices = table(outputs, "spectrum_matrices")
+    part = matrices[matrices["alpha"] == 1.0]
+    matrix = square(part)
+    names = list(dict.fromkeys(part["other"]))
+    np.testing.assert_array_equal(matrix, matrix.T)
+    for _, row in part.iloc[::7].iterrows():
+        assert matrix[names.index(row["parcel"]), names.index(row["other"])] == row["value"]
+
+
+def test_bins_that_are_put_together_lose_nothing(outputs):
+    histogram = table(outputs, "spectrum_histogram")
+    part = histogram[histogram["alpha"] == 1.0]
+    edges, shares = coarser(part)
+    assert len(edges) == len(shares) + 1 == 51
+    assert shares.sum() == pytest.approx(1)
+    assert (edges[0], edges[-1]) == (part["low"].iloc[0], part["high"].iloc[-1])
+
+
+def test_what_was_not_done_is_listed_with_its_reason(sections):
+    rows = grid(sections, "cohort", "Analyses that were not done").rows
+    assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "Nobody <i>moved</i>."]]
+
+
+def test_the_flow_shows_the_scans_of_each_session_and_how_long_they_are(sections):
+    flow = {cells[0].text: (cells[1].text, cells[2].text) for cells in grid(sections, "cohort", "Cohort flow").rows}
+    assert flow["In the cohort, as scans"] == ("48", "24")
+    assert flow["– of session ses-a"] == flow["– of session ses-b"] == ("24", "24")
+    assert any("3.0 cleaned minutes (median; 3.0 to 3.0) and a mean FD" in one for one in sections["cohort"].sentences)
+
+
+def test_qc_fc_shows_the_distance_where_the_parcels_have_a_place(tmp_path):
+    cohort = make_cohort(n_people=12)
+    places = np.random.default_rng(0).uniform(-60, 60, (12, 3))
+    for centroids in (places, None):
+        settings = replace(Settings(tmp_path / "bids", tmp_path / str(centroids is None), "group"), **SETTINGS)
+        write_group(settings, replace(cohort, centroids=centroids), ("qc_fc",))
+        tables = GroupTables(settings)
+        section = next(one for one in make_sections(tables) if one.anchor == "motion")
+        drawn = "distance (mm)" in section.panels[0].svg
+        assert drawn == (centroids is not None) == ("with distance" in section.sentences[0])
+        if drawn:
+            rho = read_table(tables.path("qcfc_summary"))["distance_rho"][0]
+            assert f"Spearman correlation of |r| with distance {rho:.2f}" in section.sentences[0]
+
+
+# In a real browser
+
+
+def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
+    assert opened.messages == []
+    assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
+    images = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
+    assert len(images) > 20
+    assert all(complete and width > 100 and len(alt) > 40 for complete, width, alt in images)
+
+
+def test_navigation_and_links_lead_somewhere(opened, page):
+    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    inside = [link for link in links if link.startswith("#")]
+    assert {f"#{anchor}" for anchor in ANCHORS} <= set(inside)
+    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
+    assert [link for link in set(links) - set(inside) if not (page.parent / link).is_file()] == []
+    opened.evaluate("document.documentElement.style.scrollBehavior = 'auto'; window.scrollTo(0, 0)")
+    opened.evaluate("document.querySelector('nav a[href=\"#sweep\"]').click()")
+    assert abs(opened.evaluate("document.getElementById('sweep').getBoundingClientRect().top")) < 60
+
+
+@pytest.mark.parametrize("anchor", ANCHORS[2:])
+def test_every_table_sorts_by_its_numbers(opened, anchor):
+    tables = opened.evaluate(f"document.querySelectorAll('#{anchor} .sortable').length")
+    for number in range(tables):
+        one = f"document.querySelectorAll('#{anchor} .sortable')[{number}]"
+        names = opened.evaluate(f"[...{one}.tHead.rows[0].cells].map((cell) => cell.textContent)")
+        for name in ("Difference", "Mean of folds", "All predictions", "Agreement"):
+            if name not in names:
+                continue
+            place = names.index(name)
+            values = f"[...{one}.tBodies[0].rows].map((row) => row.cells[{place}].dataset.value)"
+            opened.evaluate(f"{one}.tHead.rows[0].cells[{place}].querySelector('button').click()")
+            found = [float(value) for value in opened.evaluate(values) if value != "n/a"]
+            assert found == sorted(found)
+            assert len(set(found)) > 1
+
+
+def test_a_laptop_needs_no_sideways_scrolling_and_the_page_prints(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    wide = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert opened.evaluate(f"{wide}.every((one) => one.tabIndex === 0)")
+    assert len(opened.call("Page.printToPDF", printBackground=True)["data"]) > 100_000
+
+
+def test_malicious_text_in_every_table_is_shown_as_text(browser, outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path)
+    names = {"planted": EVIL[0], "null": EVIL[1], "toy_scale-12": EVIL[3], "sub-0": EVIL[2], "Nobody": EVIL[4]}
+    names |= {
+        "embedding:toy": f"embedding:{EVIL[2]}",
+        "parcel1": EVIL[6],
+        "toy_scale-6": EVIL[5],
+        "Tucker-denoised": EVIL[1],
+    }
+    for path in (settings.output_dir / "group").iterdir():
+        text = path.read_text(encoding="utf-8")
+        for name, evil in names.items():
+            if path.suffix == ".tsv":
+                text = text.replace(name, evil)
+            elif name != "null":  # which is a word of JSON
+                text = text.replace(name, json.dumps(evil)[1:-1])
+        path.write_text(text, encoding="utf-8")
+    page = write_group_report(settings)
+    assert "could not be made" not in page.read_text(encoding="utf-8")
+    browser.open(page)
+    assert browser.messages == []
+    assert browser.evaluate("window.pwned === undefined")
+    assert browser.evaluate("document.querySelectorAll('img[src=x], main script:not([type])').length") == 0
+    assert browser.evaluate("[...document.images].every((one) => one.naturalWidth > 0 && !one.hasAttribute('onerror'))")
+    text = browser.evaluate("document.body.textContent")
+    assert [evil for evil in (*EVIL[:3], *EVIL[4:6]) if evil not in text] == []
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path)
+    tables = GroupTables(settings)
+    path = read_table(tables.path("spectrum_path"))
+    one = path[path["participant_id"] == path["participant_id"][0]]
+    many = pd.concat([one.assign(participant_id=f"sub-{i:04d}") for i in range(1000)], ignore_index=True)
+    write_table(tables.path("spectrum_path"), many)
+    folds = read_table(tables.path("learning_curves"))
+    write_table(
+        tables.path("learning_curves"), pd.concat([folds.assign(repeat=folds["repeat"] + 2 * i) for i in range(10)])
+    )
+    page = write_group_report(settings)
+    assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
+    assert page.stat().st_size < 6e6
