@@ -85,7 +85,7 @@ def test_every_matrix_says_beforehand_how_it_is_read_and_a_tap_is_enough(page, w
     hints = page.evaluate("[...document.querySelectorAll('.matrices output')].map((one) => one.textContent)")
     assert len(hints) == page.evaluate("document.querySelectorAll('.matrices').length") > 3
     assert all(hint.startswith("Point at a cell, or tap it, to read it. With the keyboard: Tab") for hint in hints)
-    left, top, width, height = page.evaluate(CELL % 0)
+    left, top, width, _ = page.evaluate(CELL % 0)
     page.click(left + width - 2, top + 2)
     _, names = tsv(written, "stat-pearsoncorrelation_relmat.tsv")
     told = page.evaluate('document.querySelector(".matrices output").textContent')
