@@ -107,12 +107,6 @@ def test_one_kernel_per_length_and_representation(cohort, monkeypatch):
     assert sorted(counted) == sorted([(name, n) for name in ("fc", "fc_power") for n in (60, 120) for _ in range(2)])
 
 
-def test_the_number_of_processes_changes_nothing(tables, cohort):
-    again = run(cohort, **TARGETS, nprocs=2)
-    for name in tables:
-        pd.testing.assert_frame_equal(again[name].frame, tables[name].frame, rtol=1e-9)
-
-
 def test_training_subsets_are_nested_seeded_and_keep_inner_folds(cohort):
     study = open_study(cohort, choose(**TARGETS))
     small, large, other = (shrink_folds(study.folds, *each) for each in ((15, 0), (30, 0), (15, 1)))

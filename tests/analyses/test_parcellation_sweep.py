@@ -80,13 +80,6 @@ def test_gains_within_a_parcellation_and_every_column_described(tables):
         assert list(table.frame.columns) == list(table.columns), name
 
 
-def test_the_number_of_processes_changes_nothing(cohorts, tables):
-    two = {name: cohorts[name] for name in ("whole", "part", "noise")}
-    again = ANALYSES["parcellation_sweep"](two, choose(**TARGETS, nprocs=2))
-    for name in tables:
-        pd.testing.assert_frame_equal(again[name].frame, tables[name].frame, rtol=1e-9)
-
-
 def test_what_cannot_be_compared_is_refused_in_one_sentence(cohorts):
     sweep = ANALYSES["parcellation_sweep"]
     with pytest.raises(ValueError, match="two parcellations or more, and there is whole;"):

@@ -140,14 +140,6 @@ def test_every_column_is_described(tables):
         json.dumps(dict(table.facts), allow_nan=False)
 
 
-def test_results_do_not_depend_on_the_number_of_processes(cohort, tables, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.connectomes.WORTH_PROCESSES", 0)
-    several = ANALYSES["spectral_controls"](dataclasses.replace(cohort, series=()), choose(**CHOICES, nprocs=2))
-    np.testing.assert_array_equal(
-        several["spectral_controls_folds"].frame["r"], tables["spectral_controls_folds"].frame["r"]
-    )
-
-
 def test_cuts_inside_a_cluster_of_eigenvalues_are_named(cohort):
     blocks = np.zeros((24, 24))
     blocks[:12, :12], blocks[12:, 12:] = 0.3, 0.1  # all eigenvalues but the first two are one of two numbers

@@ -138,16 +138,6 @@ def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is
     assert tables["transform_screen"].facts["EigenvalueFloor"] == 0.05
 
 
-def test_results_do_not_depend_on_the_number_of_processes(cohort, screen, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.connectomes.WORTH_PROCESSES", 0)
-    monkeypatch.setattr("fcpower_bids.analyses.transform_screen.SCREEN", {"fc_power": "", "power_0.5": "", "fc": ""})
-    several = ANALYSES["transform_screen"](cohort, choose(**CHOICES, nprocs=2))["transform_screen_folds"].frame
-    one = screen["transform_screen_folds"].frame
-    for name in ("fc_power", "power_0.5"):
-        ours, theirs = (each[each["representation"] == name]["r"].to_numpy() for each in (several, one))
-        np.testing.assert_array_equal(ours, theirs)
-
-
 def test_a_series_of_other_parcels_is_refused_by_name(cohort):
     series = (lambda: [np.random.default_rng(0).standard_normal((30, 3))], *cohort.series[1:])
     study = open_study(dataclasses.replace(cohort, series=series), choose(**CHOICES))

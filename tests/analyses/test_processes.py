@@ -1,0 +1,28 @@
+"""No number of any analysis depends on how many processes share the work."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from fcpower_bids.analyses import ANALYSES, OF_COHORTS
+from tests.analyses.cohorts import choose, demo_cohort
+
+CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return demo_cohort(n_people=16, n_volumes=80)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.connectomes.WORTH_PROCESSES", 0)
+    monkeypatch.setattr("fcpower_bids.analyses.connectomes.BLOCK", 4)
+    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 2)
+    given = {"one": cohort, "other": cohort} if name in OF_COHORTS else cohort
+    alone, shared = (ANALYSES[name](given, choose(**CHOICES, nprocs=number)) for number in (1, 2))
+    assert alone.keys() == shared.keys()
+    for table in alone:
+        pd.testing.assert_frame_equal(alone[table].frame, shared[table].frame, check_exact=True)
