@@ -64,7 +64,8 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     if settings.encoder in RELATIVE and settings.encoder_weights and own_atlas and "encoder_comparison" in asked:
         encoder = _open_encoder(cohort.parcels, settings, cohort.centroids)
         if encoder.is_relative:
-            facts.setdefault(label, encoder.provenance())
+            about = encoder.provenance()
+            facts[label] = {**about, **facts.get(label, {}), "RefittedWith": about["sha256"]}
             refits[label] = lambda series: _of_series(encoder.fit(series, cohort.parcels), cohort.parcels, settings)
     return dataclasses.replace(
         cohort, encoders=encoders, refits=refits, embedding_facts=facts, notes=cohort.notes + leaks

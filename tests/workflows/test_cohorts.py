@@ -158,6 +158,13 @@ def test_brainlm_is_fitted_to_the_training_people_of_every_fold_without_any_stor
     assert [int(row["parcels"]), row["atlas"], row["scan"]] == [424, "A424", "windows of 200 volumes (paper protocol)"]
     told = read_json(folder / "encoders.json")["CohortStatistics"]["brainlm111mpaper"]
     assert told.startswith("Prediction: of the training people of each outer fold")
+    fitted.clear()
+    assert run_group(brainlm) == 0
+    assert fitted == []  # nothing changed
+    other = random_state(published_shapes(8, 12, 1), seed=1)
+    save_file(other, brainlm.encoder_aux[0] / "model.safetensors")
+    assert run_group(brainlm) == 0
+    assert len(fitted) == 4  # other weights under the same name
     with pytest.raises(UsageError, match="not free"):
         open_cohorts(replace(brainlm, accept_encoder_licence=False))
     cohort, _ = open_cohorts(replace(brainlm, analyses=("prediction",)))
