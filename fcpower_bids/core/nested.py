@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.folds import Fold, Rows, check_folds
 from fcpower_bids.core.ridge import Sides, Solver, Split
-from fcpower_bids.core.scores import Training, best_penalty, pool_training, score_predictions, selection_scores
+from fcpower_bids.core.scores import (
+    NEEDS_TRAINING,
+    Training,
+    best_penalty,
+    pool_training,
+    score_predictions,
+    selection_scores,
+)
 from fcpower_bids.core.targets import TargetBuilder
 
 FloatArray = NDArray[np.float64]
@@ -189,8 +196,10 @@ def _evaluate_fold(
 
 def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:
     observed = [each.values[rows] for each, rows in zip(sides, split.inner, strict=True)]
-    rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
-    train = [Training.of(each.values[rows]) for each, rows in zip(sides, rest, strict=True)]
+    train = None
+    if selection.partition("_")[2] in NEEDS_TRAINING:
+        rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
+        train = [Training.of(each.values[rows]) for each, rows in zip(sides, rest, strict=True)]
     return selection_scores(selection, observed, validation, train)
 
 
@@ -229,7 +238,8 @@ def _selection_notes(chosen: FloatArray, inner_scores: FloatArray, penalties: Fl
     for name, edge in (("smallest", penalties.min()), ("largest", penalties.max())):
         count = int((chosen == edge).sum())
         if count and penalties.size > 1:
-            yield f"The {name} penalty, {edge:g}, was selected in {count} of {chosen.size} fits: widen the grid."
+            where = f"was selected in {count} of {chosen.size} fits"
+            yield f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid."
     unscored = int(np.isnan(inner_scores).all(axis=1).sum())
     if unscored:
         yield f"In {unscored} of {chosen.size} fits no penalty had a score (constant target); the largest was taken."

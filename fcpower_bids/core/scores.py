@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -182,7 +183,10 @@ def find_score(name: str) -> Metric:
 
 
 def selection_scores(
-    selection: str, observed: Sequence[FloatArray], predicted: Sequence[FloatArray], train: Sequence[Training]
+    selection: str,
+    observed: Sequence[FloatArray],
+    predicted: Sequence[FloatArray],
+    train: Sequence[Training] | None = None,
 ) -> FloatArray:
     """Score each penalty by its inner predictions; more is always better (losses change sign).
 
@@ -195,8 +199,9 @@ def selection_scores(
         Targets of each inner validation set, none missing.
     predicted : sequence of ndarray, shape (n_penalties, n_v, m)
         Predictions of each inner validation set.
-    train : sequence of Training
-        Mean and standard deviation of the inner training targets, each of shape (m,).
+    train : sequence of Training, optional
+        Mean and standard deviation of the inner training targets, each of shape (m,). Needed by the measures in
+        `NEEDS_TRAINING`.
 
     Returns
     -------
@@ -206,16 +211,17 @@ def selection_scores(
     Raises
     ------
     ValueError
-        If the selection score is unknown.
+        If the selection score is unknown, or `train` is needed and missing.
     """
     how, _, name = selection.partition("_")
     if how not in ("pooled", "mean"):
         raise ValueError(f"The selection score '{selection}' must start with pooled_ or mean_, as in pooled_pearson.")
     if how == "pooled":
-        pooled = pool_training(train, [len(rows) for rows in observed])
+        pooled = None if train is None else pool_training(train, [len(rows) for rows in observed])
         scores = score_predictions(name, np.concatenate(observed), np.concatenate(predicted, axis=-2), pooled)
     else:
-        each = np.stack([score_predictions(name, *fold) for fold in zip(observed, predicted, train, strict=True)])
+        folds = zip(observed, predicted, repeat(None) if train is None else train, strict=train is not None)
+        each = np.stack([score_predictions(name, *fold) for fold in folds])
         scored = np.sum(~np.isnan(each), axis=0)
         scores = _quotient(np.nansum(each, axis=0), scored, np.equal(scored, 0))
     return -scores if name in LOSSES else scores
