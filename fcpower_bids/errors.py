@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Numbers of the errors of the system when nothing more can be written: full, over quota, too large, read-only."""
+
 
 class FcPowerError(Exception):
     """An error whose message is written for the person at the keyboard; it is shown without a traceback."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 
 import nibabel
@@ -12,7 +13,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.derivatives.tables import read_matrix
-from tests.running import PLAIN, run_app
+from tests.running import PLAIN, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
 
@@ -196,6 +197,26 @@ def test_filters_that_leave_nothing(exact_demo, tmp_path):
     refused(3, "--task-id movie", folder, tmp_path / "out", "--task-id", "movie", *ATLAS)
 
 
+@pytest.mark.parametrize("made_by", [{"Name": "fMRIPrep"}, None])
+def test_a_description_that_pybids_stumbles_over(exact_demo, tmp_path, made_by):
+    copy = shutil.copytree(exact_demo[0], tmp_path / "in")
+    path = copy / "derivatives" / "fmriprep" / "dataset_description.json"
+    path.write_text(json.dumps({"Name": "x", "DatasetType": "derivative", "GeneratedBy": made_by}))
+    found = refused(3, "must be a list", copy, tmp_path / "out", *ATLAS)
+    assert str(path) in found.err
+
+
+def test_an_unknown_strategy_is_refused_before_any_work(exact_demo, tmp_path):
+    refused(2, "no confound strategy '37P'", exact_demo[0], tmp_path / "out", "--strategy", "37P", *ATLAS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_input_inside_the_output_can_be_run_twice(exact_demo, tmp_path):
+    shutil.copytree(exact_demo[0], tmp_path / "in")
+    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    assert [run_app(tmp_path / "in", tmp_path, *options).code for _ in range(2)] == [0, 0]
+
+
 def test_no_recordings(tmp_path):
     (tmp_path / "in").mkdir()
     about = {"Name": "x", "BIDSVersion": "1.6.0", "DatasetType": "derivative", "GeneratedBy": [{"Name": "fMRIPrep"}]}
@@ -209,6 +230,25 @@ def test_output_of_another_program(exact_demo, tmp_path):
     (tmp_path / "out" / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "other"}]}')
     refused(2, "holds another dataset", folder, tmp_path / "out", *ATLAS)
     assert os.listdir(tmp_path / "out") == ["dataset_description.json"]
+
+
+@pytest.mark.parametrize(("largest", "code"), [(60_000, 5), (5_000, 2)])
+def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact_demo, tmp_path, largest, code):
+    """No file may grow beyond a limit: a connectome cannot be written, or not even the atlas."""
+    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+
+    def set_limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+
+    process = start_app(exact_demo[0], tmp_path / "out", *options, preexec_fn=set_limit)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == code, err
+    assert "File too large" in err
+    assert "make room" in err
+    assert "Traceback" not in err
+    assert not list((tmp_path / "out").rglob("*_relmat.tsv"))
+    assert not list((tmp_path / "out").rglob("*.part"))
+    assert run_app(exact_demo[0], tmp_path / "out", *options).code == 0
 
 
 def test_output_that_cannot_be_written(exact_demo, tmp_path):

@@ -39,8 +39,6 @@ def _folders(settings: Settings) -> Iterator[str]:
         yield f"The output folder {out} is the input folder. Choose another, such as {bids}/derivatives/fcpower_bids."
     elif out.exists() and not out.is_dir():
         yield f"The output {out} is a file. Choose a folder."
-    elif bids.is_relative_to(out) and (out / "dataset_description.json").exists():
-        yield f"The input {bids} is inside the output folder {out}. Choose another output folder."
 
 
 def _band(settings: Settings) -> Iterator[str]:

@@ -84,6 +84,15 @@ def _check_dataset(root: Path, skip_validation: bool) -> None:
         )
     if not os.access(root, os.R_OK | os.X_OK):
         raise DatasetError(f"{root} may not be read. Give yourself read access to it.")
+    _check_description(root / "dataset_description.json")
+
+
+def _check_description(path: Path) -> None:
+    """Refuse what pybids stumbles over."""
+    if path.is_file() and not isinstance(read_json(path).get("GeneratedBy", []), list):
+        raise DatasetError(
+            f'GeneratedBy in {path} must be a list: write it as [{{"Name": "fMRIPrep"}}], or take the line out.'
+        )
 
 
 def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:

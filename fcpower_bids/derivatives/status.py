@@ -147,6 +147,14 @@ def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
     )
 
 
+def remove_outdated(output_dir: Path, earlier: Status) -> None:
+    """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
+    now = read_status(output_dir, earlier.recording)
+    if now is not None and now.state == EXCLUDED:
+        for name in set(earlier.outputs).difference(now.outputs):
+            (output_dir / name).unlink(missing_ok=True)
+
+
 def write_status_table(output_dir: Path, recordings: Iterable[str] | None = None) -> pd.DataFrame:
     """Put ``logs/status.tsv`` together and return the rows of ``recordings`` (all when None)."""
     names = sorted(path.stem for path in (output_dir / "logs" / "status").glob("*.json"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
 
 from fcpower_bids.derivatives.status import FAILED, RUNNING, Status, peak_megabytes, read_status, write_status
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import NO_ROOM, FcPowerError
 from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
 
 LAST_STAGES = ("write", "combine")
@@ -52,7 +53,8 @@ class RecordingStep(SimpleInterface):
             self._note(FAILED, "There was not enough memory. Give more, or --low-mem.")
             raise
         except Exception as error:
-            self._note(FAILED, str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}")
+            with suppress(OSError):  # the disk may be full
+                self._note(FAILED, _reason(error))
             raise
         if self.stage not in LAST_STAGES:
             self._note(RUNNING)
@@ -69,6 +71,12 @@ class RecordingStep(SimpleInterface):
     def work(self, folder: Path) -> Path:
         """Do the step inside ``folder`` and return the file for the next one."""
         raise AssertionError("each step says what it does")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"{error.strerror} while writing: make room, and run the same command again."
+    return str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}"
 
 
 class Parcellate(RecordingStep):

@@ -13,6 +13,7 @@ from fcpower_bids.derivatives.status import (
     fingerprint,
     is_finished,
     read_status,
+    remove_outdated,
     status_path,
     write_status,
 )
@@ -38,6 +39,7 @@ STOPPED = "It was not started or not finished, because --stop-on-first-crash end
 def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
     """Run every job that is not finished; afterwards each recording has a final status."""
     todo = [job for job in jobs if not is_done(job, settings)]
+    known = [read_status(settings.output_dir, recording.name) for recording, _ in todo]
     for recording, _ in todo:
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
@@ -50,6 +52,9 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
         if _is_open(recording, settings):
             reason = STOPPED if settings.stop_on_first_crash else SILENT
             write_status(settings.output_dir, Status(recording.name, FAILED, _stage(recording, settings), reason))
+    for earlier in known:
+        if earlier is not None:
+            remove_outdated(settings.output_dir, earlier)
     progress.end()
 
 

@@ -22,8 +22,9 @@ from fcpower_bids.derivatives.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.imaging.atlases import load_atlas
+from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
@@ -36,7 +37,28 @@ SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
 
 
 def run_participants(settings: Settings) -> int:
-    """Process every recording that was asked for and return the exit code."""
+    """Process every recording that was asked for and return the exit code.
+
+    Raises
+    ------
+    UsageError
+        If a choice is impossible, or nothing more can be written to the output or the work folder.
+    DatasetError
+        If the input as a whole cannot be used.
+    """
+    try:
+        return _run_participants(settings)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise UsageError(
+            f"{error.strerror} in {settings.output_dir} or {settings.work}: make room or choose other folders, and run "
+            "the same command again. What is finished is kept."
+        ) from error
+
+
+def _run_participants(settings: Settings) -> int:
+    load_strategy(settings.strategy)  # an impossible one is refused now, not by each recording
     if not settings.dry_run:
         configure_nipype(settings)
         if not settings.reports_only and settings.use_plugin is None:

@@ -12,6 +12,9 @@ from tqdm import tqdm
 
 from fcpower_bids.settings import Settings
 
+FINISHED = "finished"
+"""Done or excluded: the summary tells which."""
+
 
 def say(text: str, settings: Settings) -> None:
     """Write one line to the standard error, above a live line if there is one; nothing with ``--quiet``."""
@@ -46,7 +49,7 @@ class Progress:
         """Start counting."""
         self._count = already_done
         again = f", {already_done} of them finished before" if already_done else ""
-        self.say(f"{self.total} recordings{again}")
+        self.say(f"{self.total} recording{'s' * (self.total != 1)}{again}")
         if sys.stderr.isatty() and not self.settings.quiet:
             self._bar = tqdm(total=self.total, initial=already_done, unit="rec", file=sys.stderr, dynamic_ncols=True)
 
@@ -57,7 +60,7 @@ class Progress:
         if recording in self._seen or not (event == "exception" or (event == "end" and step == "write")):
             return
         self._seen.add(recording)
-        self._step(node.inputs.recording.name, "failed at " + step if event == "exception" else "done")
+        self._step(node.inputs.recording.name, "failed at " + step if event == "exception" else FINISHED)
 
     def failed(self, recording: str) -> None:
         """Note a recording whose process was killed."""
@@ -67,7 +70,7 @@ class Progress:
         self._count += 1
         if self._bar is not None:
             self._bar.update(1)
-            if what == "done" and not self.settings.verbose:
+            if what == FINISHED and not self.settings.verbose:
                 return
         elapsed = time.monotonic() - self.started
         self.say(f"[{self._count}/{self.total}] {recording}: {what} ({elapsed:.0f} s)")

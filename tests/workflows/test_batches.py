@@ -200,6 +200,16 @@ def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
     assert files_of(again) == files_of(fresh)
 
 
+def test_what_is_excluded_now_has_no_connectome_of_before(demo, tmp_path):
+    options = (*ATLAS, "--participant-label", "01", "--session-id", "a")
+    found = run_app(demo, tmp_path / "out", *options, "--min-time", "0")
+    assert len(found.files("sub-01/**/*_relmat.tsv")) == 2
+    assert run_app(demo, tmp_path / "out", *options, "--min-time", "9999").code == 0
+    assert set(found.states().values()) == {"excluded"}
+    assert not found.files("sub-01/**/*_relmat.*")
+    assert found.file("sub-01", "desc-fcpower_qc.tsv").is_file()
+
+
 def test_a_lost_output_is_made_again(demo, whole):
     lost = whole.file("sub-01_ses-b", "stat-pearsoncorrelation_relmat.tsv")
     content = lost.read_bytes()
