@@ -136,7 +136,9 @@ def _read_header(table: Path) -> dict[str, str]:
         with table.open(encoding="utf-8-sig") as lines:
             header = lines.readline().rstrip("\r\n").split("\t")
     except (OSError, UnicodeDecodeError) as error:
-        raise RecordingError(f"The confounds table {table} cannot be read: {error}.") from None
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
+        ) from None
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
     return {_translate(name): name for name in header}
@@ -158,7 +160,9 @@ def _read_columns(table: Path, spelling: Mapping[str, str]) -> dict[str, NDArray
             table, sep="\t", usecols=list(spelling.values()), na_values=["n/a"], dtype=np.float64, encoding="utf-8-sig"
         )
     except (ValueError, OSError) as error:
-        raise RecordingError(f"The confounds table {table} cannot be read: {error}.") from None
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
+        ) from None
     return {name: frame[original].to_numpy() for name, original in spelling.items()}
 
 
@@ -260,6 +264,8 @@ def _read_masks(metadata: Path | None) -> dict[str, Any]:
     try:
         content = json.loads(metadata.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RecordingError(f"The confounds metadata {metadata} cannot be read: {error}.") from None
+        raise RecordingError(
+            f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
+        ) from None
     described = content.items() if isinstance(content, dict) else ()
     return {_translate(name): entry.get("Mask") for name, entry in described if isinstance(entry, dict)}

@@ -80,7 +80,7 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     if not stacked.n_covered.any():
         raise RecordingError(
             f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
-            "check that run, mask and atlas are in the same space and that the run is not empty."
+            "check that run, mask and atlas are in the same space, that the run is not empty and no volume of it NaN."
         )
     slope, intercept = header.scaling
     stacked = stacked._replace(series=stacked.series * slope + intercept)
