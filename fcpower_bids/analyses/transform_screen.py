@@ -38,6 +38,9 @@ from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SU
 FloatArray = NDArray[np.float64]
 
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
+NEAR = 1e-6
+"""Tolerance of the affine-invariant mean: half the iterations of the transform's own, features off by about as much."""
+
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
 
 SCREEN: Mapping[str, str] = {
@@ -200,7 +203,7 @@ class ScreenRows:
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
         if name in TANGENTS:
             remedy = {"floor": self.settings.floor, "shrinkage": self.settings.shrinkage}
-            transform = TRANSFORMS["tangent"](reference=TANGENTS[name], **remedy)
+            transform = TRANSFORMS["tangent"](reference=TANGENTS[name], tolerance=NEAR, **remedy)
         else:
             transform = TRANSFORMS[name]()
         everyone = np.arange(self.connectivity.shape[0])

@@ -14,6 +14,8 @@ from fcpower_bids.core.spd import eigendecompose, matrix_log, regularise, spectr
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
+SHORTEST = 0.1
+"""Least step of the affine-invariant mean, as a share of the mean tangent vector."""
 
 
 def _inverse(matrix: ArrayLike) -> Array:
@@ -84,29 +86,37 @@ def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
     return _exponential(_average(matrix_log, matrices))
 
 
-def riemannian_mean(matrices: Sequence[ArrayLike]) -> Array:
+def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> Array:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
-    Fixed-point iteration from the arithmetic mean with the step rule of Congedo et al. (2015).
+    Fixed-point iteration from the arithmetic mean. A step is the mean tangent vector times a number, which follows from
+    how the last step has changed that vector (Barzilai and Borwein 1988); at most 1, which would do if all commuted.
+
+    Parameters
+    ----------
+    matrices : sequence of array_like, each (P, P)
+    tolerance : float
+        Norm of the mean tangent vector over P at which the mean is found.
 
     Raises
     ------
     ValueError
         A matrix is rank-deficient, or the iteration does not converge.
     """
-    mean, step, smallest = arithmetic_mean(matrices), 1.0, np.inf
+    mean, length, last = arithmetic_mean(matrices), 1.0, None
     for _ in range(MAXIMUM_ITERATIONS):
         whitener, root = whitening(mean)
         gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)
-        mean = whiten(_exponential(step * gradient), root)
-        size = float(np.linalg.norm(gradient))
-        if size <= TOLERANCE * len(mean):
+        if last is not None:
+            change = float((last * (last - gradient)).sum())
+            length = float(np.clip(length * (last**2).sum() / change, SHORTEST, 1.0)) if change > 0 else SHORTEST
+        mean, last = whiten(_exponential(length * gradient), root), gradient
+        if np.linalg.norm(gradient) <= tolerance * len(mean):
             return mean
-        step, smallest = (0.95 * step, step * size) if step * size < smallest else (0.5 * step, smallest)
     raise ValueError("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
 
 
-MEANS: Mapping[str, Callable[[Sequence[ArrayLike]], Array]] = MappingProxyType(
+MEANS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
         "harmonic": harmonic_mean,
         "arithmetic": arithmetic_mean,
@@ -114,4 +124,4 @@ MEANS: Mapping[str, Callable[[Sequence[ArrayLike]], Array]] = MappingProxyType(
         "riemannian": riemannian_mean,
     }
 )
-"""By the name of the tangent reference."""
+"""By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""

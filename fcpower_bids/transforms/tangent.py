@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
-from fcpower_bids.core.means import MEANS, whiten, whitening
+from fcpower_bids.core.means import MEANS, TOLERANCE, whiten, whitening
 from fcpower_bids.core.spd import full_rank, matrix_log
 from fcpower_bids.transforms.contract import FullRankTransform
 
@@ -27,6 +27,8 @@ class Tangent(FullRankTransform):
         Which mean R is; the paper's main screen takes the harmonic one.
     floor, shrinkage : float, optional
         How to make a rank-deficient FC full rank, before R and the logarithm: see `FullRankTransform`.
+    tolerance : float
+        How near the affine-invariant mean must be: see `core.means.riemannian_mean`.
 
     Attributes
     ----------
@@ -39,6 +41,7 @@ class Tangent(FullRankTransform):
     stateless: ClassVar[bool] = False
     summary: ClassVar[str] = "Tangent space: the matrix logarithm of Pearson FC after whitening by a mean of the group."
     reference: str = "harmonic"
+    tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         if self.reference not in MEANS:
@@ -57,7 +60,8 @@ class Tangent(FullRankTransform):
             raise ValueError("The recordings of a group must have the same parcels.")
         self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
         regular = [full_rank(self._block(recording), self.floor, self.shrinkage) for recording in X]
-        self.reference_ = MEANS[self.reference](regular)
+        exact = {"tolerance": self.tolerance} if self.reference == "riemannian" else {}
+        self.reference_ = MEANS[self.reference](regular, **exact)
         self._whitener = whitening(self.reference_)[0]
         return self
 
