@@ -78,6 +78,12 @@ def a_volume_of_nan(files):
     files.edit_bold(change)
 
 
+def closed_mask(files):
+    """What a file without read permission is to anybody but root."""
+    files.mask.unlink()
+    files.mask.mkdir()
+
+
 def empty_mask(files):
     image = nibabel.load(files.mask)
     nibabel.save(nibabel.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), files.mask)
@@ -100,14 +106,15 @@ BROKEN = {
     "10": (a_volume_of_nan, "parcellate", "bold", "has a voxel with signal"),
     "11": (empty_mask, "parcellate", "mask", "is empty"),
     "12": (mask_of_another_grid, "parcellate", "mask", "different grids"),
+    "14": (closed_mask, "inputs", "mask", "give yourself read access"),
 }
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Thirteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
+    """Fourteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=13, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=14, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

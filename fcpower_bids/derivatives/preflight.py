@@ -125,13 +125,16 @@ def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | No
 
 
 def _check_content(path: Path) -> None:
-    """Refuse a dead link, an empty file, a stand-in for content that was not downloaded, and a false ``.gz``."""
+    """Refuse a dead link, a closed or empty file, a stand-in for content that is not there, and a false ``.gz``."""
     if not path.exists():
         raise RecordingError(
             f"{path} is a link to content that is not there: fetch it (datalad get, git annex get) or correct the link."
         )
-    with path.open("rb") as stream:
-        start = stream.read(16)
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(16)
+    except OSError as error:
+        raise RecordingError(f"{path} may not be read ({error.strerror}): give yourself read access to it.") from error
     if not start:
         raise RecordingError(f"{path} is empty: copy it again or run fMRIPrep again.")
     if start.startswith((b"/annex/objects/", b"version https://")):

@@ -105,7 +105,8 @@ def header_summary(path: Path) -> HeaderSummary:
     Raises
     ------
     RecordingError
-        If the file is missing, damaged, not a 4-D NIfTI or CIFTI ``dtseries``, or stores complex or colour values.
+        If the file is missing, damaged, not a 4-D NIfTI or CIFTI ``dtseries``, has a singular affine, or stores complex
+        or colour values.
     """
     path = Path(path)
     image = load_header(path)
@@ -137,6 +138,8 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
         raise RecordingError(
             f"{path} has shape {image.shape} but a BOLD run has four dimensions (x, y, z, time): give the whole series."
         )
+    if not np.linalg.det(image.affine[:3, :3]):
+        raise RecordingError(f"{path} does not say where its voxels are (its affine is singular): run fMRIPrep again.")
     zooms = image.header.get_zooms()
     return HeaderSummary(
         shape=image.shape,

@@ -374,6 +374,17 @@ def test_complex_values_are_refused(tmp_path, run):
         header_summary(bold)
 
 
+@pytest.mark.parametrize("diagonal", [(0, 0, 0, 1), (2, 2, 0, 1)])
+def test_a_run_without_a_place_is_refused(tmp_path, run, diagonal):
+    image = nibabel.Nifti1Image(np.ones((*SHAPE, 3), np.float32), None)
+    image.header["qform_code"] = 0
+    image.header.set_sform(np.diag(diagonal).astype(float), 4)
+    bold = tmp_path / "bold.nii"
+    bold.write_bytes(image.to_bytes())
+    with pytest.raises(RecordingError, match=r"bold\.nii does not say where its voxels are"):
+        header_summary(bold)
+
+
 def test_a_mask_on_another_grid_names_both_files(tmp_path, run):
     bold, _, atlas, _, brain, _ = run
     moved = AFFINE.copy()
