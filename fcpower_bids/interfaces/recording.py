@@ -58,6 +58,7 @@ class RecordingStep(SimpleInterface):
             raise
         if self.stage not in LAST_STAGES:
             self._note(RUNNING)
+        runtime.peak_mb = peak_megabytes()
         return runtime
 
     def _note(self, state: str, reason: str = "") -> None:

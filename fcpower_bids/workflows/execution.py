@@ -33,7 +33,6 @@ def configure_nipype(settings: Settings) -> None:
                 "stop_on_first_crash": str(settings.stop_on_first_crash).lower(),
             },
             "logging": {"workflow_level": _level(settings), "interface_level": _level(settings)},
-            "monitoring": {"enabled": str(settings.resource_monitor).lower()},
         }
     )
     logging.update_logging(config)

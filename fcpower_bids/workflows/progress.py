@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
+from fcpower_bids.derivatives.tables import write_table
 from fcpower_bids.settings import Settings
 
 FINISHED = "finished"
@@ -40,6 +41,7 @@ class Progress:
         self._bar: tqdm | None = None
         self._count = 0
         self._seen: set[str] = set()
+        self._steps: list[dict[str, Any]] = []
 
     def say(self, text: str) -> None:
         """Write one line."""
@@ -55,12 +57,20 @@ class Progress:
 
     def on_event(self, node: Any, event: str) -> None:
         """Follow nipype: the last step of a recording, or the first that fails, is the end of it."""
+        if self.settings.resource_monitor and event == "end":
+            self._measure(node)
         _, _, path = node.fullname.partition(".")
         recording, _, step = path.rpartition(".")
         if recording in self._seen or not (event == "exception" or (event == "end" and step == "write")):
             return
         self._seen.add(recording)
         self._step(node.inputs.recording.name, "failed at " + step if event == "exception" else FINISHED)
+
+    def _measure(self, node: Any) -> None:
+        runtime = node.result.runtime
+        row = {"recording": node.inputs.recording.name, "step": node.name, "seconds": round(runtime.duration, 3)}
+        # A step that was kept from an earlier run has the figures of that run.
+        self._steps.append({**row, "peak_mb": runtime.peak_mb, "started": runtime.startTime})
 
     def failed(self, recording: str) -> None:
         """Note a recording whose process was killed."""
@@ -76,9 +86,11 @@ class Progress:
         self.say(f"[{self._count}/{self.total}] {recording}: {what} ({elapsed:.0f} s)")
 
     def end(self) -> None:
-        """Stop the live line."""
+        """Stop the live line, and write what each step took with ``--resource-monitor``."""
         if self._bar is not None:
             self._bar.close()
+        if self._steps:
+            write_table(self.settings.output_dir / "logs" / "resources.tsv", pd.DataFrame(self._steps))
 
     def summarise(self, table: pd.DataFrame, output_dir: Path) -> None:
         """Print what became of the recordings, with the reason of each that is not done."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.derivatives.status import read_status, status_path
-from fcpower_bids.derivatives.tables import read_matrix
+from fcpower_bids.derivatives.tables import read_matrix, read_table
 from fcpower_bids.imaging.builtin import builtin_atlas
 from tests.running import Finished, contents, run_app, start_app
 
@@ -156,6 +156,16 @@ def test_a_second_run_has_nothing_to_do(demo, whole):
     assert again.code == 0
     assert "4 of them finished before" in again.err
     assert times_of(whole.output) == before
+
+
+def test_time_and_memory_of_each_step_on_request(demo, tmp_path):
+    options = (*ATLAS, "--participant-label", "01", "--session-id", "a", "--resource-monitor")
+    found = run_app(demo, tmp_path / "out", *options)
+    table = read_table(found.output / "logs" / "resources.tsv")
+    assert table["step"].tolist() == ["parcellate", "clean", "connect", "write"]
+    assert (table["seconds"] > 0).all()
+    assert (table["peak_mb"] > 20).all()
+    assert float(found.status()["seconds"].iloc[0]) == pytest.approx(table["seconds"].sum(), abs=0.2)
 
 
 def test_a_changed_atlas_in_a_folder_of_atlases_is_noticed(demo, tmp_path):
