@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documentation import DOCS, PAGES, ROOT, headings, links, read, without_blocks
+from tests.docs.pages import DOCS, PAGES, ROOT, headings, links, read, without_blocks
 
 TARGETS = [(page, link) for page in PAGES for link in links(page) if not link.startswith(("http://", "https://"))]
 

@@ -1,0 +1,327 @@
+"""Every command of the documentation is executed, as far as this machine can; one of an unknown kind fails.
+
+What differs from the documentation is in the tables below: placeholders, choices that make a run small, and commands
+that are only parsed because they need downloads.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcpower_bids.cli import container, group_tables, usage
+from fcpower_bids.cli.parser import build_parser, parse_settings
+from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
+from fcpower_bids.cli.run import main
+from fcpower_bids.demo.__main__ import build_parser as demo_parser
+from fcpower_bids.demo.__main__ import main as make_demo
+from fcpower_bids.encoders import audit, cohort
+from fcpower_bids.settings import LEVELS
+from tests.docs.conftest import COARSE, MODEL, PRETRAIN, QUICK, SPACE, copy_outputs
+from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
+
+PLACEHOLDERS = {
+    "BIDS_DIR": "BIDS",
+    "OUTPUT_DIR": "OUT",
+    "/data/study": "BIDS",
+    "/scratch/fcpower": "OUT",
+    "demo/bids": "BIDS",
+    "demo/out": "OUT",
+    "predict MODEL": f"predict OUT/{MODEL}",
+    "GROUP --": "fcpower_bids BIDS OUT group --targets planted_score --",
+    "--composite ...": "--composite g=reasoning,memory",
+    "MEASURE,MEASURE,...": "reasoning,memory",
+    "FAMILY": "family_id",
+    "SITE": "site",
+    "NAME": "prediction",
+    "A B C": "Schaefer100 Schaefer400",
+    "WEIGHTS": "OUT/encoder/model",
+    "fbert-1m --encoder-weights W": "random-init",
+}
+"""What a reader replaces, and what the demo has there."""
+
+SMALLER = {
+    "--targets age": "--targets planted_score",
+    "--sample-sizes 50 100 250 --scan-minutes 2.4 4.8": "--scan-minutes 1.5",
+    "--permutations 1000": "--permutations 2",
+    "--analyses all": "--analyses qc_fc spectrum_geometry",  # the study itself is made with all
+    "--min-time 180": "--min-time 60",
+    "group --analyses learning_curves": "group --analyses learning_curves --scan-minutes 1.5",
+}
+"""Choices for hundreds of people, and those for the few of the study."""
+
+ATLASES = {"participant": {"Schaefer100": "OWN_ATLAS", "Schaefer400": "builtin"}, "group": {"Schaefer100": COARSE}}
+"""Parcellations that have to be downloaded, and those of the study."""
+
+PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz", "--encoder-weights best_model.pth")
+"""Commands on files of others, which nobody may ship: the real parser reads them, with empty files of these names."""
+
+FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
+PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
+MENTIONS = re.compile(
+    r"(fcpower_bids (predict|prefetch)|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)|docker (stop|--cpus))"
+)
+"""Parts of commands that the text speaks of."""
+COMMANDS = [command for page in PAGES for command in commands(page, PROGRAMS) if not MENTIONS.fullmatch(command.text)]
+
+
+def ours(command: Command) -> str:
+    """The command as it runs here; the same for commands that differ in nothing that matters."""
+    text = re.sub(r" +#.*", "", command.text)
+    for old, new in (*PLACEHOLDERS.items(), *SMALLER.items()):
+        text = re.sub(rf"(?<![\w/]){re.escape(old)}" + (r"(?!\w)" if old[-1].isalnum() else ""), new, text)
+    level = next((level for level in ("participant", "group") if f"OUT {level}" in text), "")
+    for old, new in ATLASES.get(level, {}).items():
+        text = re.sub(rf"\b{old}\b", new, text)
+    text = text.replace("Schaefer400", "builtin") if level == "group" else text
+    return f"{text} --targets planted_score" if text == "fcpower_bids BIDS OUT group" else text
+
+
+UNIQUE = {ours(command): command for command in reversed(COMMANDS)}
+KINDS: dict[str, Callable[..., None]] = {}
+
+
+def kind(pattern: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register what executes the commands that begin like this; the first that fits is taken."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        KINDS[pattern] = function
+        return function
+
+    return register
+
+
+@pytest.fixture
+def place(study, tmp_path, monkeypatch) -> Path:
+    """An empty folder with what commands name: a copy of the outputs, small tables, programs that are not here."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exclude.tsv").write_text("participant_id\treason\nsub-01\tfell asleep\n")
+    (tmp_path / "programs").mkdir()
+    for name in FAKES:
+        program = tmp_path / "programs" / name
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" "" >> {tmp_path}/calls\necho 1\n')
+        program.chmod(0o755)
+    here = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{here}:{os.environ['PATH']}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", UNIQUE, ids=lambda text: text[:90])
+def test_it_runs(text, study, place):
+    command = UNIQUE[text]
+    fitting = [function for pattern, function in KINDS.items() if re.match(pattern, text)]
+    assert fitting, f"{command.page}: nothing executes '{command.text}'"
+    fitting[0](text, study, place)
+
+
+def arguments_of(text: str, study: Path, place: Path) -> list[str]:
+    """The words after the program, with real paths."""
+    own_atlas = f"{study}/tpl-{SPACE}_{COARSE}_dseg.nii.gz:{study}/coarse.tsv"
+    text = re.sub(r"\bBIDS\b", str(study / "bids"), text)
+    text = re.sub(r"(?<![\w/])OUT\b", str(place / "out"), text).replace("OWN_ATLAS", own_atlas)
+    return shlex.split(text)[1:]
+
+
+@kind(r"fcpower_bids --help$")
+def show_help(text: str, study: Path, place: Path) -> None:
+    assert all(level in build_parser().format_help() for level in LEVELS)
+
+
+@kind(r"fcpower_bids prefetch ")
+def parse_prefetch(text: str, study: Path, place: Path) -> None:
+    options = prefetch_parser().parse_args(shlex.split(text)[2:])
+    assert options.atlas
+    assert options.folder
+
+
+@kind(rf"fcpower_bids .*({'|'.join(map(re.escape, PARSED))})")
+def parse_only(text: str, study: Path, place: Path) -> None:
+    words = arguments_of(text, study, place)
+    for word in words:
+        if re.fullmatch(r"\w[\w.-]*\.(gz|csv|tar|pth|dat)", word):
+            (place / word).touch()
+    settings = parse_settings(words)
+    assert settings.atlas
+    assert settings.level in ("participant", "group")
+
+
+@kind(r"fcpower_bids BIDS OUT participant")
+def run_participant(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out")
+    words = arguments_of(text, study, place)
+    words += [] if "--atlas" in words else ["--atlas", "builtin"]
+    assert main([*words, "--participant-label", "01", "--session-label", "b", "--nprocs", "1", "--quiet"]) == 0
+
+
+@kind(r"fcpower_bids BIDS OUT pretrain")
+def run_pretrain(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out", "encoder")
+    assert main([*arguments_of(text, study, place), *PRETRAIN]) == 0
+    assert (place / "out" / "encoder" / "model" / "model.safetensors").is_file()
+
+
+@kind(r"fcpower_bids BIDS OUT group")
+def run_group(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out", coarse=COARSE in text)
+    words = arguments_of(text, study, place)
+    if "--config-file" in words:
+        (place / "out" / "group").mkdir()
+        given = [*words[:3], "--atlas", "builtin", "--targets", "planted_score", *QUICK]
+        (place / "out" / "group" / "settings.toml").write_text(parse_settings(given).as_toml())
+    words += [] if "--atlas" in words or "--config-file" in words else ["--atlas", "builtin"]
+    assert main([*words, *QUICK]) == 0
+    tables = {path.stem for path in (place / "out" / "group").glob("*.tsv")}
+    assert "--dry-run" in words or tables > {"scans", "excluded"}
+
+
+@kind(r"fcpower_bids predict ")
+def run_predict(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out")
+    (place / "out" / MODEL).parent.mkdir(parents=True)
+    os.link(study / "one_session" / MODEL, place / "out" / MODEL)
+    assert main(arguments_of(text, study, place)) == 0
+    assert list((place / "out" / "group" / "predicted").glob("*.tsv"))
+
+
+@kind(r"fcpower-docker ")
+def print_container_command(text: str, study: Path, place: Path) -> None:
+    assert container.main(["--print", "--engine", "docker", *arguments_of(text, study, place)]) == 0
+
+
+@kind(r"(docker|podman|apptainer) (run|exec) ")
+def start_fake_engine(text: str, study: Path, place: Path) -> None:
+    """The engine gets known options, the image that `make image` makes, and what the application can read."""
+    subprocess.run(["bash", "-c", text], check=True, capture_output=True)
+    given = (place / "calls").read_text().split("\n\n")[0].splitlines()
+    images = [word for word in given if word in container.IMAGES.values() or word.endswith(".sif")]
+    assert len(images) == 1
+    inside = given[given.index(images[0]) + 1 :]
+    if "--entrypoint" in given:
+        assert inside == ["/opt/fcpower/requirements.lock"]
+        assert "requirements.lock" in read(ROOT / "Dockerfile")
+    elif inside[0] == "python":
+        assert demo_parser().parse_args(inside[3:]).output_dir == Path("/out/bids")
+    else:
+        assert parse_settings(inside).bids_dir == Path("/data")
+        assert any("/data:ro" in word for word in given)
+
+
+@kind(r"(\w+=\S+ |GROUP=\"[^\"]+\" )+bash slurm_array.sh ")
+def submit_to_fake_cluster(text: str, study: Path, place: Path) -> None:
+    text = re.sub(r"\bBIDS\b", str(study / "bids"), text).replace("OUT", str(place / "out"))
+    text = text.replace("slurm_array.sh", str(ROOT / "docs" / "examples" / "slurm_array.sh"))
+    (place / "fcpower_bids.sif").touch()
+    done = subprocess.run(["bash", "-c", text], check=True, capture_output=True, text=True)
+    assert "6 participants" in done.stdout
+    assert (place / "calls").read_text().count("--account=lab") == 2
+
+
+@kind(r"(\w+=\S+ )?make ")
+def plan_make(text: str, study: Path, place: Path) -> None:
+    """Make plans it without doing it; what it would start of ours can be read by our parser."""
+    words = [word if word != "make" else "make -n" for word in shlex.split(text)]
+    quoted = " ".join(word if word == "make -n" else shlex.quote(word) for word in words)
+    done = subprocess.run(["bash", "-c", quoted], cwd=ROOT, check=True, capture_output=True, text=True)
+    started = re.findall(r"bin/fcpower_bids (.+)", done.stdout.replace("\\\n", " "))
+    assert len(started) == (4 if "demo" in text else 0)
+    for line in started:
+        assert parse_settings(shlex.split(line)).level in LEVELS
+
+
+@kind(r"pip install |python -m venv ")
+def compare_installation(text: str, study: Path, place: Path) -> None:
+    """`make install` does this on a clean clone in CI; here only the versions are compared."""
+    pinned = re.findall(r"\S+==\S+", text)
+    assert set(pinned) <= set(read(ROOT / "constraints.txt").split())
+    if not pinned:
+        recipe = read(ROOT / "Makefile").replace("$(BIN)/python -m ", "").replace("--quiet ", "")
+        names = "name = fcpower_bids" in read(ROOT / "setup.cfg") and text == "pip install fcpower_bids"
+        assert names or text.removesuffix(" .") in recipe or text == "python -m venv .venv && . .venv/bin/activate"
+
+
+@kind(r"python -m fcpower_bids\.demo ")
+def make_small_demo(text: str, study: Path, place: Path) -> None:
+    options = ["--subjects", "1", "--sessions", "1", "--volumes", "40"]
+    assert make_demo([str(place / "bids"), *shlex.split(text)[4:], *options]) == 0
+
+
+@kind(r"python -m fcpower_bids\.cli\.usage$")
+def print_usage(text: str, study: Path, place: Path) -> None:
+    assert usage.reference() == read(ROOT / "docs" / "usage.md")
+
+
+@kind(r"python -m fcpower_bids\.cli\.group_tables ")
+def print_group_tables(text: str, study: Path, place: Path) -> None:
+    assert group_tables.main([str(study / "out")]) == 0
+
+
+@kind(r"python -m fcpower_bids\.encoders\.cohort ")
+def compute_cohort_statistics(text: str, study: Path, place: Path) -> None:
+    words = shlex.split(text)[3:]
+    pattern = next(word for word in words if "*" in word)
+    series = [place_of(pattern, place, person) for person in ("01", "02")]
+    names = "\t".join(f"parcel{number:03d}" for number in range(1, 425))
+    for seed, path in enumerate(series):
+        rows = np.random.default_rng(seed).standard_normal((20, 424))
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join([names, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    at = words.index(pattern)
+    assert cohort.main([*words[:at], *map(str, series), *words[at + 1 :]]) == 0
+    assert (place / "aux" / cohort.FILE).is_file()
+
+
+@kind(r"python -m fcpower_bids\.encoders\.audit ")
+def parse_audit(text: str, study: Path, place: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit, "_audit_files", lambda chosen: {"declared": chosen.repetition_time})
+        assert audit.main(shlex.split(text)[3:]) == 0
+
+
+def place_of(pattern: str, place: Path, person: str) -> Path:
+    """A file that the shell would find for a pattern."""
+    return place / pattern.replace("*", person)
+
+
+@kind(r"python benchmarks/")
+def compare_with_benchmark(text: str, study: Path, place: Path) -> None:
+    """Benchmarks take minutes to hours: they exist and have these options."""
+    words = shlex.split(text)
+    assert {word for word in words if word.startswith("--")} <= set(options_of(ROOT / words[1]))
+
+
+def options_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
+            yield node.value
+
+
+@kind(r"eval |export ")
+def run_in_shell(text: str, study: Path, place: Path) -> None:
+    after = "complete -p fcpower_bids" if text.startswith("eval") else 'test -n "$TEMPLATEFLOW_HOME"'
+    subprocess.run(["bash", "-ec", f"{text}\n{after}"], check=True, capture_output=True)
+
+
+def test_no_command_hides_in_a_block_of_text():
+    hidden = [
+        line
+        for page in PAGES
+        for block in code_blocks(read(page), "")
+        for line in block.splitlines()
+        if line.split(" ")[0] in PROGRAMS and "{" not in line
+    ]
+    assert hidden == []
+
+
+def test_there_are_commands_of_every_kind():
+    assert len(UNIQUE) > 50
+    unused = [pattern for pattern in KINDS if not any(re.match(pattern, text) for text in UNIQUE)]
+    assert unused == []

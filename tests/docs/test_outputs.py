@@ -1,0 +1,155 @@
+"""Every file that the demo writes is documented with every column, and nothing is documented that is not written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.cli.group_tables import TABLES, describe_tables
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import make_transform
+from tests.docs.pages import DOCS, read
+
+OTHER_CHOICES = {  # documented, but not written by these choices
+    "logs/crashes/": "with --debug, of failed steps",
+    "encoder/tensorboard/": "with --tensorboard",
+    "sub-LABEL_ses-LABEL.html": "with more than four sessions",
+}
+PLACES = {"": "outputs.md", "group": "group_outputs.md", "corpus": "encoder.md", "encoder": "encoder.md"}
+UNITS = {"-", "s", "mm", "MB", "SD", "1/s", "share", "volumes", "modes", "0 or 1", "as in the input"}
+
+
+def documented() -> dict[str, str]:
+    """File patterns of the pages, and the page of each."""
+    found = {}
+    for page in sorted(set(PLACES.values())):
+        text = read(DOCS / page)
+        prefix = "group/" if page == "group_outputs.md" else ""
+        found |= {prefix + name: page for name in re.findall(r"^#{3,4} `([^`]+\.tsv)`$", text, re.M)}
+        for table in re.findall(r"^\| file \| what it is \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.M):
+            cells = [row.split("|")[1] for row in table.splitlines()]
+            found |= {prefix + name: page for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    return found
+
+
+def as_expression(pattern: str) -> str:
+    """A file pattern as a regular expression; capitals stand for what differs, a folder for all that is in it."""
+    if pattern.startswith("SOURCE"):
+        pattern = f"sub-LABEL/ses-LABEL/func/{pattern}"
+    text = re.escape(pattern).replace(r"\-", "-")
+    text = text.replace("SOURCE", r"sub-\w+(?:_[a-z]+-\w+)+?").replace("TRANSFORM", r"stat-\w+?(?:_desc-\w+)?")
+    text = text.replace("ATLAS", r"atlas-\w+?(?:_[a-z]+-\w+)*?")
+    text = re.sub(
+        r"(?<![A-Za-z])(LABEL|SPACE|ENCODER|NUMBER|TARGET|REPRESENTATION)(?![A-Za-z])", r"[A-Za-z0-9-]+?", text
+    )
+    return text + (".*" if pattern.endswith("/") else "")
+
+
+def table_of(pattern: str) -> str:
+    """The documented columns of a file: the rows of the first table with columns below its heading."""
+    page = documented()[pattern]
+    name = re.escape(pattern.removeprefix("group/"))
+    section = re.search(rf"^#{{3,4}} `{name}`$(.*?)(?=^#|\Z)", read(DOCS / page), re.M | re.S)
+    assert section, f"{page} has no section for {pattern}"
+    rows = re.search(r"^\| column \|.*\n\|[-|]+\n((?:\|.*\n?)+)", section[1], re.M)
+    assert rows, f"{page} has no columns for {pattern}"
+    return rows[1]
+
+
+@pytest.fixture(scope="module")
+def written(study) -> dict[str, Path]:
+    """Every file of the outputs but the intermediate results, by its place in the output folder."""
+    folders = (study / "one_session", study / "out")
+    files = {str(path.relative_to(folder)): path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return {name: path for name, path in files.items() if not name.startswith("work/")}
+
+
+def patterns_of(name: str) -> list[str]:
+    """The most exact patterns that a file fits: one for itself, or else the folder that it is in."""
+    fitting = [pattern for pattern in documented() if re.fullmatch(as_expression(pattern), name)]
+    exact = [pattern for pattern in fitting if not pattern.endswith("/")]
+    return exact or fitting
+
+
+def tables(written: dict[str, Path]) -> Iterator[tuple[str, Path, str]]:
+    """Name, file and pattern of every table; one of each pattern is enough."""
+    seen = set()
+    for name, path in sorted(written.items()):
+        pattern = "".join(patterns_of(name)[:1])
+        if name.endswith(".tsv") and pattern not in seen:
+            seen.add(pattern)
+            yield name, path, pattern
+
+
+def test_every_file_is_documented(written):
+    assert len(written) > 300
+    beside = {name.removesuffix(".tsv") + ".json" for name in written if name.endswith(".tsv")}
+    folders = ("group/", "corpus/", "encoder/")
+    unknown = [name for name in written if name not in beside and not set(patterns_of(name)) - set(folders)]
+    assert unknown == []
+
+
+def test_everything_that_is_documented_is_written(written):
+    expected = [name for name in documented() if name not in OTHER_CHOICES and name != "work/"]
+    missing = [name for name in expected if not any(re.fullmatch(as_expression(name), file) for file in written)]
+    assert missing == []
+    assert set(OTHER_CHOICES) <= set(documented())
+
+
+def test_every_column_is_documented_and_no_other(written):
+    names = []
+    for name, path, pattern in tables(written):
+        header = path.read_text(encoding="utf-8").splitlines()[0].split("\t")
+        rows = table_of(pattern) if pattern != "descriptions.tsv" else "| `desc_id` | |\n| `description` | |\n"
+        told = re.findall(r"^\| `([^`]+)` \|", rows, re.M)
+        if re.search(r"^\| one per ", rows, re.M):
+            assert set(told) <= set(header), name
+        else:
+            assert told == header, name
+        names.append(pattern)
+    assert len(names) > 50
+
+
+def test_the_meaning_of_a_column_is_that_of_its_sidecar(written):
+    compared = 0
+    for name, path, pattern in tables(written):
+        sidecar = path.with_suffix(".json")
+        if documented()[pattern] != "outputs.md" or not sidecar.is_file() or "figures" in name:
+            continue
+        about = json.loads(sidecar.read_text(encoding="utf-8"))
+        for column, unit, meaning in re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \|$", table_of(pattern), re.M):
+            described = about.get(column)
+            if isinstance(described, dict):
+                assert meaning == described["Description"], f"{name}: {column}"
+                assert described.get("Units", unit) == unit
+                compared += 1
+    assert compared > 25
+
+
+def test_every_column_of_a_recording_has_a_unit():
+    for page in ("outputs.md", "encoder.md"):
+        for table in re.findall(r"^\| column \|.*\n\|[-|]+\n((?:\|.*\n)+)", read(DOCS / page), re.M):
+            units = [row.split("|")[2].strip() for row in table.splitlines()]
+            assert set(units) <= UNITS
+
+
+def test_the_page_of_the_group_is_generated(study):
+    generated = describe_tables([study / "out", study / "one_session"])
+    assert read(DOCS / "group_outputs.md") == generated, (
+        "write it anew: run the group level with --analyses all on two atlases and two sessions, then "
+        "python -m fcpower_bids.cli.group_tables OUT > docs/group_outputs.md"
+    )
+    assert [name for names in TABLES.values() for name in names if f"### `{name}.tsv`" not in generated] == []
+
+
+def test_every_transform_has_its_name():
+    text = read(DOCS / "outputs.md")
+    settings = Settings(Path("in"), Path("out"), "participant")
+    for name in (name for name in TRANSFORMS if TRANSFORMS[name].stateless):
+        entities = "_".join(f"{key}-{value}" for key, value in make_transform(name, settings).entities)
+        assert f"| `{name}` | `{entities}` |" in text

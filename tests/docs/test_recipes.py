@@ -1,0 +1,107 @@
+"""The recipes of docs/architecture.md, followed to the letter in a copy of the package, give what they promise."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.derivatives.tables import read_json, read_table
+from fcpower_bids.imaging.builtin import builtin_atlas
+from tests.docs.conftest import QUICK, SPACE
+from tests.docs.pages import DOCS, FENCE, ROOT, read
+
+NEW = ("signed_root", "smoothness", "mean-edges", "scan_minutes", "six", "Mine60")
+
+
+def steps() -> Iterator[tuple[str, str]]:
+    """Path and content of every block of the recipes; of a registry, the line to add."""
+    recipes = read(DOCS / "architecture.md").partition("## Five recipes")[2].partition("## The documentation")[0]
+    for block in FENCE.finditer(recipes):
+        (*_, path) = re.findall(r"`(fcpower_bids/[\w/.]+\.\w+)`", recipes[: block.start()])
+        yield path, block[3]
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory) -> Path:
+    """A folder with a copy of the package to which everything is added."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "fcpower_bids", folder / "fcpower_bids", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, content in steps():
+        path = folder / name
+        if path.name == "__init__.py":
+            registry, opening, entries = read(path).partition("\n    {\n")
+            assert opening, f"{name} has a registry"
+            path.write_text(registry + opening + content + entries)
+        else:
+            assert not path.exists(), f"{name} is new"
+            path.write_text(content)
+    return folder
+
+
+def start(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_is_a_recipe_for_each_of_them():
+    names = [name for name, _ in steps()]
+    assert len(names) == 10
+    assert sum(name.endswith("__init__.py") for name in names) == 4
+
+
+def test_the_new_names_can_be_chosen(extended):
+    shown = start(extended, "-m", "fcpower_bids", "--help")
+    assert [name for name in NEW if name not in shown] == ["smoothness", "Mine60"], (
+        "an output, and atlases are too many"
+    )
+
+
+def test_the_transform_keeps_the_contract(extended):
+    shutil.copy(ROOT / "tests" / "transforms" / "test_contracts.py", extended)
+    shown = start(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "signed_root", "test_contracts.py")
+    assert re.search(r"\b[1-9]\d* passed", shown)
+
+
+def test_the_code_of_the_recipes_is_well_formed():
+    checked = [sys.executable, "-m", "ruff", "check", "--quiet", "--stdin-filename"]
+    for name, content in steps():
+        if name.endswith(".py") and not name.endswith("__init__.py"):
+            assert ast.get_docstring(ast.parse(content))
+            done = subprocess.run(
+                [*checked, name], cwd=ROOT, input=content, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout
+
+
+def test_everything_is_written(extended, study):
+    atlas = builtin_atlas(SPACE, extended / "made")
+    place = extended / "atlases"
+    place.mkdir()
+    stem = f"tpl-{SPACE}_atlas-Mine_scale-60_dseg"
+    shutil.copy(atlas.image, place / f"{stem}.nii.gz")
+    shutil.copy(atlas.image.with_name(atlas.image.name.replace(".nii.gz", ".tsv")), place / f"{stem}.tsv")
+    level = ["-m", "fcpower_bids", str(study / "bids"), str(extended / "out")]
+    chosen = ["--atlas", "Mine60", "--atlas-dir", str(place), "--strategy", "six", "--transforms", "signed_root"]
+    people = ["--participant-label", "01", "02", "--session-label", "a", "--encoder", "mean-edges", "--nprocs", "1"]
+    start(extended, *level, "participant", *chosen, *people)
+    start(extended, *level, "group", "--analyses", "scan_minutes", *QUICK)
+    written = {path.name.partition("scale-60_res-2_")[2]: path for path in (extended / "out" / "sub-01").rglob("*.*")}
+    relmat = written["stat-pearsoncorrelation_desc-signedroot_relmat.tsv"]
+    assert read_json(relmat.with_suffix(".json"))["NuisanceStrategy"] == "six"
+    assert list(read_table(written["desc-smoothness_qc.tsv"]).columns) == ["Node", "lag1"]
+    assert "lag1" in read_json(written["desc-smoothness_qc.json"])
+    assert read_json(written["desc-meanedges_embedding.json"])["name"] == "mean-edges"
+    minutes = read_table(extended / "out" / "group" / "scan_minutes.tsv")
+    assert list(minutes.columns) == ["participant_id", "minutes"]
+    assert len(minutes) == 2
