@@ -15,6 +15,9 @@ FloatArray = NDArray[np.float64]
 ModelArrays = dict[str, NDArray[np.generic]]
 KINDS = ("correlation", "linear")
 
+ROUNDING = 1e-9
+"""Share of the range by which the training scans at its ends may miss it when their features are computed again."""
+
 
 @dataclass(frozen=True, eq=False)
 class NewPredictions:
@@ -133,9 +136,13 @@ def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: Arr
         similarity = np.mean(rows**2, axis=1)
     predicted = rows @ weights + model["intercept"].astype(float)
     low, high = model["similarity_range"].astype(float)
+    slack = ROUNDING * max(abs(low), abs(high))
     least, most = model["target_range"].astype(float)
     return NewPredictions(
-        predicted, similarity, (similarity >= low) & (similarity <= high), (predicted >= least) & (predicted <= most)
+        predicted,
+        similarity,
+        (similarity >= low - slack) & (similarity <= high + slack),
+        (predicted >= least) & (predicted <= most),
     )
 
 
