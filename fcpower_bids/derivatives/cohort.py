@@ -162,4 +162,5 @@ def _combination_note(scans: Sequence[Scan], settings: Settings) -> list[str]:
     if not several:
         return []
     how = combination_of(settings)
-    return [f"{several} scans have several runs, combined by '{how}' (--combine-runs; 'none' means 'average' here)."]
+    scans_have = "scan has" if several == 1 else "scans have"
+    return [f"{several} {scans_have} several runs, combined by '{how}' (--combine-runs; 'none' means 'average' here)."]

@@ -56,8 +56,11 @@ class FinishedAnalyses:
         return all(_digest_file(self.folder / file) == digest for file, digest in entry["files"].items())
 
     def add(self, name: str, key: str, tables: Iterable[str]) -> None:
-        """Note an analysis after the last of its tables is on disk."""
+        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over."""
         files = sorted(f"{table}.{ending}" for table in tables for ending in ("json", "tsv"))
+        for other in self._entries.keys() - {name}:
+            if set(self._entries[other].get("files", {})) <= set(files):
+                del self._entries[other]
         self._entries[name] = {"key": key, "files": {file: _digest_file(self.folder / file) for file in files}}
         write_json(self.folder / NAME, self._entries)
 

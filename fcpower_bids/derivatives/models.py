@@ -39,14 +39,17 @@ def load_model(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     Raises
     ------
     DatasetError
-        If the file is not one, or holds anything but arrays and JSON.
+        If the file is not there, is not a model, or holds anything but arrays and JSON.
     """
+    where = "Models are the .npz files of OUTPUT_DIR/group/models, made with --save-models."
+    if not path.is_file():
+        raise DatasetError(f"There is no file {path}. {where}")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name != "facts"}
             facts = json.loads(str(file["facts"]))
     except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
-        raise DatasetError(f"{path} is not a model of fcpower_bids ({error}).") from error
+        raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {where}") from error
     if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
         raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
     return arrays, facts

@@ -140,7 +140,7 @@ def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterato
     elif predicted and _is_text(column) and (in_composite or column.nunique() > 2):
         numbers = pd.to_numeric(column, errors="coerce")
         person = column.index[(column.notna() & numbers.isna()).to_numpy()][0]
-        allowed = "numbers" if in_composite else "numbers, or text of two levels"
+        allowed = "numbers" if in_composite else "numbers or text of two levels"
         yield f"The target '{column.name}' is not numeric: {person} has '{column[person]}'. Only {allowed} can be used."
 
 

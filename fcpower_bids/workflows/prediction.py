@@ -39,7 +39,8 @@ def predict_scans(
             raise DatasetError(f"{name}: {error}") from error
         rows.append([name, found.prediction, found.similarity, found.inside_range, found.warning])
     if not rows:
-        raise DatasetError(f"There are no connectomes in {output_dir}. Run the participant level on it first.")
+        whose = f" of {', '.join('sub-' + label for label in participants)}" if participants else ""
+        raise DatasetError(f"There are no connectomes{whose} in {output_dir}. Run the participant level first.")
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     default = model_path(output_dir, facts["Target"], facts["Representation"]).name.replace("_model.npz", ".tsv")
     path = table or output_dir / "group" / "predicted" / default

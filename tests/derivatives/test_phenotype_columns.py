@@ -82,7 +82,7 @@ def test_numbers_in_an_identifier_column_can_be_predicted():
         ({"targets": ("constant",)}, r"target 'constant' is constant \(7.0\)"),
         ({"targets": ("empty",)}, r"column 'empty' is missing for all 4 people"),
         ({"covariates": ("empty",)}, r"column 'empty' is missing for all 4 people"),
-        ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers, or text of two"),
+        ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers or text of two"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
     ],
 )

@@ -143,6 +143,15 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
     assert left_out.str.contains("not asked for this time").all()
 
 
+def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings):
+    assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha="grid"))
+    told = lines(analyses=("prediction",), alpha="nested")
+    assert done(told) == {"prediction"}
+    assert (settings.output_dir / "group" / "alpha.tsv").exists()
+    assert not any(line.startswith("alpha_selection") for line in told)
+    assert read_table(settings.output_dir / "group" / "left_out.tsv").empty
+
+
 def test_by_default_what_the_cohort_lacks_is_left_out_with_its_reason(lines, settings):
     told = lines(session_label=("a",))
     assert done(told) == {"prediction", "qc_fc"}
