@@ -30,6 +30,10 @@ def composed(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
         yield figure, svg
         for axis in figure.axes:
             axis.title.set_fontsize(9)
+        engine = figure.get_layout_engine()
+        if engine is not None:
+            engine.execute(figure)  # here, for matplotlib would draw everything twice to find the room
+            figure.set_layout_engine("none")
 
 
 def style(number: int) -> tuple[str, str]:
