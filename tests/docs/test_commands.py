@@ -291,11 +291,12 @@ def place_of(pattern: str, place: Path, person: str) -> Path:
     return place / pattern.replace("*", person)
 
 
-@kind(r"python benchmarks/")
+@kind(r"python (-m )?benchmarks[/.]")
 def compare_with_benchmark(text: str, study: Path, place: Path) -> None:
     """Benchmarks take minutes to hours: they exist and have these options."""
-    words = shlex.split(text)
-    assert {word for word in words if word.startswith("--")} <= set(options_of(ROOT / words[1]))
+    words = shlex.split(text.replace("-m benchmarks.", "benchmarks/"))
+    path = (ROOT / words[1]).with_suffix(".py")
+    assert {word for word in words if word.startswith("--")} <= set(options_of(path))
 
 
 def options_of(path: Path) -> Iterator[str]:
