@@ -104,20 +104,24 @@ class KernelSolver:
         n = len(outer.values)
         within, across = _places(held, held, n), _places(held, train, n)
         validating = [_places(rows, rows, n) for rows in split.inner]
-        test: list[FloatArray] = []
-        validation: list[list[FloatArray]] = [[] for _ in split.inner]
+        # Predictions start as the targets, from which every penalty takes its residuals.
+        test = np.stack([outer.values[held]] * len(self.inverses))
+        validation = [
+            np.stack([sides.values[rows]] * len(self.inverses)) for rows, sides in zip(split.inner, inner, strict=True)
+        ]
         for i, inverse in enumerate(self.inverses):
             root = _root(inverse.take(within))
             half = _solve(root, outer.products[i][held])
-            test.append((outer.values[held] - _solve(root, half.copy(), transposed=True))[: split.test.size])
+            test[i] -= _solve(root, half.copy(), transposed=True)
             cross = _solve(root, inverse.take(across))
             for v, rows in enumerate(split.inner):
                 block = np.ascontiguousarray(cross[:, edges[v] : edges[v + 1]])
                 own_half = half if inner[v] is outer else _solve(root, inner[v].products[i][held])
                 schur = _root(_less_square(inverse.take(validating[v]), block))
-                residual = _solve(schur, inner[v].products[i][rows] - block.T @ own_half)
-                validation[v].append(inner[v].values[rows] - _solve(schur, residual, transposed=True))
-        return np.stack(test), [np.stack(each) for each in validation]
+                residual = inner[v].products[i][rows]
+                residual -= block.T @ own_half
+                validation[v][i] -= _solve(schur, _solve(schur, residual), transposed=True)
+        return test[:, : split.test.size], validation
 
 
 def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver:
