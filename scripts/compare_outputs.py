@@ -2,8 +2,9 @@
 
     compare_outputs.py EXPECTED ACTUAL [EXPECTED_PATH=ACTUAL_PATH ...]
 
-What may differ: the paths of the mounts (given as pairs) in text files, and in the statuses of the recordings the
-computing time and the memory, in archives the time stamps of their members. Every other difference is an error.
+What may differ: the paths of the mounts (given as pairs) in text files, in the statuses of the recordings the computing
+time and the memory, in archives the time stamps of their members, and in the settings of the last command which
+participants it was for. Every other difference is an error.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
-MEASURED = [
-    (re.compile(rb'"(seconds|peak_mb)": [0-9.e+-]+'), rb'"\1": _'),
-    (re.compile(rb"\t[0-9.e+-]+\t[0-9.e+-]+$", re.M), rb"\t_\t_"),
-]
+FREE = {
+    "logs/status": (
+        re.compile(rb'"(?:seconds|peak_mb)": [0-9.e+-]+|\t[0-9.e+-]+\t[0-9.e+-]+$', re.M),
+        "only computing time and memory differ",
+    ),
+    "logs/settings.toml": (
+        re.compile(rb"^participant_label = .*$", re.M),
+        "only the participants of the last command differ",
+    ),
+}
 IGNORED = ("work", "logs/crashes", "logs/slurm")
 
 
@@ -44,11 +51,9 @@ def explain(name: str, expected: bytes, actual: bytes, paths: list[tuple[str, st
         return "only the paths of the mounts differ"
     if name.endswith(".npz") and members(expected) == members(actual):
         return "only the time stamps inside the archive differ"
-    if name.startswith("logs/status"):
-        for pattern, blank in MEASURED:
-            expected, actual = pattern.sub(blank, expected), pattern.sub(blank, actual)
-        if expected == actual:
-            return "only computing time and memory differ"
+    for start, (pattern, reason) in FREE.items():
+        if name.startswith(start) and pattern.sub(b"_", expected) == pattern.sub(b"_", actual):
+            return reason
     return None
 
 

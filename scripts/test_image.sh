@@ -10,6 +10,7 @@
 #   ATLAS           an atlas that is in the image, tried without network
 #   SIF             a .sif made of the image, tried as well with apptainer
 #   LIMIT_MB        largest size of the image [1400]
+#   STEPS           what to check, in this order [all: start content ...; most need the step `host` before them]
 # shellcheck disable=SC2016  # what stands in single quotes is expanded in the container
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -45,9 +46,6 @@ result() { printf '%s\t%s\n' "$1" "$2" >> "$SCRATCH/results.tsv"; }
 
 OPTIONS=(--atlas builtin --strategy 24P --nprocs 2)
 GROUP=(--targets age --repeats 1 --folds 3 --inner-folds 3)
-has_group() { # both levels are tried as soon as the image has both
-  inside 'python -c "from importlib.util import find_spec as f; exit(not (f(\"fcpower_bids.analyses.prediction\") and f(\"fcpower_bids.reports.group\")))"'
-}
 
 check_start() {
   say "--version"
@@ -87,15 +85,14 @@ for name in set(names) - optional:
 print(len(names), "modules")'
 }
 
-run_host() {
+check_host() {
   say "demo dataset and reference run on this machine"
   "$PYTHON" -m fcpower_bids.demo "$SCRATCH/data" --subjects 12 --volumes 120 > /dev/null
   chmod -R a+rX "$SCRATCH/data"
   local start; start=$(now)
   "$PYTHON" -m fcpower_bids "$SCRATCH/data" "$SCRATCH/host" participant "${OPTIONS[@]}" --quiet
   result "participant level on the host, 25 recordings" "$(since "$start") s"
-  if has_group; then "$PYTHON" -m fcpower_bids "$SCRATCH/data" "$SCRATCH/host" group "${GROUP[@]}" --quiet
-  else echo "no group level in this image: compared without it"; fi
+  "$PYTHON" -m fcpower_bids "$SCRATCH/data" "$SCRATCH/host" group "${GROUP[@]}" --quiet
 }
 
 compare() { "$PYTHON" compare_outputs.py "$SCRATCH/host" "$1" "$SCRATCH/data=/data" "$SCRATCH/host=/out"; }
@@ -107,9 +104,12 @@ run_as() {
   start=$(now)
   as "$1" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
   result "participant level in the container, user $1" "$(since "$start") s"
-  if has_group; then as "$1" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
+  as "$1" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet
   compare "$out"
 }
+
+check_known() { run_as "$OWN" known; }
+check_unknown() { run_as "$UNKNOWN" unknown; }
 
 check_demo() { # the image makes the same dataset as this machine
   say "the demo dataset made inside"
@@ -159,7 +159,7 @@ check_resume() { # kill -9 in the middle, then the same command again
   as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out participant "${OPTIONS[@]}" --quiet
   local kept; kept=$(find "$out/logs/status" -name '*.json' ! -newer "$SCRATCH/before" | wc -l)
   (( kept >= done )) || die "$done recordings were finished when it was killed, but only $kept were kept"
-  if has_group; then as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet; fi
+  as "$OWN" -v "$SCRATCH/data:/data:ro" -v "$out:/out" "$IMAGE" /data /out group "${GROUP[@]}" --quiet
   compare "$out"
   result "finished before the kill, kept afterwards" "$done, $kept"
 }
@@ -184,7 +184,7 @@ check_wrapper() {
   say "fcpower-docker --engine $engine"
   local out=$SCRATCH/wrapper
   run_wrapper "$engine" "$IMAGE" "$out" participant "${OPTIONS[@]}"
-  if has_group; then run_wrapper "$engine" "$IMAGE" "$out" group "${GROUP[@]}"; fi
+  run_wrapper "$engine" "$IMAGE" "$out" group "${GROUP[@]}"
   "$PYTHON" compare_outputs.py "$SCRATCH/host" "$out" "$SCRATCH/host=$out"
 }
 
@@ -198,9 +198,7 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
   start=$(now)
   "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet
   result ".sif: participant level" "$(since "$start") s"
-  if has_group; then
-    "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
-  fi
+  "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
   compare "$out"
   result ".sif" "$(( $(stat -c %s "$SIF") / 1000000 )) MB"
   say "fcpower-docker --engine apptainer"
@@ -223,7 +221,7 @@ echo 1
 S
   chmod 755 "$SCRATCH/bin/sbatch"
   start=$(now)
-  PATH=$SCRATCH/bin:$PATH GROUP="${GROUP[*]}" PER_JOB=5 "${bounded[@]}" bash "$ROOT/docs/examples/slurm_array.sh" \
+  PATH=$SCRATCH/bin:$PATH GROUP="${GROUP[*]} --quiet" PER_JOB=5 "${bounded[@]}" bash "$ROOT/docs/examples/slurm_array.sh" \
     "$SCRATCH/data" "$out" "$SIF" "${OPTIONS[@]}" --quiet 2> "$SCRATCH/array.txt" || { tail "$SCRATCH/array.txt"; die "the array failed"; }
   compare "$out"
   result ".sif: SLURM array, three jobs of up to five participants, and the group" "$(since "$start") s"
@@ -239,10 +237,8 @@ check_size() {
 }
 
 rm -f "$SCRATCH/results.tsv"
-for step in ${STEPS:-start content imports size demo}; do "check_$step"; done
-run_host
-run_as "$OWN" known
-run_as "$UNKNOWN" unknown
-for step in ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}; do "check_$step"; done
+for step in ${STEPS:-start content imports size demo host known unknown ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}}; do
+  "check_$step"
+done
 say "results"
 cat "$SCRATCH/results.tsv"

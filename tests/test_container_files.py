@@ -264,6 +264,16 @@ def test_paths_of_mounts_and_times_are_explained(outputs, capsys):
     assert "1 files: only computing time and memory differ" in told
 
 
+def test_the_participants_of_the_last_job_are_explained_and_other_settings_are_not(outputs, capsys):
+    main = script_module("compare_outputs").main
+    for name, label in zip(outputs, ("", '"02"'), strict=True):
+        (name / "logs" / "settings.toml").write_text(f"alpha = 0.35\nparticipant_label = [{label}]\n")
+    assert main(*outputs, [("/one", "/two")]) == 0
+    assert "1 files: only the participants of the last command differ" in capsys.readouterr().out
+    (outputs[1] / "logs" / "settings.toml").write_text("alpha = 0.5\nparticipant_label = []\n")
+    assert main(*outputs, [("/one", "/two")]) == 1
+
+
 @pytest.mark.parametrize("change", ["other number", "missing", "more", "no path given"])
 def test_every_other_difference_is_a_failure(outputs, change, capsys):
     one, two = outputs
