@@ -42,7 +42,7 @@ SUMMARY_COLUMNS = {
     "share_at_grid_edge": "Share of folds whose penalty lies at an edge of the grid",
     "reference": "The row that is subtracted in the differences",
     **{name: COMPARISON_COLUMNS[name] for name in TESTS[:-1]},
-    "p_holm": "p_two_sided after Holm's correction over the rows of the target",
+    "p_holm": "p_two_sided after Holm's correction over the rows of the target that ask the same question",
     "n_distinct": COMPARISON_COLUMNS["n_distinct"],
 }
 
@@ -56,10 +56,13 @@ class Screening:
         People, targets and folds that all entries share.
     reference : str
         Entry that the others are compared with, to be scored first.
+    question : str, optional
+        Further column of the summary; Holm's correction is over the entries that have the same value there, and over
+        all without it. A hundred random filters must not hide whether FC differs from FC^alpha.
     """
 
-    def __init__(self, study: Study, reference: str) -> None:
-        self.study, self.reference = study, reference
+    def __init__(self, study: Study, reference: str, question: str | None = None) -> None:
+        self.study, self.reference, self.question = study, reference, question
         self.results: dict[str, NestedResult] = {}
         self._entries: dict[str, dict[str, Any]] = {}
 
@@ -144,9 +147,16 @@ class Screening:
         first = parts.pop(self.reference)
         pairs = [compare_representations(pd.concat([first, part]), self.study)[0] for part in parts.values()]
         tests = pd.concat(pairs, ignore_index=True)[kept] if pairs else pd.DataFrame(columns=kept)
-        for _, rows in tests.groupby("target", sort=False).groups.items():
+        asked = tests["representation"].map(lambda entry: self._entries[entry].get(self.question))
+        for _, rows in tests.groupby(["target", asked.fillna("").rename("question")], sort=False).groups.items():
             tests.loc[rows, "p_holm"] = adjust_p_values(tests.loc[rows, "p_two_sided"].to_numpy(dtype=float))
         return tests
+
+    def compare_pair(self, entry: str, reference: str) -> pd.DataFrame:
+        """Test one scored entry against another one, a row of `comparisons.COMPARISON_COLUMNS` per target."""
+        names = (reference, entry)  # the first is subtracted
+        rows = [row for name in names for row in fold_rows(self.study, name, self.results[name])]
+        return compare_representations(pd.DataFrame(rows), self.study)[0]
 
 
 def _part(frame: pd.DataFrame, target: str, entry: str) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from scipy import linalg
 from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, precision
 from fcpower_bids.analyses.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.learned_filters import FORMS, N_BINS, N_ITERATIONS, LearnedFilters
+from fcpower_bids.analyses.matched_modes import TOP_MODES, tabulate_matched, top_name
 from fcpower_bids.analyses.prediction_reliability import tabulate_reliability
 from fcpower_bids.analyses.progress import track
 from fcpower_bids.analyses.protocol import Study, open_study
@@ -41,7 +42,6 @@ from fcpower_bids.settings import Settings
 FloatArray = NDArray[np.float64]
 
 SINGLE_MODES = (1, 4, 10, 20, 50)
-TOP_MODES = (1, 5, 20, 40, 100)
 SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
 N_RANDOM_FILTERS = 100
 EMBEDDING_SIZE = 512
@@ -92,8 +92,9 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     Returns
     -------
     dict of str to Table
-        ``spectral_controls`` (a row per target and control), ``spectral_controls_folds`` and
-        ``spectral_reliability`` (FC and FC^alpha; halves of the scans where the series are there).
+        ``spectral_controls`` (a row per target and control), ``spectral_controls_folds``, ``spectral_matched`` (the
+        same leading eigenvectors, flattened against raw) and ``spectral_reliability`` (FC and FC^alpha; halves of the
+        scans where the series are there).
 
     Raises
     ------
@@ -108,7 +109,8 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         add()
     whole = {name: controls.screening.results[name] for name in (FC, FC_POWER)}
     tables = controls.screening.tables("spectral_controls", COLUMNS, FACTS | controls.notes())
-    return tables | {"spectral_reliability": tabulate_reliability(study, whole)}
+    matched = tabulate_matched(controls.screening, controls.family.n_parcels)
+    return tables | {"spectral_matched": matched, "spectral_reliability": tabulate_reliability(study, whole)}
 
 
 class _Controls:
@@ -116,7 +118,7 @@ class _Controls:
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
-        self.screening = Screening(study, FC_POWER)
+        self.screening = Screening(study, FC_POWER, question="control")
         self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.filtered = FilteredFamily(self.family)
@@ -159,7 +161,7 @@ class _Controls:
         for number in (each for each in TOP_MODES if each < n_parcels):
             for weighting, exponent in (("raw", 1.0), ("power", alpha)):
                 about = {"control": "top_modes", "weighting": weighting, "number": number}
-                self._cut(f"top_{number}_{weighting}", leading_modes(number, exponent), (number,), about)
+                self._cut(top_name(number, weighting), leading_modes(number, exponent), (number,), about)
 
     def _cut(self, name: str, weigh: Filter, cuts: tuple[int, ...], about: dict[str, Any]) -> None:
         count = ambiguous_cuts(self.eigenvalues, cuts, self.family.tolerance)

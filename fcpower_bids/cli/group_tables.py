@@ -57,6 +57,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "`spectral_controls`": {
         "spectral_controls": "The same eigenvectors under other eigenvalues, and other controls, one row each.",
         "spectral_controls_folds": "The scores behind it, one row per fold.",
+        "spectral_matched": "Flattened against raw eigenvalues at equal numbers of leading eigenvectors.",
         "spectral_reliability": "Agreement of the predictions of the controls over halves.",
     },
     "`spectrum_geometry`": {

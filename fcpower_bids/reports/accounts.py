@@ -60,7 +60,7 @@ class Parcellation:
     @cached_property
     def networks(self) -> list[str]:
         """Network of each parcel."""
-        return self.table["network"].fillna("n/a").astype(str).tolist()
+        return self.table["network"].astype(object).fillna("n/a").astype(str).tolist()
 
 
 def network_order(networks: list[str] | tuple[str, ...]) -> np.ndarray:

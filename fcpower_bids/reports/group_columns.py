@@ -56,6 +56,7 @@ NEEDED = {
     ),
     "transform_screen": ("target", "representation", "status", "reason", "fold_mean", "reference", *DIFFERENCE),
     "spectral_controls": ("target", "representation", "control", "status", "fold_mean", "reference", *DIFFERENCE),
+    "spectral_matched": ("target", "number", "score", *DIFFERENCE),
     "spectral_reliability": ("target", "representation", "over", "rho"),
     "parcellation_sweep": ("atlas", "people", "n_parcels", "n_people", "target", "representation", "r", "auc"),
     "parcellation_gains": ("atlas", "people", "target", "representation", "reference", "score", *DIFFERENCE),

@@ -20,6 +20,7 @@ from fcpower_bids.reports.group_comparisons import (
     own_rows,
     refused_grid,
     say_all,
+    say_difference,
     score_label,
     targets_of,
 )
@@ -27,6 +28,7 @@ from fcpower_bids.reports.group_prediction_grids import reliability_grid
 from fcpower_bids.reports.group_tables import Grid, GroupTables, Section, make_grid, number_cell, text_cell
 
 CONTROLS = "spectral_controls"
+MATCHED = "spectral_matched"
 RANDOM = "random_filter"
 PROPER = {name.lower(): name for name in ("Pearson", "Euclidean", "Cholesky", "Wasserstein")}
 WEIGHTINGS = {"raw": "λ", "power": "λ^α"}
@@ -54,8 +56,8 @@ def controls_section(tables: GroupTables) -> list[Section]:
     drawn = {name: title for name, title in titles.items() if _is_drawn(name, controls)}
     text = (
         HOW.format(reference=tables.title("fc_power"))
-        + " The correction counts all rows of the table, random filters included, so it is strict. Grey dots: random "
-        "filters, which are not tested one by one. A control without a mark predicts the same for everyone, so its "
+        + " The correction counts the controls of one kind. Grey dots: random filters, of which only the spread is "
+        "told. A control without a mark predicts the same for everyone, so its "
         "correlation does not exist."
     )
     links = tables.links(CONTROLS, f"{CONTROLS}_folds")
@@ -125,13 +127,21 @@ def _leading_panels(controls: pd.DataFrame, tables: GroupTables) -> Iterator[Pan
         yield Panel(
             "The same eigenvectors, raw and flattened",
             "Each person's leading eigenvectors with their raw and with their flattened eigenvalues; the last point is "
-            "all of them. Bands: standard deviation over folds, which share people. The two lines are not tested "
-            "against each other here. " + ". ".join(said) + ".",
+            "all of them. Bands: standard deviation over folds, which share people. "
+            + ". ".join([*said, *_say_matched(batch, tables)])
+            + ".",
             draw_curves(drawn, label),
             f"{label} against the number of leading eigenvectors. {'. '.join(said)}.",
-            sources=tables.links(CONTROLS),
+            sources=tables.links(CONTROLS, MATCHED),
             wide=len(batch) > 1,
         )
+
+
+def _say_matched(targets: list[str], tables: GroupTables) -> Iterator[str]:
+    """Whether flattened differs from raw at the same eigenvectors."""
+    matched = tables.frame(MATCHED)
+    for row in () if matched is None else matched[matched["target"].isin(targets)].to_dict("records"):
+        yield f"{row['target']}, flattened minus raw at {row['number']:g} eigenvectors: {say_difference(row)}"
 
 
 def _curve(rows: pd.DataFrame) -> np.ndarray:

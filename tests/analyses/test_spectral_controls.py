@@ -78,6 +78,28 @@ def test_with_one_mode_both_weightings_are_the_same(tables):
     np.testing.assert_allclose(per_fold(tables, "mode_1"), per_fold(tables, "top_1_power"), rtol=0, atol=1e-10)
 
 
+def test_flattened_is_tested_against_raw_at_equal_eigenvectors(tables):
+    matched = tables["spectral_matched"].frame
+    folds = per_fold(tables, "top_5_power") - per_fold(tables, "top_5_raw")
+    five = matched[matched["number"] == 5].iloc[0]
+    assert five["mean_difference"] == pytest.approx(folds.mean(), abs=1e-12)
+    assert matched["number"].tolist() == [5, 20, 24]  # one eigenvector: the same features, nothing to test
+    whole = matched[matched["number"] == matched["number"].max()].iloc[0]
+    controls = tables["spectral_controls"].frame.query("representation == 'fc'").iloc[0]
+    assert whole["mean_difference"] == pytest.approx(-controls["mean_difference"], abs=1e-12)
+    assert whole["p_two_sided"] == pytest.approx(controls["p_two_sided"], abs=1e-12)
+
+
+def test_the_correction_counts_controls_that_ask_the_same_question(tables):
+    """FC against FC^alpha stands alone; random filters are corrected among themselves."""
+    frame = tables["spectral_controls"].frame
+    whole = frame[frame["representation"] == "fc"].iloc[0]
+    assert whole["p_holm"] == whole["p_two_sided"]
+    for _, rows in frame[frame["representation"] != "fc_power"].groupby("control"):
+        known = rows["p_two_sided"].dropna()
+        assert rows["p_holm"].min() == pytest.approx(min(1, known.min() * len(known)), nan_ok=True)
+
+
 def test_whole_rows_are_those_of_the_prediction(cohort, tables):
     prediction = ANALYSES["prediction"](dataclasses.replace(cohort, series=()), choose(**CHOICES))["prediction"].frame
     for name in ("fc", "fc_power"):

@@ -29,6 +29,7 @@ TABLES = [
     *("transform_screen", "spectral_controls", "learning_curves", "learning_gains", "scaling_law"),
     *("identification_curves", "identification_gains", "parcellation_sweep", "parcellation_gains"),
     *("parcellation_comparisons", "encoders", "encoder_folds", "encoder_comparisons", "spectral_reliability"),
+    "spectral_matched",
     *("spectrum_histogram", "spectrum_ranks", "spectrum_path", "spectrum_sphere", "spectrum_matrices", "left_out"),
 ]
 
@@ -205,6 +206,9 @@ def test_leading_eigenvectors_are_told_raw_and_flattened(outputs, sections):
     said = panel(sections, "controls", "The same eigenvectors, raw and flattened").text
     assert f"planted, raw eigenvalues: {own['top_1_raw']:.3f} with 1, {own['fc']:.3f} with all 12" in said
     assert f"flattened eigenvalues (λ^0.35): {own['top_1_power']:.3f} with 1, {own['fc_power']:.3f} with all 12" in said
+    five = table(outputs, "spectral_matched").query("target == 'planted' and number == 5").iloc[0]
+    difference = f"{five['mean_difference']:+.3f}, 95 % CI {five['ci_low']:+.3f}"
+    assert f"planted, flattened minus raw at 5 eigenvectors: difference in r {difference}" in said
 
 
 @pytest.mark.parametrize(
