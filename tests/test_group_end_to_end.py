@@ -113,6 +113,21 @@ def test_a_saved_model_predicts_the_scans_of_the_cohort(analysed, study, tmp_pat
     assert (predicted["inside_range"] == "true").mean() > 0.9
 
 
+def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path, capsys):
+    model = next((analysed / "group" / "models").glob("*planted*power*"))
+    own = next(analysed.glob("sub-01/**/func/*_stat-pearsoncorrelation_relmat.tsv"))
+    folder = tmp_path / "out" / "sub-01" / "func"
+    folder.mkdir(parents=True)
+    other = folder / "sub-01_task-rest_atlas-Other_stat-pearsoncorrelation_relmat.tsv"
+    other.write_text("Node\tA\tB\nA\t1\t0.5\nB\t0.5\t1\n")
+    assert main(["predict", str(model), str(tmp_path / "out")]) == 3
+    assert "atlas of the model" in capsys.readouterr().err
+    shutil.copyfile(own, folder / own.name)
+    assert main(["predict", str(model), str(tmp_path / "out")]) == 0
+    (table,) = (tmp_path / "out" / "group" / "predicted").glob("*.tsv")
+    assert read_table(table)["scan"].tolist() == [own.name.removesuffix("_relmat.tsv")]
+
+
 def test_the_dry_run_writes_nothing(study, capsys):
     shutil.copytree(study / "out", study / "dry", dirs_exist_ok=True)
     shutil.rmtree(study / "dry" / "group", ignore_errors=True)

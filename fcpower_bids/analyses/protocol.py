@@ -55,8 +55,9 @@ class Study:
 
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
+        unused = ("n_folds", "splits") if self.settings.hold_out_sites else ()
         return {
-            "Preset": dataclasses.asdict(self.preset),
+            "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": "each site held out in turn" if self.settings.hold_out_sites else "K-fold",
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,

@@ -147,8 +147,8 @@ class Screening:
         first = parts.pop(self.reference)
         pairs = [compare_representations(pd.concat([first, part]), self.study)[0] for part in parts.values()]
         tests = pd.concat(pairs, ignore_index=True)[kept] if pairs else pd.DataFrame(columns=kept)
-        asked = tests["representation"].map(lambda entry: self._entries[entry].get(self.question))
-        for _, rows in tests.groupby(["target", asked.fillna("").rename("question")], sort=False).groups.items():
+        questions = [self._entries[entry].get(self.question or "", "") for entry in tests["representation"]]
+        for _, rows in tests.groupby(["target", pd.Series(questions, tests.index)], sort=False).groups.items():
             tests.loc[rows, "p_holm"] = adjust_p_values(tests.loc[rows, "p_two_sided"].to_numpy(dtype=float))
         return tests
 

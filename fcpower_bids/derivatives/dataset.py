@@ -12,10 +12,12 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.derivatives.paths import BIDS_VERSION, BIDSIGNORE
-from fcpower_bids.derivatives.tables import atomic, read_json, write_json, write_table, write_text
+from fcpower_bids.derivatives.tables import atomic, read_json, read_table, write_json, write_table, write_text
+from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
 README = """\
@@ -32,8 +34,7 @@ DESCRIPTIONS = {
     "spectrum": "Eigenvalues of the connectome before and after they are raised to alpha",
     "confounds": "Regressors and censored volumes of the cleaning",
     "fcpower": "Quality of the recording after cleaning",
-    "fisherz": "Fisher z of the correlations",
-    "logeuclidean": "Matrix logarithm of the connectome",
+    "before": "Parcel means before cleaning, for the page",
 }
 
 
@@ -62,13 +63,24 @@ def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> None:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_text(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_text(output / "README.md", README)
-    descriptions = {f"desc-{key}": text for key, text in DESCRIPTIONS.items()}
-    if "power" in settings.transforms:
-        label = f"desc-power{settings.exponent:g}".replace(".", "p")
-        descriptions[label] = f"Connectome with its eigenvalues raised to {settings.exponent:g}"
-    table = pd.DataFrame({"desc_id": list(descriptions), "description": list(descriptions.values())})
-    write_table(output / "descriptions.tsv", table)
+    write_table(output / "descriptions.tsv", describe_labels(settings))
     write_text(output / "logs" / "settings.toml", settings.as_toml())
+
+
+def describe_labels(settings: Settings) -> pd.DataFrame:
+    """Return ``descriptions.tsv``: what each ``desc`` label means, those of earlier runs included."""
+    labels = dict(DESCRIPTIONS)
+    for transform in (make_transform(name, settings) for name in settings.transforms):
+        if (label := dict(transform.entities).get("desc")) is not None:
+            labels[label] = transform.summary
+    if settings.encoder:
+        labels[embedding_label(settings)] = f"Embedding by the encoder {settings.encoder}"
+    path, known = settings.output_dir / "descriptions.tsv", {}
+    if path.is_file():
+        table = read_table(path)
+        known = dict(zip(table["desc_id"], table["description"], strict=True))
+    known |= {f"desc-{label}": text for label, text in labels.items()}
+    return pd.DataFrame({"desc_id": list(known), "description": list(known.values())})
 
 
 def _is_ours(description: Path) -> bool:

@@ -5,11 +5,13 @@ An encoder maps the series of a recording (T, P) to one vector (d,). Importing t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.registry import Registry
+from fcpower_bids.settings import Settings
 
 if TYPE_CHECKING:
     from fcpower_bids.encoders.embedding import Encoder
@@ -96,3 +98,14 @@ def load_encoder(
         **published,
     )
     return encoder
+
+
+def embedding_label(settings: Settings) -> str:
+    """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
+
+    ``fbert1mwindows`` is read by windows, ``brainjepapaper`` is fed as in the paper, so that they stand side by side.
+    """
+    name = re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
+    if settings.encoder in PUBLISHED:  # they have windows of their own
+        return name + ("" if settings.encoder_protocol == "own" else settings.encoder_protocol)
+    return name + ("" if settings.encoder_read == "sequence" else settings.encoder_read)

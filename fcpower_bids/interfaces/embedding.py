@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from nipype.interfaces.base import traits
 
+from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.interfaces.bundles import load_series, save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
@@ -53,19 +53,6 @@ class Embed(RecordingStep):
         # Where it fits another atlas of the run, the encoder is sound and this atlas is just not the one it is for.
         facts |= {key: ["skipped" if arrays else "failed", reason] for key, reason in unsuited.items()}
         return save_bundle(folder / "embedding.npz", arrays, {} if cleaning.excluded else facts)
-
-
-def embedding_label(settings: Settings) -> str:
-    """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
-
-    ``fbert1mwindows`` is read by windows, ``brainjepapaper`` is fed as in the paper, so that they stand side by side.
-    """
-    from fcpower_bids.encoders import PUBLISHED
-
-    name = re.sub(r"[^A-Za-z0-9]", "", settings.encoder or "")
-    if settings.encoder in PUBLISHED:  # they have windows of their own
-        return name + ("" if settings.encoder_protocol == "own" else settings.encoder_protocol)
-    return name + ("" if settings.encoder_read == "sequence" else settings.encoder_read)
 
 
 @lru_cache(maxsize=4)

@@ -47,8 +47,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
     if not cohort.embeddings and settings.encoder is None:
         return cohort
-    from fcpower_bids.encoders import RELATIVE
-    from fcpower_bids.interfaces.embedding import embedding_label
+    from fcpower_bids.encoders import RELATIVE, embedding_label
 
     label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)

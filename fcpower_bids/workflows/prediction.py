@@ -25,19 +25,29 @@ def predict_scans(
 ) -> tuple[pd.DataFrame, Path]:
     """Apply a model to every scan of an output folder and write the table.
 
+    Connectomes of another atlas, which has not the names of the model's parcels, are left out where others fit.
+
     Raises
     ------
     DatasetError
         If the model or a scan cannot be used; nothing is written then.
     """
     arrays, facts = load_model(model)
-    rows = []
+    rows, others = [], []
     for name, matrix, parcels in written_connectomes(output_dir, participants):
+        if not set(facts["Parcels"]) <= set(parcels):
+            others.append(name)
+            continue
         try:
             found = apply_model(arrays, facts, matrix, parcels)
         except ValueError as error:
             raise DatasetError(f"{name}: {error}") from error
         rows.append([name, found.prediction, found.similarity, found.inside_range, found.warning])
+    if not rows and others:
+        raise DatasetError(
+            f"None of the {len(others)} connectomes in {output_dir}, such as {others[0]}, has all parcels of the "
+            f"model, such as {facts['Parcels'][0]}. Run the participant level with the atlas of the model."
+        )
     if not rows:
         whose = f" of {', '.join('sub-' + label for label in participants)}" if participants else ""
         raise DatasetError(f"There are no connectomes{whose} in {output_dir}. Run the participant level first.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from fcpower_bids.derivatives.dataset import bids_uri, copy_atlas, prepare_dataset
+from fcpower_bids.derivatives.tables import read_table
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.builtin import builtin_atlas
 from fcpower_bids.settings import Settings
@@ -57,3 +59,13 @@ def test_the_atlas_is_copied_once_with_its_table(tmp_path):
     lines = copy.with_name(copy.name.replace(".nii.gz", ".tsv")).read_text().splitlines()
     assert lines[0] == "index\tname\tnetwork\themisphere\tx\ty\tz"
     assert len(lines) == 61
+
+
+def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_path):
+    first = Settings(tmp_path, tmp_path / "out", "participant", transforms=("power", "fisher_z", "partial_correlation"))
+    prepare_dataset(first, {})
+    prepare_dataset(dataclasses.replace(first, transforms=("degree",), encoder="brain-jepa"), {})
+    table = read_table(tmp_path / "out" / "descriptions.tsv").set_index("desc_id")["description"]
+    assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
+    assert table.is_unique
+    assert "brain-jepa" in table["desc-brainjepa"]

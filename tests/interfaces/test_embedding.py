@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from fcpower_bids.encoders import embedding_label
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
 from fcpower_bids.interfaces.bundles import load_bundle, save_series
-from fcpower_bids.interfaces.embedding import Embed, _encoder, embedding_label
+from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.records import Atlas, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from tests.encoders.test_brainmass import published_shapes
