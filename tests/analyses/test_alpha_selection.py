@@ -106,10 +106,10 @@ def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch
 @pytest.mark.parametrize(
     ("choices", "expected"),
     [
-        ({}, ("prediction", "fingerprinting")),
-        ({"alpha": "grid"}, ("prediction", "fingerprinting", "alpha_selection")),
+        ({}, ("prediction", "fingerprinting", "qc_fc")),
+        ({"alpha": "grid"}, ("prediction", "fingerprinting", "qc_fc", "alpha_selection")),
         ({"alpha": "align", "analyses": ("alpha_selection", "prediction")}, ("alpha_selection", "prediction")),
-        ({"alpha": "nested"}, ("prediction", "fingerprinting")),
+        ({"alpha": "nested"}, ("prediction", "fingerprinting", "qc_fc")),
         ({"alpha": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
         ({"alpha": "0.5", "analyses": ("prediction",)}, ("prediction",)),
     ],
