@@ -3,7 +3,7 @@
     compare_outputs.py EXPECTED ACTUAL [EXPECTED_PATH=ACTUAL_PATH ...]
 
 What may differ: the paths of the mounts (given as pairs) in text files, in the statuses of the recordings the computing
-time and the memory, in archives the time stamps of their members, and in the settings of the last command which
+time and the memory, in archives their headers, and in the settings of the last command which
 participants it was for. Every other difference is an error.
 """
 
