@@ -1,6 +1,6 @@
 """Time and size of the pages: a participant with four runs at 450 parcels, a cohort of 1,000 people, every analysis.
 
-    python benchmarks/reports.py [participant] [group]
+    python benchmarks/reports.py --pages participant group
 
 The limits are 10 s and 5 MB, 60 s and 10 MB. The tables of the analyses that list no people are made from 200 of them:
 the page does not feel how many there were, the analyses do.
@@ -49,8 +49,8 @@ PAGES = {"participant": participant, "group": group}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", choices=list(PAGES), help="which [both]")
-    for page in parser.parse_args().pages or PAGES:
+    parser.add_argument("--pages", nargs="+", default=list(PAGES), choices=list(PAGES), help="which [both]")
+    for page in parser.parse_args().pages:
         PAGES[page]()
 
 
