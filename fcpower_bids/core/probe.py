@@ -20,6 +20,9 @@ PRIMAL_WIDTH = 512
 MEMORY = 2e9
 """Bytes up to which the features are kept from fold to fold."""
 
+SINGLE = 20_000_000
+"""Numbers (people x features) above which wide features are multiplied in single precision: hours become half."""
+
 ROUNDING = 1e-12
 """Variance over second moment below which a feature is constant."""
 
@@ -130,7 +133,8 @@ class LinearProbe:
         if self._kept:
             return self._kept
         n, n_features = self.features.shape
-        dtype = np.float32 if n_features > n and self.intercept else np.float64
+        large = n * n_features > SINGLE and n_features > n
+        dtype = np.float32 if large and self.intercept else np.float64
         each = (
             _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
             for start in range(0, n_features, PANEL)
@@ -148,8 +152,9 @@ class LinearProbe:
 class _Panel:
     """Some features of everyone, less their mean, from which those of any training rows are soon z-scored.
 
-    Single precision is half the work of the matrix products, which are summed in double precision. It is kept for more
-    features than people and an intercept: then no eigenvalue of the kernel is so small that an error of 1e-7 counts.
+    Single precision is half the work of the matrix products, which are summed in double precision. It is kept for large
+    cohorts with more features than people and an intercept: then no eigenvalue of the kernel is so small that an error
+    of 1e-7 counts.
     """
 
     def __init__(self, features: FloatArray, dtype: type[np.floating]) -> None:

@@ -257,10 +257,8 @@ def test_predictions_ignore_everything_about_the_test_rows_but_their_features(ki
     measures[fold.test] = 50 * rng.standard_normal((fold.test.size, 4)) + 20
     covariates[fold.test] += 30
     features[fold.test[1:]] *= rng.uniform(3, 9, (fold.test.size - 1, 1)) * rng.standard_normal(features.shape[1])
-    # More features than people are multiplied in single precision, less a mean over everyone: only rounding differs.
-    rounding = 1e-6 if kind == "wide probe" else 1e-9
     for before, after in zip(honest, predict(measures, covariates, features, fold.test), strict=True):
-        np.testing.assert_allclose(before, after, rtol=0, atol=rounding)
+        np.testing.assert_allclose(before, after, rtol=0, atol=1e-9)
 
 
 def test_composite_that_only_the_test_rows_would_suggest_stays_at_chance():

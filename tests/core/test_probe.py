@@ -42,8 +42,11 @@ def referee(features, y, folds, strict, intercept):
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize(("width", "tolerance"), [(8, 1e-9), (40, 1e-9), (60, 1e-5), (PRIMAL_WIDTH + 1, 1e-5)])
-def test_equal_to_scikit_learn(width, tolerance, strict, intercept):
+@pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
+@pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
+def test_equal_to_scikit_learn(width, large, tolerance, strict, intercept, monkeypatch):
+    if large:
+        monkeypatch.setattr("fcpower_bids.core.probe.SINGLE", 0)
     rng = np.random.default_rng(width)
     features = rng.standard_normal((45, width)) * rng.uniform(0.1, 9, width) + rng.uniform(-3, 3, width)
     features[:, 3] = 0.1
@@ -56,15 +59,15 @@ def test_equal_to_scikit_learn(width, tolerance, strict, intercept):
         np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
 
 
-def test_single_precision_is_for_more_features_than_people_and_hardly_changes_predictions(monkeypatch):
+def test_single_precision_is_for_large_cohorts_and_hardly_changes_predictions(monkeypatch):
     rng = np.random.default_rng(3)
     signal = rng.standard_normal((80, 6))
     features = signal @ rng.standard_normal((6, 3000)) + 0.3 * rng.standard_normal((80, 3000)) + 5
     y = signal[:, :1] + rng.standard_normal((80, 1))
     folds, penalties = replicated_folds(80, 5, 3, 2), np.logspace(-3, 3, 7)
-    single = nested_cv(LinearProbe(features, penalties), y, folds)
-    monkeypatch.setattr("fcpower_bids.core.probe.np.float32", np.float64)
     double = nested_cv(LinearProbe(features, penalties), y, folds)
+    monkeypatch.setattr("fcpower_bids.core.probe.SINGLE", 0)
+    single = nested_cv(LinearProbe(features, penalties), y, folds)
     differences = np.concatenate(single.predicted) - np.concatenate(double.predicted)
     assert 0 < np.abs(differences).max() < 1e-4
     np.testing.assert_allclose(single.fold_scores("pearson"), double.fold_scores("pearson"), rtol=0, atol=1e-5)
