@@ -75,14 +75,17 @@ class AveragedEdges:
     def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
         if (sizes == 1).all():
             return block
-        starts = np.cumsum(sizes) - sizes
-        several = np.repeat(sizes > 1, sizes)
-        if (np.abs(block[several]) >= 1).any():
+        averaged = block[np.cumsum(sizes) - sizes]
+        several = sizes > 1
+        scans = block[np.repeat(several, sizes)]
+        if (np.abs(scans) >= 1).any():
             raise ValueError(
                 "Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan."
             )
-        scores = np.add.reduceat(np.arctanh(np.where(several[:, None], block, 0.0)), starts, axis=0) / sizes[:, None]
-        return np.where((sizes > 1)[:, None], np.tanh(scores), block[starts])
+        each = sizes[several]
+        scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
+        averaged[several] = np.tanh(scores / each[:, None])
+        return averaged
 
 
 class PowerFamily:
@@ -106,8 +109,9 @@ class PowerFamily:
         self._kept: tuple[FloatArray, FloatArray] | None = None
         if keep and n * self.n_parcels**2 * 8 <= MEMORY:
             self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
-            for rows, (values, vectors) in self._each_block(_decompose):
-                self._kept[0][rows], self._kept[1][rows] = values, vectors
+            for rows, spectra in self._each_block(_decompose):
+                for unit, (values, vectors) in zip(range(rows.start, rows.stop), spectra, strict=True):
+                    self._kept[0][unit], self._kept[1][unit] = values, vectors
 
     @property
     def spectra(self) -> tuple[FloatArray, FloatArray] | None:
@@ -138,16 +142,19 @@ class PowerFamily:
         yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
 
 
-def _decompose(connectivity: AveragedEdges, rows: slice) -> tuple[FloatArray, FloatArray]:
+def _decompose(connectivity: AveragedEdges, rows: slice) -> list[tuple[FloatArray, FloatArray]]:
     # One BLAS thread everywhere: with more, the last bits would depend on the machine's load and number of cores.
     with threadpool_limits(1):
-        pairs = [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
-    values, vectors = zip(*pairs, strict=True)
-    return np.stack(values), np.stack(vectors)
+        return [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
 
 
 def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: float) -> NDArray[np.floating]:
-    return power_features(*_decompose(connectivity, rows), alpha, tolerance)
+    features = np.empty((rows.stop - rows.start, connectivity.shape[1]))
+    with threadpool_limits(1):
+        for row, unit in enumerate(range(rows.start, rows.stop)):
+            values, vectors = eigendecompose(connectivity.connectome(unit))
+            power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
+    return features
 
 
 def precision(shape: tuple[int, ...]) -> type[np.floating]:

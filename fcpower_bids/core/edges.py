@@ -23,12 +23,16 @@ def edge_count(n_parcels: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _flat_indices(n_parcels: int) -> NDArray[np.intp]:
-    """Positions of the edges in the flattened (P, P) matrix; gathering by one index is faster than by two."""
+def _flat_indices(n_parcels: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions of the edges in the upper and the lower triangle of a flattened (P, P) matrix.
+
+    Gathering by one index is faster than by two.
+    """
     rows, columns = np.triu_indices(n_parcels, 1)
-    flat = rows * n_parcels + columns
-    flat.setflags(write=False)
-    return flat
+    positions = rows * n_parcels + columns, columns * n_parcels + rows
+    for each in positions:
+        each.setflags(write=False)
+    return positions
 
 
 def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.floating]:
@@ -57,7 +61,7 @@ def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.fl
     dtype = np.float32 if matrices.dtype == np.float32 else np.float64
     n_parcels = matrices.shape[-1]
     flattened = matrices.reshape(*matrices.shape[:-2], n_parcels * n_parcels)
-    edges: NDArray[np.floating] = np.take(flattened, _flat_indices(n_parcels), axis=-1).astype(dtype, copy=False)
+    edges: NDArray[np.floating] = np.take(flattened, _flat_indices(n_parcels)[0], axis=-1).astype(dtype, copy=False)
     return edges * dtype(EDGE_WEIGHT) if weighted else edges
 
 
@@ -88,13 +92,12 @@ def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool =
     if edge_count(n_parcels) != n_edges:
         raise ValueError(f"{n_edges} is not the number of edges of a connectome: it must be P (P - 1) / 2.")
     dtype = np.float32 if edges.dtype == np.float32 else np.float64
-    rows, columns = np.triu_indices(n_parcels, 1)
-    matrices = np.empty((*edges.shape[:-1], n_parcels, n_parcels), dtype)
-    matrices[..., rows, columns] = edges / dtype(EDGE_WEIGHT) if weighted else edges
-    matrices[..., columns, rows] = matrices[..., rows, columns]
-    parcels = np.arange(n_parcels)
-    matrices[..., parcels, parcels] = diagonal
-    return matrices
+    values = edges / dtype(EDGE_WEIGHT) if weighted else edges
+    flat = np.empty((*edges.shape[:-1], n_parcels * n_parcels), dtype)
+    for positions in _flat_indices(n_parcels):
+        flat[..., positions] = values
+    flat[..., :: n_parcels + 1] = diagonal
+    return flat.reshape(*edges.shape[:-1], n_parcels, n_parcels)
 
 
 def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:

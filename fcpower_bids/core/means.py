@@ -10,17 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcpower_bids.core.connectivity import Array
-from fcpower_bids.core.spd import eigendecompose, matrix_log, regularise, spectral_map
+from fcpower_bids.core.spd import eigendecompose, inverse, matrix_log, regularise, spectral_map
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
 SHORTEST = 0.1
 """Least step of the affine-invariant mean, as a share of the mean tangent vector."""
-
-
-def _inverse(matrix: ArrayLike) -> Array:
-    eigenvalues, eigenvectors = eigendecompose(matrix)
-    return spectral_map(eigenvalues, eigenvectors, 1 / regularise(eigenvalues))
 
 
 def _exponential(matrix: ArrayLike) -> Array:
@@ -72,7 +67,7 @@ def harmonic_mean(matrices: Sequence[ArrayLike]) -> Array:
     ValueError
         A matrix is rank-deficient: its inverse would be noise.
     """
-    return _inverse(_average(_inverse, matrices))
+    return inverse(_average(inverse, matrices))
 
 
 def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fcpower_bids.core.connectivity import Array, standardise
-from fcpower_bids.core.spd import eigendecompose, power_weights, regularise, spectral_map
+from fcpower_bids.core.spd import inverse
 from fcpower_bids.transforms.contract import Transform
 
 
@@ -23,8 +23,7 @@ def shrunk_covariance(series: Array) -> tuple[Array, float]:
 
 def shrunk_precision(series: Array) -> Array:
     """Inverse of `shrunk_covariance`, shape (P, P)."""
-    eigenvalues, eigenvectors = eigendecompose(shrunk_covariance(series)[0])
-    return spectral_map(eigenvalues, eigenvectors, power_weights(regularise(eigenvalues), -1.0))
+    return inverse(shrunk_covariance(series)[0])
 
 
 @dataclass(kw_only=True, eq=False)
