@@ -22,8 +22,8 @@ FloatArray = NDArray[np.float64]
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
 """Training people, as far as the smallest training set goes."""
 
-WORTH_A_BLOCK = 0.5
-"""Share of the people who train, up to which inverting their block of the kernel in every fold is cheaper."""
+WORTH_A_BLOCK = 0.55
+"""Share of the people who train, up to which decomposing their block of the kernel in every fold is cheaper."""
 
 STREAM = 20
 """Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
@@ -103,7 +103,7 @@ def cross_validate_smaller(
     solver : Solver
         Of all people.
     kernel : ndarray, shape (n, n), or None
-        What `solver` was factorised from. Where few people train, inverting their block of it in every fold is cheaper
+        What `solver` was factorised from. Where few people train, decomposing their block of it in every fold is cheaper
         than leaving the others out of the large inverse; the predictions are the same.
     targets : ndarray or TargetBuilder
         Of `build_targets_once`.
