@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.connectomes import PowerFamily, precision
 from fcpower_bids.core.edges import vectorise_edges
-from fcpower_bids.core.spd import eigendecompose, power_weights
+from fcpower_bids.core.spd import eigendecompose, power_weights, spectral_map
 from fcpower_bids.core.spectrum import in_range
 
 FloatArray = NDArray[np.float64]
 Filter = Callable[[FloatArray, float], FloatArray]
-"""From eigenvalues (P,) in descending order and the tolerance to weights (P,), none negative."""
+"""From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""
 
 GAP = 1e-8
 """Difference between neighbours, over the largest eigenvalue, below which their eigenvectors are not reproducible."""
@@ -47,10 +47,10 @@ class FilteredFamily:
         dtype = dtype or precision(self.family.connectivity.shape)
         features = np.empty(self.family.connectivity.shape, dtype)
         for unit, (values, vectors) in enumerate(self.spectra()):
-            weights = weigh(values, self.family.tolerance)
-            kept = weights > 0
-            half = vectors[:, kept].astype(dtype) * np.sqrt(weights[kept]).astype(dtype)
-            features[unit] = vectorise_edges(half @ half.T)
+            weights = weigh(values, self.family.tolerance).astype(dtype)
+            kept = weights != 0
+            chosen = (vectors if kept.all() else vectors[:, kept]).astype(dtype, copy=False)
+            features[unit] = vectorise_edges(spectral_map(values[kept], chosen, weights[kept]))
         return features
 
     def spectra(self) -> Iterator[tuple[FloatArray, FloatArray]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -22,12 +23,14 @@ from fcpower_bids.analyses.representations import (
 )
 from fcpower_bids.analyses.scan_parts import has_series
 from fcpower_bids.analyses.screening import Screening
+from fcpower_bids.analyses.spectral_filters import FilteredFamily
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.connectivity import standardise
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.nested import NestedResult
+from fcpower_bids.core.spectrum import regularise
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
@@ -37,6 +40,7 @@ from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SU
 
 FloatArray = NDArray[np.float64]
 
+LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
 NEAR = 1e-6
 """Tolerance of the affine-invariant mean: half the iterations of the transform's own, features off by about as much."""
@@ -48,7 +52,7 @@ SCREEN: Mapping[str, str] = {
     "power_0.25": "FC^0.25",
     "power_0.5": "FC^0.5, the matrix square root",
     "power_0.75": "FC^0.75",
-    "log_euclidean": "log-Euclidean, the limit of alpha at 0",
+    LOG_EUCLIDEAN: "log-Euclidean, the limit of alpha at 0",
     "tangent_harmonic": "tangent space, harmonic reference",
     "tangent_arithmetic": "tangent space, arithmetic reference of the cohort",
     "tucker": "Tucker-denoised FC",
@@ -174,6 +178,8 @@ class ScreenRows:
         if name in POWERS or name == FC_POWER:
             alpha = POWERS.get(name, self.settings.exponent)
             return self._of(name, lambda: self.family.features(alpha))
+        if name == LOG_EUCLIDEAN:
+            return self._of(name, self._logarithms)
         if name in NEED_SERIES:
             return self._of(name, lambda: self._of_series(name))
         if name in SUBSPACES:
@@ -185,6 +191,11 @@ class ScreenRows:
 
     def _of(self, name: str, compute: Callable[[], FeatureSource]) -> Representation:
         return Representation(name, self.settings.kernel, compute)
+
+    def _logarithms(self) -> NDArray[np.floating]:
+        """Edges of log FC times sqrt(2), from the eigendecompositions of the powers."""
+        logarithm = partial(_log_weights, floor=self.settings.floor, shrinkage=self.settings.shrinkage)
+        return FilteredFamily(self.family).features(logarithm)
 
     def _of_series(self, name: str) -> FeatureSource:
         if name not in self._from_series:
@@ -209,6 +220,12 @@ class ScreenRows:
         everyone = np.arange(self.connectivity.shape[0])
         transform.fit(_Connectomes(self.connectivity, everyone if train is None else train))
         return transform_features(transform, self.connectivity)
+
+
+def _log_weights(
+    values: FloatArray, tolerance: float, floor: float | None = None, shrinkage: float | None = None
+) -> FloatArray:
+    return np.log(regularise(values, floor, shrinkage, tolerance))
 
 
 class _Connectomes(Sequence[FloatArray]):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcpower_bids.core.connectivity import Array
-from fcpower_bids.core.spd import eigendecompose, inverse, matrix_log, regularise, spectral_map
+from fcpower_bids.core.spd import eigendecompose, inverse, matrix_log, regularise, spectral_map, spectral_power
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
@@ -81,10 +81,16 @@ def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
     return _exponential(_average(matrix_log, matrices))
 
 
+def _halfway(first: Array, second: Array) -> Array:
+    """Return the affine-invariant mean of two matrices (Bhatia 2007, chapter 4)."""
+    whitener, root = whitening(first)
+    return whiten(spectral_power(whiten(second, whitener), 0.5), root)
+
+
 def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> Array:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
-    Fixed-point iteration from the arithmetic mean. A step is the mean tangent vector times a number, which follows from
+    Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean tangent vector times a number, which follows from
     how the last step has changed that vector (Barzilai and Borwein 1988); at most 1, which would do if all commuted.
 
     Parameters
@@ -98,7 +104,7 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     ValueError
         A matrix is rank-deficient, or the iteration does not converge.
     """
-    mean, length, last = arithmetic_mean(matrices), 1.0, None
+    mean, length, last = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None
     for _ in range(MAXIMUM_ITERATIONS):
         whitener, root = whitening(mean)
         gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)

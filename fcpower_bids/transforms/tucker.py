@@ -14,8 +14,8 @@ from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
 MAXIMUM_ITERATIONS = 30
-TOLERANCE = 1e-9
-"""Change of the share of the norm that is kept below which the iteration stops."""
+TOLERANCE = 1e-8
+"""Change of the share of the norm that is kept below which the iteration stops; tensorly's is 1e-4."""
 
 
 @dataclass(kw_only=True, eq=False)
