@@ -6,8 +6,8 @@
 Each analysis runs in a process of its own with one BLAS thread per process and the paper's protocol (20 x 10 outer
 folds, 5 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the spectral
 controls, as there). A tenth of the people have a second session, but for these two: means over sessions have no full
-rank. Series are drawn when an analysis reads them; that takes the place of reading files. Shares come from a profile,
-which adds a few per cent, and are of the main process: with one process (the default) that is everything.
+rank. Series are drawn when an analysis reads them; that takes the place of reading files, and is counted. Shares come
+from a profile, which adds a few per cent, and are of the main process: with one process (the default) that is all.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SHARES = {
     "inverses": ("_penalised_inverse",),
     "folds": ("_evaluate_fold",),
     "FC": ("pearson_connectivity",),
+    "drawing": ("draw_series",),
 }
 """Functions whose time is counted under one heading; `folds` is all of the nested cross-validation but the inverses."""
 
@@ -55,8 +56,9 @@ def spectrum(n_parcels: int) -> np.ndarray:
 def draw_series(basis: np.ndarray, seed: tuple[int, int], n_timepoints: int) -> np.ndarray:
     """Series of one scan: the person's own eigenvalues around the shared eigenvectors."""
     own = np.random.default_rng((seed[0], 0)).standard_normal(len(basis))
-    noise = np.random.default_rng((*seed, 1)).standard_normal((len(basis), n_timepoints))
-    return ((basis * spectrum(len(basis)) * np.exp(0.25 * own)) @ noise).T
+    noise = np.random.default_rng((*seed, 1)).standard_normal((len(basis), n_timepoints), dtype=np.float32)
+    mixing = (basis * spectrum(len(basis)) * np.exp(0.25 * own)).astype(np.float32)
+    return (mixing @ noise).T.astype(float)
 
 
 def make_cohort(n: int, n_parcels: int, n_timepoints: int, n_encoders: int = 2, twice: bool = True) -> Cohort:

@@ -12,14 +12,14 @@ from fcpower_bids.analyses.cross_validation import merge_results, run_nested_cv
 from fcpower_bids.analyses.progress import track
 from fcpower_bids.analyses.protocol import Study
 from fcpower_bids.analyses.targets import join_target_builders
+from fcpower_bids.core.filter_grams import FilterGrams, filter_grams
 from fcpower_bids.core.folds import Fold
 from fcpower_bids.core.learned_filter import (
     BinnedFilter,
-    BinnedGrams,
     Bins,
     NetworkFilter,
     bin_eigenvalues,
-    binned_grams,
+    bin_weights,
     learn_filter,
 )
 from fcpower_bids.core.nested import NestedResult
@@ -54,15 +54,18 @@ class LearnedFilters:
 
     def __init__(self, study: Study, family: PowerFamily) -> None:
         n = len(study.people.names)
-        needed = N_BINS * (N_BINS + 1) // 2 * n * (n + 1) // 2 * 8
+        needed = 8 * FilterGrams.size(n, N_BINS)
         if family.spectra is None or needed > MEMORY:
             raise ValueError(
                 f"Learned filters would need {needed / 1e9:.1f} GB for {n} people beside their eigenvectors, and the "
                 f"limit is {MEMORY / 1e9:g} GB; use fewer people."
             )
         self.study = study
-        self.bins: Bins = bin_eigenvalues(family.spectra[0], N_BINS, family.tolerance)
-        self.grams: BinnedGrams = binned_grams(*family.spectra, self.bins, study.settings.exponent, family.tolerance)
+        values, vectors = family.spectra
+        self.bins: Bins = bin_eigenvalues(values, N_BINS, family.tolerance)
+        self.grams = filter_grams(
+            lambda: vectors, bin_weights(values, self.bins, study.settings.exponent, family.tolerance)
+        )
 
     def validate(self, name: str) -> NestedResult:
         """Cross-validate one of `FORMS`: filter and penalty see the training people of the outer fold alone."""
@@ -82,7 +85,7 @@ class LearnedFilters:
         form = FORMS[name](self.bins) if name != "learned_network" else self._network()
         theta = learn_filter(self.grams, form, target[:, 0], inner, N_ITERATIONS)
         preset = self.study.preset
-        solver = factorise_kernel(self.grams.kernel(theta), preset.penalties, preset.intercept)
+        solver = factorise_kernel(self.grams.kernel(np.exp(theta)), preset.penalties, preset.intercept)
         return run_nested_cv(solver, target, [fold], preset)
 
     def _network(self) -> NetworkFilter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.connectomes import AveragedEdges, precision, similarity
+from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, precision, similarity
 from fcpower_bids.analyses.progress import track
+from fcpower_bids.analyses.spectral_filters import Filter, FilteredFamily, leading_modes, logarithm
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.kernels import FeatureSource, linear_kernel
-from fcpower_bids.core.spd import full_rank, matrix_log, spectral_power
+from fcpower_bids.core.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
 
@@ -59,14 +60,14 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-squared / (2 * median)))
 
 
-def squared_distances(metric: str, connectivity: AveragedEdges, settings: Settings) -> FloatArray:
+def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> FloatArray:
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`.
 
     Parameters
     ----------
     metric : str
-    connectivity : AveragedEdges
-        FC of n people.
+    family : PowerFamily
+        FC of n people and its eigendecompositions.
     settings : Settings
         ``alpha`` for the power-Euclidean metric; ``floor`` and ``shrinkage`` for those that need full rank.
 
@@ -77,14 +78,14 @@ def squared_distances(metric: str, connectivity: AveragedEdges, settings: Settin
         eigendecomposition per pair would take too long.
     """
     if metric in PAIRWISE:
-        return _by_pair(metric, connectivity, settings)
+        return _by_pair(metric, family.connectivity, settings)
     if metric not in EMBEDDED:
         raise ValueError(f"There is no metric called '{metric}'. Choose from: {', '.join(METRICS)}.")
     weighted = "cholesky" not in metric  # a triangular factor has each entry once
-    n, n_edges = connectivity.shape
-    embedded = np.empty((n, n_edges + len(connectivity.connectome(0))))
-    for unit in track(range(n), f"{metric} distances", settings):
-        matrix = EMBEDDED[metric](connectivity.connectome(unit), settings)
+    n, n_edges = family.connectivity.shape
+    embedded = np.empty((n, n_edges + family.n_parcels))
+    images = EMBEDDED[metric](family, settings)
+    for unit, matrix in enumerate(track(images, f"{metric} distances", settings, n)):
         embedded[unit] = np.concatenate([vectorise_edges(matrix, weighted=weighted), np.diag(matrix)])
     gram = linear_kernel(embedded)
     sizes = np.diag(gram)
@@ -93,17 +94,26 @@ def squared_distances(metric: str, connectivity: AveragedEdges, settings: Settin
     return squared
 
 
-def _remedied(connectome: FloatArray, settings: Settings) -> FloatArray:
-    return full_rank(connectome, settings.floor, settings.shrinkage)
+def _connectomes(family: PowerFamily) -> Iterator[FloatArray]:
+    return (family.connectivity.connectome(unit) for unit in range(family.connectivity.shape[0]))
 
 
-EMBEDDED: Mapping[str, Callable[[FloatArray, Settings], FloatArray]] = MappingProxyType(
+def _filtered(family: PowerFamily, weigh: Filter) -> Iterator[FloatArray]:
+    for values, vectors in FilteredFamily(family).spectra():
+        yield spectral_map(values, vectors, weigh(values, family.tolerance))
+
+
+def _factors(family: PowerFamily, transform: Cholesky | LogCholesky) -> Iterator[FloatArray]:
+    return (transform.apply(connectome) for connectome in _connectomes(family))
+
+
+EMBEDDED: Mapping[str, Callable[[PowerFamily, Settings], Iterator[FloatArray]]] = MappingProxyType(
     {
-        "euclidean": lambda connectome, settings: connectome,
-        "power_euclidean": lambda connectome, settings: spectral_power(connectome, settings.exponent),
-        "log_euclidean": lambda connectome, settings: matrix_log(connectome, settings.floor, settings.shrinkage),
-        "cholesky": lambda connectome, settings: Cholesky().apply(_remedied(connectome, settings)),
-        "log_cholesky": lambda connectome, settings: LogCholesky().apply(_remedied(connectome, settings)),
+        "euclidean": lambda family, _: _connectomes(family),
+        "power_euclidean": lambda family, of: _filtered(family, leading_modes(family.n_parcels, of.exponent)),
+        "log_euclidean": lambda family, of: _filtered(family, logarithm(of.floor, of.shrinkage)),
+        "cholesky": lambda family, of: _factors(family, Cholesky(floor=of.floor, shrinkage=of.shrinkage)),
+        "log_cholesky": lambda family, of: _factors(family, LogCholesky(floor=of.floor, shrinkage=of.shrinkage)),
     }
 )
 """Metrics that are the Frobenius distance between images of the two matrices."""
@@ -141,7 +151,7 @@ def _by_pair(metric: str, connectivity: AveragedEdges, settings: Settings) -> Fl
     with threadpool_limits(1):
         matrices = [connectivity.connectome(unit) for unit in range(n)]
         if metric in NEED_FULL_RANK:
-            matrices = [_remedied(matrix, settings) for matrix in matrices]
+            matrices = [full_rank(matrix, settings.floor, settings.shrinkage) for matrix in matrices]
         for i in track(range(n), f"{metric} distances", settings):
             root = spectral_power(matrices[i], 0.5)
             for j in range(i):

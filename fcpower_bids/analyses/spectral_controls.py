@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily, precision
+from fcpower_bids.analyses.connectomes import MEMORY, AveragedEdges, PowerFamily, precision
 from fcpower_bids.analyses.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.learned_filters import FORMS, N_BINS, N_ITERATIONS, LearnedFilters
 from fcpower_bids.analyses.matched_modes import TOP_MODES, tabulate_matched, top_name
@@ -24,16 +24,19 @@ from fcpower_bids.analyses.screening import Screening
 from fcpower_bids.analyses.spd_kernels import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
 from fcpower_bids.analyses.spectral_filters import (
     GAP,
+    N_KNOTS,
     Filter,
     FilteredFamily,
     ambiguous_cuts,
     clipped,
+    knot_weights,
     leading_modes,
     profile,
-    random_filters,
+    random_heights,
     single_mode,
 )
-from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
+from fcpower_bids.core.filter_grams import FilterGrams, filter_grams
+from fcpower_bids.core.kernels import linear_kernel
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.ridge import KernelSolver, factorise_kernel
 from fcpower_bids.records import Cohort, Table
@@ -60,10 +63,10 @@ COLUMNS = {
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
-        "lambda with 8 knots between 0.01 and 100, every second one sorted; the RBF kernel has the median distance as "
-        "its width; dot products that are not normalised per person are divided by their mean diagonal; the shared "
-        f"basis is a PCA of FC^alpha of everyone, without any target; the random embedding has {EMBEDDING_SIZE} "
-        "features."
+        "lambda, with log-uniform weights between 0.01 and 100 at 8 knots, every second one sorted; the RBF kernel has "
+        "the median distance as its width; dot products that are not normalised per person are divided by their mean "
+        "diagonal; the shared basis is a PCA of FC^alpha of everyone, without any target; the random embedding has "
+        f"{EMBEDDING_SIZE} features."
     ),
     "Identity": (
         "A one-hot identifier predicts the training mean for everyone: its correlation does not exist, n_scored is 0 "
@@ -174,16 +177,21 @@ class _Controls:
         self._filter("clipped", clipped, control="filter", weighting="other")
 
     def _random_filters(self) -> None:
-        drawn = random_filters(self.eigenvalues, self.family.tolerance, N_RANDOM_FILTERS, self.settings.random_seed)
-        for index, (monotone, weigh) in enumerate(
+        about = {"control": "random_filter", "weighting": "other"}
+        needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
+        if needed > MEMORY:
+            reason = f"Random filters would need {needed / 1e9:.1f} GB, above {MEMORY / 1e9:g}; use fewer people."
+            self.screening.refuse("random_filters", reason, **about)
+            return
+        basis = knot_weights(self.eigenvalues, self.family.tolerance)
+        # In single precision, which is off by 1e-6.
+        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32)
+        drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
+        for index, (monotone, heights) in enumerate(
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
         ):
-            about = {"control": "random_filter", "weighting": "other", "number": index, "monotone": monotone}
-            self.screening.score(f"random_{index}", partial(self._regress, partial(self._single, weigh)), **about)
-
-    def _single(self, weigh: Filter) -> FloatArray:
-        """Kernel in single precision, which is off by 1e-7: there are a hundred of them."""
-        return correlation_kernel(self.filtered.features(weigh, np.float32), dtype=np.float32)
+            make = partial(self._regress, partial(grams.kernel, heights))
+            self.screening.score(f"random_{index}", make, **about, number=index, monotone=monotone)
 
     def _learned_filters(self) -> None:
         about = {"control": "learned_filter", "weighting": "other"}
@@ -208,7 +216,7 @@ class _Controls:
             self.screening.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
 
     def _rbf(self, metric: str) -> FloatArray:
-        return rbf_kernel(squared_distances(metric, self.connectivity, self.settings))
+        return rbf_kernel(squared_distances(metric, self.family, self.settings))
 
     def _shared_basis(self) -> None:
         features = self.family.features(self.settings.exponent)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.connectomes import PowerFamily, precision
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.spd import eigendecompose, power_weights, spectral_map
-from fcpower_bids.core.spectrum import in_range
+from fcpower_bids.core.spectrum import in_range, regularise
 
 FloatArray = NDArray[np.float64]
 Filter = Callable[[FloatArray, float], FloatArray]
@@ -30,10 +30,10 @@ CLIP = 5.0
 """Largest eigenvalue after clipping (the paper)."""
 
 N_KNOTS = 8
-"""Of a random filter."""
+"""Of a random filter, evenly spaced in log lambda; the filter is linear in between."""
 
 RANDOM_RANGE = 1e-2, 1e2
-"""Weights of the random filters."""
+"""Weights of the random filters at the knots."""
 
 
 class FilteredFamily:
@@ -85,6 +85,17 @@ def _modes(values: FloatArray, tolerance: float, first: int, last: int, alpha: f
     return weights
 
 
+def logarithm(floor: float | None = None, shrinkage: float | None = None) -> Filter:
+    """Logarithm of all eigenvalues, made full rank as in `core.spectrum.regularise`, which refuses where that fails."""
+    return partial(_logarithm, floor=floor, shrinkage=shrinkage)
+
+
+def _logarithm(
+    values: FloatArray, tolerance: float, floor: float | None = None, shrinkage: float | None = None
+) -> FloatArray:
+    return np.log(regularise(values, floor, shrinkage, tolerance))
+
+
 def ambiguous_cuts(eigenvalues: FloatArray, cuts: tuple[int, ...], tolerance: float) -> int:
     """Count the people of whom a cut after one of these modes falls inside a cluster of equal eigenvalues.
 
@@ -121,34 +132,39 @@ def clipped(values: FloatArray, tolerance: float) -> FloatArray:
     return np.minimum(power_weights(values, 1.0, tolerance), CLIP)
 
 
-def random_filters(eigenvalues: FloatArray, tolerance: float, number: int, seed: int) -> Iterator[tuple[bool, Filter]]:
-    """Draw filters g(lambda), monotone and not in turn: log g is linear in log lambda between random knots.
+def knot_weights(eigenvalues: FloatArray, tolerance: float) -> FloatArray:
+    """Basis of the random filters: functions of log lambda that are 1 at their knot and fall to 0 at the next ones.
 
     Parameters
     ----------
     eigenvalues : ndarray, shape (n, P)
-        Their range is divided evenly by the knots.
+        The range of all of them is divided evenly by the knots.
     tolerance : float
-    number, seed : int
+
+    Returns
+    -------
+    ndarray, shape (n, N_KNOTS, P)
+        They add up to 1 for every mode in the range of its connectome.
+    """
+    inside = np.stack([in_range(values, tolerance) for values in eigenvalues])
+    logs = np.log(np.where(inside, eigenvalues, 1.0))
+    knots = np.linspace(logs[inside].min(), logs[inside].max(), N_KNOTS)
+    weights = np.stack([np.interp(logs, knots, peak) for peak in np.eye(N_KNOTS)], axis=1)
+    return np.where(inside[:, None, :], weights, 0.0)
+
+
+def random_heights(number: int, seed: int) -> Iterator[tuple[bool, FloatArray]]:
+    """Draw random filters by their weights at the knots, log-uniform, every second one monotone.
 
     Yields
     ------
     monotone : bool
-        Whether the weights at the knots were sorted.
-    weigh : callable
-        The filter.
+        Whether the weights were sorted.
+    heights : ndarray, shape (N_KNOTS,)
+        The filter is ``heights @ knot_weights``.
     """
-    inside = np.concatenate([values[in_range(values, tolerance)] for values in eigenvalues])
-    knots = np.linspace(np.log(inside.min()), np.log(inside.max()), N_KNOTS)
-    lowest, highest = np.log(RANDOM_RANGE)
     rng = np.random.default_rng(seed)
+    lowest, highest = np.log(RANDOM_RANGE)
     for index in range(number):
-        heights = rng.uniform(lowest, highest, N_KNOTS)
-        monotone = index % 2 == 0
-        yield monotone, partial(_interpolated, knots=knots, heights=np.sort(heights) if monotone else heights)
-
-
-def _interpolated(values: FloatArray, tolerance: float, knots: FloatArray, heights: FloatArray) -> FloatArray:
-    inside = in_range(values, tolerance)
-    logs = np.log(np.where(inside, values, 1.0))
-    return np.where(inside, np.exp(np.interp(logs, knots, heights)), 0.0)
+        heights = np.exp(rng.uniform(lowest, highest, N_KNOTS))
+        yield index % 2 == 0, np.sort(heights) if index % 2 == 0 else heights

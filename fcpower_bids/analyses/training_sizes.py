@@ -103,8 +103,8 @@ def cross_validate_smaller(
     solver : Solver
         Of all people.
     kernel : ndarray, shape (n, n), or None
-        What `solver` was factorised from. Where few people train, decomposing their block of it in every fold is cheaper
-        than leaving the others out of the large inverse; the predictions are the same.
+        What `solver` was factorised from. Where few people train, decomposing their block of it in every
+        fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
     targets : ndarray or TargetBuilder
         Of `build_targets_once`.
     study : Study

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -23,14 +22,13 @@ from fcpower_bids.analyses.representations import (
 )
 from fcpower_bids.analyses.scan_parts import has_series
 from fcpower_bids.analyses.screening import Screening
-from fcpower_bids.analyses.spectral_filters import FilteredFamily
+from fcpower_bids.analyses.spectral_filters import FilteredFamily, logarithm
 from fcpower_bids.analyses.targets import join_target_builders
 from fcpower_bids.core.connectivity import standardise
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import FeatureSource
 from fcpower_bids.core.nested import NestedResult
-from fcpower_bids.core.spectrum import regularise
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
@@ -194,8 +192,7 @@ class ScreenRows:
 
     def _logarithms(self) -> NDArray[np.floating]:
         """Edges of log FC times sqrt(2), from the eigendecompositions of the powers."""
-        logarithm = partial(_log_weights, floor=self.settings.floor, shrinkage=self.settings.shrinkage)
-        return FilteredFamily(self.family).features(logarithm)
+        return FilteredFamily(self.family).features(logarithm(self.settings.floor, self.settings.shrinkage))
 
     def _of_series(self, name: str) -> FeatureSource:
         if name not in self._from_series:
@@ -220,12 +217,6 @@ class ScreenRows:
         everyone = np.arange(self.connectivity.shape[0])
         transform.fit(_Connectomes(self.connectivity, everyone if train is None else train))
         return transform_features(transform, self.connectivity)
-
-
-def _log_weights(
-    values: FloatArray, tolerance: float, floor: float | None = None, shrinkage: float | None = None
-) -> FloatArray:
-    return np.log(regularise(values, floor, shrinkage, tolerance))
 
 
 class _Connectomes(Sequence[FloatArray]):

@@ -2,7 +2,7 @@
 
 Eigenvalues are sorted into bins of log lambda that hold equally many, over all people. The features of a person are
 sum_b exp(theta_b) M_b, where M_b are the edges of the modes in bin b at lambda^alpha; theta = 0 is FC^alpha exactly.
-The correlation kernel is then a quadratic form in exp(theta), so one Gram matrix per pair of bins serves every theta.
+Kernels come from `core.filter_grams`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from fcpower_bids.core.filter_grams import FilterGrams
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.spectrum import in_range, power_weights
 
 FloatArray = NDArray[np.float64]
-
-PANEL_ROWS = 8
-"""Rows of the connectomes whose edges are multiplied at a time."""
 
 LIMIT = 5.0
 """Largest absolute correction, on the log scale."""
@@ -54,83 +52,11 @@ def bin_eigenvalues(eigenvalues: FloatArray, n_bins: int, tolerance: float) -> B
     return Bins(members, centres)
 
 
-@dataclass(frozen=True, eq=False)
-class BinnedGrams:
-    """Inner products of the centred features of all pairs of people, for every pair of bins.
-
-    Attributes
-    ----------
-    packed : ndarray, shape (B (B + 1) / 2, n (n + 1) / 2)
-        Upper triangles; a pair of different bins holds its Gram matrix plus its transpose.
-    n_people, n_bins : int
-    """
-
-    packed: FloatArray
-    n_people: int
-    n_bins: int
-
-    def kernel(self, theta: FloatArray) -> FloatArray:
-        """Correlation kernel (n, n) of the filter with corrections theta (B,)."""
-        return self._normalise(theta)[0]
-
-    def gradient(self, theta: FloatArray, upstream: FloatArray) -> FloatArray:
-        """Derivative with respect to theta (B,) of a function whose derivative by each kernel entry is given."""
-        kernel, norms = self._normalise(theta)
-        upstream = (upstream + upstream.T) / 2
-        inner = upstream / np.outer(norms, norms)
-        inner[np.diag_indices_from(inner)] -= (upstream * kernel).sum(axis=1) / norms**2
-        inner *= 2
-        inner[np.diag_indices_from(inner)] /= 2
-        by_pair = self.packed @ inner[np.triu_indices(self.n_people)]
-        first, second = np.triu_indices(self.n_bins)
-        by_pair *= np.exp(theta[first] + theta[second])
-        by_theta = np.zeros(self.n_bins)
-        np.add.at(by_theta, first, by_pair)
-        np.add.at(by_theta, second, by_pair)
-        return by_theta
-
-    def _normalise(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, second = np.triu_indices(self.n_bins)
-        rows, columns = np.triu_indices(self.n_people)
-        gram = np.empty((self.n_people, self.n_people))
-        gram[rows, columns] = np.exp(theta[first] + theta[second]) @ self.packed
-        gram[columns, rows] = gram[rows, columns]
-        norms = np.sqrt(np.diag(gram))
-        kernel = gram / np.outer(norms, norms)
-        np.fill_diagonal(kernel, 1.0)
-        return kernel, norms
-
-
-def binned_grams(
-    eigenvalues: FloatArray, eigenvectors: FloatArray, bins: Bins, alpha: float, tolerance: float
-) -> BinnedGrams:
-    """Compute `BinnedGrams` from eigenvalues (n, P) in descending order and eigenvectors (n, P, P)."""
-    n, n_parcels = eigenvalues.shape
-    n_bins = bins.centres.size
+def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: float) -> FloatArray:
+    """lambda^alpha of the modes of each bin and 0 elsewhere, shape (n, B, P): the basis of `core.filter_grams`."""
     weights = np.stack([power_weights(values, alpha, tolerance) for values in eigenvalues])
-    packed = np.zeros((n_bins * (n_bins + 1) // 2, n * (n + 1) // 2))
-    totals, upper = np.zeros((n_bins, n)), np.triu_indices(n)
-    for start in range(0, n_parcels - 1, PANEL_ROWS):
-        rows = np.arange(start, min(start + PANEL_ROWS, n_parcels - 1))
-        edges = np.arange(n_parcels) > rows[:, None]
-        panel = np.zeros((n_bins, n, int(edges.sum())))
-        for person in range(n):
-            scaled = eigenvectors[person][rows] * weights[person]
-            for number in range(n_bins):
-                modes = bins.members[person] == number
-                panel[number, person] = (scaled[:, modes] @ eigenvectors[person][:, modes].T)[edges]
-        totals += panel.sum(axis=2)
-        _add_products(packed, panel, upper)
-    _add_products(packed, totals[:, :, None], upper, -2 / (n_parcels * (n_parcels - 1)))
-    return BinnedGrams(packed, n, n_bins)
-
-
-def _add_products(
-    packed: FloatArray, panel: FloatArray, upper: tuple[NDArray[np.intp], ...], factor: float = 1.0
-) -> None:
-    for pair, (first, second) in enumerate(zip(*np.triu_indices(len(panel)), strict=True)):
-        product = factor * (panel[first] @ panel[second].T)
-        packed[pair] += (product if first == second else product + product.T)[upper]
+    inside = bins.members[:, None, :] == np.arange(bins.centres.size)[:, None]
+    return np.where(inside, weights[:, None, :], 0.0)
 
 
 class BinnedFilter:
@@ -233,7 +159,7 @@ def inner_loss(
 
 
 def learn_filter(
-    grams: BinnedGrams,
+    grams: FilterGrams,
     form: BinnedFilter | NetworkFilter,
     target: FloatArray,
     inner: Sequence[Rows],
@@ -245,7 +171,8 @@ def learn_filter(
 
     Parameters
     ----------
-    grams : BinnedGrams
+    grams : FilterGrams
+        Of `bin_weights`; the coefficients are exp(theta).
     form : BinnedFilter or NetworkFilter
     target : ndarray, shape (n,)
         Only the rows of `inner` are read.
@@ -264,8 +191,9 @@ def learn_filter(
         parameters, penalty = point[:-1], float(np.exp(point[-1]))
         free = form.theta(parameters)
         theta = LIMIT * np.tanh(free / LIMIT)
-        loss, by_kernel, by_penalty = inner_loss(grams.kernel(theta), penalty, target, inner)
-        by_free = grams.gradient(theta, by_kernel) * (1 - (theta / LIMIT) ** 2)
+        coefficients = np.exp(theta)
+        loss, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
+        by_free = grams.gradient(coefficients, by_kernel) * coefficients * (1 - (theta / LIMIT) ** 2)
         return loss, np.append(form.pull_back(parameters, by_free), by_penalty * penalty)
 
     start = np.append(form.start, 0.0)

@@ -90,8 +90,9 @@ def _halfway(first: Array, second: Array) -> Array:
 def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> Array:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
-    Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean tangent vector times a number, which follows from
-    how the last step has changed that vector (Barzilai and Borwein 1988); at most 1, which would do if all commuted.
+    Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
+    tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
+    1988); at most 1, which would do if all commuted.
 
     Parameters
     ----------

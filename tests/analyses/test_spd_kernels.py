@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.connectomes import AveragedEdges
+from fcpower_bids.analyses.connectomes import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.spd_kernels import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
 from fcpower_bids.core.edges import vectorise_edges
 from fcpower_bids.core.kernels import correlation_kernel
@@ -14,6 +14,11 @@ from tests.analyses.cohorts import choose, demo_cohort
 def golden(shared):
     with np.load(shared / "golden/transforms/transforms_golden.npz") as arrays:
         return dict(arrays)
+
+
+def make_family(connectomes):
+    edges = vectorise_edges(connectomes, weighted=False)
+    return PowerFamily(AveragedEdges(edges, [[i] for i in range(len(edges))]), choose(), keep=True)
 
 
 @pytest.mark.parametrize(
@@ -28,14 +33,14 @@ def golden(shared):
     ],
 )
 def test_distances_agree_with_pyriemann(golden, metric, key):
-    connectivity = AveragedEdges(vectorise_edges(golden["corr"], weighted=False), [[i] for i in range(14)])
-    distances = np.sqrt(squared_distances(metric, connectivity, choose()))
+    family = make_family(golden["corr"])
+    distances = np.sqrt(squared_distances(metric, family, choose()))
     np.testing.assert_allclose(distances, golden[f"pyriemann_pairdist_{key}"], rtol=1e-7, atol=1e-6)
 
 
 def test_power_euclidean_distance_is_that_of_the_powers(golden):
-    connectivity = AveragedEdges(vectorise_edges(golden["corr"], weighted=False), [[i] for i in range(14)])
-    squared = squared_distances("power_euclidean", connectivity, choose(alpha="0.35"))
+    family = make_family(golden["corr"])
+    squared = squared_distances("power_euclidean", family, choose(alpha="0.35"))
     powers = golden["pyriemann_powm_0.35"]
     expected = ((powers[:, None] - powers) ** 2).sum(axis=(2, 3))
     np.testing.assert_allclose(squared, expected, atol=1e-8)
@@ -65,7 +70,8 @@ def test_rbf_kernel_at_the_median_distance():
 
 
 def test_refusals(golden, monkeypatch):
-    short = AveragedEdges(demo_cohort(n_people=2, n_volumes=20).edges, [[i] for i in range(4)])
+    edges = demo_cohort(n_people=2, n_volumes=20).edges
+    short = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose())
     for metric in ("log_euclidean", "log_cholesky", "affine_invariant"):
         with pytest.raises(ValueError, match="rank-deficient"):
             squared_distances(metric, short, choose())

@@ -227,7 +227,9 @@ def test_learned_filters_predict_every_target(learned, name, monkeypatch):
 
 
 def test_without_corrections_learned_filters_are_fc_power(learned, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.learned_filters.learn_filter", lambda grams, *_: np.zeros(grams.n_bins))
+    monkeypatch.setattr(
+        "fcpower_bids.analyses.learned_filters.learn_filter", lambda grams, *_: np.zeros(grams.n_filters)
+    )
     expected = ANALYSES["prediction"](learned.study.cohort, learned.study.settings)["prediction"].frame
     expected = expected[(expected["representation"] == "fc_power") & (expected["target"] == "weak")]["r"]
     np.testing.assert_allclose(learned.validate("learned_bins").fold_scores("pearson")[:, 0], expected, atol=1e-8)
@@ -250,3 +252,13 @@ def test_learned_filters_are_opt_in_and_refused_where_memory_is_short(cohort, mo
     scores = tables["spectral_controls"].frame.set_index("representation")
     assert (scores.loc[["learned_bins", "learned_network"], "status"] == "refused").all()
     assert scores.loc["learned_bins", "reason"].startswith("Learned filters would need 0.0 GB for 90 people")
+
+
+def test_random_filters_are_refused_where_memory_is_short(cohort, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.MEMORY", 1e5)
+    small = dataclasses.replace(cohort, series=())
+    tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}))
+    scores = tables["spectral_controls"].frame.set_index("representation")
+    assert scores.loc["random_filters", "status"] == "refused"
+    assert "use fewer people" in scores.loc["random_filters", "reason"]
+    assert "random_1" not in scores.index

@@ -8,9 +8,10 @@ from fcpower_bids.analyses.spectral_filters import (
     FilteredFamily,
     ambiguous_cuts,
     clipped,
+    knot_weights,
     leading_modes,
     profile,
-    random_filters,
+    random_heights,
     single_mode,
 )
 from fcpower_bids.core.kernels import correlation_kernel
@@ -74,23 +75,22 @@ def test_cuts_inside_a_cluster_are_counted():
 
 
 def test_random_filters_are_seeded_and_every_second_one_is_monotone(filtered):
-    values = filtered.eigenvalues()
-    drawn = list(random_filters(values, TOLERANCE, 20, seed=1))
-    again = list(random_filters(values, TOLERANCE, 20, seed=1))
-    other = list(random_filters(values, TOLERANCE, 20, seed=2))
+    basis = knot_weights(filtered.eigenvalues(), TOLERANCE)[0]
+    drawn, again, other = (list(random_heights(20, seed)) for seed in (1, 1, 2))
     assert [monotone for monotone, _ in drawn] == [True, False] * 10
-    for (monotone, weigh), (_, same), (_, different) in zip(drawn, again, other, strict=True):
-        weights = weigh(values[0], TOLERANCE)
-        np.testing.assert_array_equal(weights, same(values[0], TOLERANCE))
-        assert (weights != different(values[0], TOLERANCE)).any()
+    for (monotone, heights), (_, same), (_, different) in zip(drawn, again, other, strict=True):
+        np.testing.assert_array_equal(heights, same)
+        weights = heights @ basis
+        assert (weights != different @ basis).any()
         assert ((np.diff(weights) <= 1e-12).all()) == monotone
         assert weights.min() >= 1e-2 * (1 - 1e-12)
         assert weights.max() <= 1e2 * (1 + 1e-12)
 
 
-def test_filters_leave_out_what_is_outside_the_range():
-    values = np.array([[3.0, 1.0, 0.5, 1e-15]])
-    for _, weigh in random_filters(values, TOLERANCE, 4, seed=0):
-        weights = weigh(values[0], TOLERANCE)
-        assert weights[3] == 0
-        assert (weights[:3] > 0).all()
+def test_knots_divide_the_range_of_log_lambda_and_leave_out_the_rest():
+    values = np.array([[np.e**7, np.e**2.25, 1.0, 1e-15], [np.e**3, np.e, 1.0, 1.0]])
+    basis = knot_weights(values, TOLERANCE)
+    np.testing.assert_allclose(basis.sum(axis=1), [[1, 1, 1, 0], [1, 1, 1, 1]], atol=1e-12)
+    np.testing.assert_allclose(basis[0, :, 1], [0, 0, 0.75, 0.25, 0, 0, 0, 0], atol=1e-12)
+    assert basis[0, 7, 0] == 1
+    assert basis[1, 3, 0] == pytest.approx(1)

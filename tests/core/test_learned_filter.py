@@ -5,12 +5,13 @@ import pytest
 from scipy import optimize
 
 from fcpower_bids.core.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.filter_grams import filter_grams
 from fcpower_bids.core.kernels import correlation_kernel, power_features
 from fcpower_bids.core.learned_filter import (
     BinnedFilter,
     NetworkFilter,
     bin_eigenvalues,
-    binned_grams,
+    bin_weights,
     inner_loss,
     learn_filter,
 )
@@ -37,9 +38,14 @@ def bins(spectra):
     return bin_eigenvalues(spectra[0], 6, TOLERANCE)
 
 
+def binned_grams(spectra, bins, alpha):
+    values, vectors = spectra
+    return filter_grams(lambda: vectors, bin_weights(values, bins, alpha, TOLERANCE))
+
+
 @pytest.fixture(scope="module")
 def grams(spectra, bins):
-    return binned_grams(*spectra, bins, 1.0, TOLERANCE)
+    return binned_grams(spectra, bins, 1.0)
 
 
 def test_bins_hold_equally_many_and_follow_the_eigenvalues(spectra, bins):
@@ -61,7 +67,7 @@ def test_eigenvalues_outside_the_range_are_in_no_bin(spectra):
 @pytest.mark.parametrize("alpha", [0.35, 1.0])
 def test_without_correction_it_is_the_kernel_of_fc_power(spectra, bins, alpha):
     expected = correlation_kernel(power_features(*spectra, alpha))
-    kernel = binned_grams(*spectra, bins, alpha, TOLERANCE).kernel(np.zeros(6))
+    kernel = binned_grams(spectra, bins, alpha).kernel(np.ones(6))
     np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-12)
 
 
@@ -70,7 +76,9 @@ def test_with_corrections_it_is_the_kernel_of_the_filtered_connectomes(spectra, 
     values, vectors = spectra
     weights = values * np.exp(theta[bins.members])
     filtered = (vectors * weights[:, None, :]) @ vectors.swapaxes(1, 2)
-    np.testing.assert_allclose(grams.kernel(theta), correlation_kernel(vectorise_edges(filtered)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        grams.kernel(np.exp(theta)), correlation_kernel(vectorise_edges(filtered)), rtol=0, atol=1e-12
+    )
 
 
 def test_gradient_of_the_kernel_and_of_the_loss(cohort, grams):
@@ -78,11 +86,12 @@ def test_gradient_of_the_kernel_and_of_the_loss(cohort, grams):
     inner = np.array_split(np.arange(30), 3)
 
     def loss(point):
-        return inner_loss(grams.kernel(point[:-1]), np.exp(point[-1]), target, inner)[0]
+        return inner_loss(grams.kernel(np.exp(point[:-1])), np.exp(point[-1]), target, inner)[0]
 
     def gradient(point):
-        _, by_kernel, by_penalty = inner_loss(grams.kernel(point[:-1]), np.exp(point[-1]), target, inner)
-        return np.append(grams.gradient(point[:-1], by_kernel), by_penalty * np.exp(point[-1]))
+        coefficients, penalty = np.exp(point[:-1]), np.exp(point[-1])
+        _, by_kernel, by_penalty = inner_loss(grams.kernel(coefficients), penalty, target, inner)
+        return np.append(grams.gradient(coefficients, by_kernel) * coefficients, by_penalty * penalty)
 
     point = np.append(np.random.default_rng(1).standard_normal(6) / 2, -1.0)
     expected = optimize.approx_fprime(point, loss, 1e-6)
@@ -105,7 +114,7 @@ def test_a_filter_learned_from_raw_fc_lifts_the_modes_that_carry_the_target(coho
     target = cohort.phenotypes["weak"].to_numpy()
     inner = np.array_split(np.arange(40), 4)
     theta = learn_filter(grams, form(bins), target, inner)
-    before, after = (inner_loss(grams.kernel(each), 0.1, target, inner)[0] for each in (np.zeros(6), theta))
+    before, after = (inner_loss(grams.kernel(np.exp(each)), 0.1, target, inner)[0] for each in (np.zeros(6), theta))
     assert after < 0.5 * before
     assert theta[:3].max() > theta[4:].max() + 1
     assert np.abs(theta).max() <= 5
