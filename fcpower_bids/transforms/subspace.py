@@ -102,19 +102,17 @@ class OnPrincipalScores:
         """Rotate features (n, E) onto their principal axes and fit the estimator."""
         self._mean = features.mean(axis=0)
         self._rows = features - self._mean
-        values, vectors = linalg.eigh(self._rows @ self._rows.T)
+        gram = self._rows @ self._rows.T
+        values, vectors = linalg.eigh(gram)
         kept = np.flatnonzero(values > RANK * values[-1])[::-1]
         largest = np.abs(vectors[:, kept]).argmax(axis=0)
         self._weights = vectors[:, kept] * np.sign(vectors[largest, kept]) / np.sqrt(values[kept])
-        self.estimator.fit(self._rotate(features))
+        self.estimator.fit(gram @ self._weights)
         return self
 
     def transform(self, features: Array) -> Array:
         """Return the estimator's scores of features (m, E)."""
-        return np.asarray(self.estimator.transform(self._rotate(features)))
-
-    def _rotate(self, features: Array) -> Array:
-        return np.asarray((features - self._mean) @ self._rows.T @ self._weights)
+        return np.asarray(self.estimator.transform((features - self._mean) @ self._rows.T @ self._weights))
 
 
 def _principal_components(n_components: int, seed: int) -> Any:

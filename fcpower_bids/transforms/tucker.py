@@ -14,7 +14,7 @@ from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
 MAXIMUM_ITERATIONS = 30
-TOLERANCE = 1e-8
+TOLERANCE = 1e-7
 """Change of the share of the norm that is kept below which the iteration stops; tensorly's is 1e-4."""
 
 
@@ -116,7 +116,7 @@ def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Arra
         Orthonormal; q is `n_people` or fewer. A core times ``directions @ directions.T`` is its denoised version.
     """
     # The modes of the higher-order SVD: leading eigenvectors of the sum of squared matrices.
-    factors = _leading(np.einsum("nij,nkj->ik", tensor, tensor, optimize=True), n_factors)
+    factors = _leading(_sum_of_squares(tensor), n_factors)
     last, total = -np.inf, np.linalg.norm(tensor)
     for _ in range(MAXIMUM_ITERATIONS):
         half = tensor @ factors
@@ -127,16 +127,23 @@ def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Arra
         if kept - last <= TOLERANCE:
             break
         last = kept
-        mixed = np.tensordot(people[:, -n_people:], half, axes=(0, 0))
-        factors = _leading(np.einsum("nij,nkj->ik", mixed, mixed, optimize=True), n_factors)
+        mixed = people[:, -n_people:].T @ half.reshape(len(half), -1)
+        factors = _leading(_sum_of_squares(mixed.reshape(-1, *half.shape[1:])), n_factors)
     directions = linalg.svd(_cores(tensor @ factors, factors), full_matrices=False)[2]
     return factors, directions[:n_people].T
 
 
 def _cores(half: Array, factors: Array) -> Array:
     """U' X U of every matrix X from half = X U, as rows: shape (n, r * r)."""
-    cores = np.einsum("pi,npj->nij", factors, half, optimize=True)
-    return np.asarray(cores.reshape(len(half), -1))
+    return (factors.T @ half).reshape(len(half), -1)
+
+
+def _sum_of_squares(matrices: Array) -> Array:
+    """Sum of X X' over the matrices X, shape (P, P)."""
+    total = np.zeros((matrices.shape[1],) * 2)
+    for matrix in matrices:
+        total += matrix @ matrix.T
+    return total
 
 
 def _leading(matrix: Array, number: int) -> Array:

@@ -144,10 +144,3 @@ def test_one_session_is_no_identification_and_no_phenotypes_no_prediction(equipp
         run(dataclasses.replace(single, phenotypes=nothing), choose())
     with pytest.raises(ValueError, match="two representations or more"):
         run(dataclasses.replace(single, embeddings={}), choose(representations=("fc",)))
-
-
-def test_the_number_of_processes_changes_nothing(tables, equipped):
-    targets = ("planted_score", "null_score", "high")
-    again = ANALYSES["encoder_comparison"](equipped, choose(**{**TARGETS, "targets": targets}, nprocs=2))
-    for name in tables:
-        pd.testing.assert_frame_equal(again[name].frame, tables[name].frame, rtol=1e-9)
