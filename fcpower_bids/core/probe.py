@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from scipy.linalg import lapack
 from fcpower_bids.core.folds import Rows
 from fcpower_bids.core.kernels import PANEL, FeatureSource
 from fcpower_bids.core.ridge import Sides, Split, check_penalties
+from fcpower_bids.core.ridge_subset import SubsetSolver
 
 FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512
@@ -31,7 +32,8 @@ class LinearProbe:
     """Linear-kernel ridge regression on z-scored features, to be given to `core.nested.nested_cv`.
 
     The scaler depends on the training rows, so the factors of `core.ridge` cannot be shared between folds: every fold
-    is solved anew, in the primal for up to 512 features (and no more than people), in the dual above.
+    is solved anew: for the weights of up to 512 features (and no more than people), and above that by `SubsetSolver`
+    on the kernel of the z-scored features.
 
     Parameters
     ----------
@@ -83,50 +85,53 @@ class LinearProbe:
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
+        if not self.strict:
+            return self._predict(split, outer, inner)
+        test, _ = self._predict(Split(split.test, split.train, (), split.others), outer, ())
+        validation = []
+        for rows, sides in zip(split.inner, inner, strict=True):
+            train = np.setdiff1d(split.train, rows, assume_unique=True)
+            validation.append(self._predict(Split(rows, train, (), split.others), sides, ())[0])
+        return test, validation
+
+    def _predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict all sets of a split under one scaler, that of its training rows."""
+        if self.features.shape[1] <= min(PRIMAL_WIDTH, split.train.size):
+            return self._predict_primal(split, outer, inner)
+        used = np.union1d(split.train, split.test)
+        solver = SubsetSolver(self._kernel(split.train, used), self.penalties, self.intercept)
+        place = np.empty(len(outer.values), np.intp)
+        place[used] = np.arange(used.size)
+        within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
+        shared = Sides(outer.values[used])
+        own = [shared if sides is outer else Sides(sides.values[used]) for sides in inner]
+        return solver.predict(within, shared, own)
+
+    def _predict_primal(
+        self, split: Split, outer: Sides, inner: Sequence[Sides]
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        standard = _standardise(np.asarray(self.features, dtype=float), split.train)
         fits = [(split.train, split.test, outer.values)]
         for rows, sides in zip(split.inner, inner, strict=True):
             fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
-        if self.strict:
-            paths = [next(self._paths(train, [(train, rows, values)])) for train, rows, values in fits]
-        else:
-            paths = list(self._paths(split.train, fits))
+        paths = [self._primal_path(standard[train], values[train], standard[rows]) for train, rows, values in fits]
         return paths[0], paths[1:]
 
-    def _paths(self, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]) -> Iterator[FloatArray]:
-        """Predictions of every penalty for several fits that share one scaler."""
-        n_features = self.features.shape[1]
-        if n_features <= min(PRIMAL_WIDTH, fits[0][0].size):
-            yield from self._primal_paths(np.asarray(self.features, dtype=float), scaled_on, fits)
-        else:
-            yield from self._dual_paths(scaled_on, fits)
+    def _primal_path(self, x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
+        """Predictions (n_penalties, rows, m) at some features, of a fit to features x (n, d) and targets y (n, m)."""
+        level = np.zeros(y.shape[1])
+        if self.intercept:
+            centre, level = x.mean(axis=0), y.mean(axis=0)
+            x, y, at = x - centre, y - level, at - centre
+        return _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
 
-    def _primal_paths(
-        self, features: FloatArray, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]
-    ) -> Iterator[FloatArray]:
-        standard = _standardise(features, scaled_on)
-        for train, rows, values in fits:
-            x, y, at = standard[train], values[train], standard[rows]
-            level = np.zeros(y.shape[1])
-            if self.intercept:
-                centre, level = x.mean(axis=0), y.mean(axis=0)
-                x, y, at = x - centre, y - level, at - centre
-            yield _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
-
-    def _dual_paths(self, scaled_on: Rows, fits: Sequence[tuple[Rows, Rows, FloatArray]]) -> Iterator[FloatArray]:
-        used = np.unique(np.concatenate([np.concatenate([train, rows]) for train, rows, _ in fits]))
+    def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
+        """Inner products (used, used) of features z-scored on the spread of some rows."""
         kernel = np.zeros((used.size, used.size))
         for panel in self._panels():
             standard = panel.standardise(scaled_on, used)
             kernel += standard @ standard.T
-        for train, rows, values in fits:
-            i, j = np.searchsorted(used, train), np.searchsorted(used, rows)
-            gram, cross, y = kernel[np.ix_(i, i)], kernel[np.ix_(j, i)], values[train]
-            level = np.zeros(y.shape[1])
-            if self.intercept:
-                means, level = gram.mean(axis=0), y.mean(axis=0)
-                cross = cross - cross.mean(axis=1, keepdims=True) - means + means.mean()
-                gram, y = gram - means[:, None] - means + means.mean(), y - level
-            yield _solve_path(gram, cross, y, self.penalties) + level
+        return kernel
 
     def _panels(self) -> Iterable[_Panel]:
         """The features, a few columns at a time; kept from fold to fold where they fit in memory."""

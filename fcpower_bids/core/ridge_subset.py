@@ -13,6 +13,7 @@ from scipy.linalg import lapack
 from fcpower_bids.core.ridge import Sides, Split
 
 FloatArray = NDArray[np.float64]
+TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,8 @@ class SubsetSolver:
         place = np.empty(len(self.kernel), np.intp)
         place[train] = np.arange(train.size)
         scales, basis = _decompose(block, self.intercept)
+        if not scales.size or scales[0] + self.penalties.min() <= train.size * np.finfo(float).eps * abs(scales[-1]):
+            raise ValueError(TOO_SMALL)
         values = outer.values[train]
         level: FloatArray | float = 0.0
         if self.intercept:
@@ -83,5 +86,5 @@ def _residuals(own: FloatArray, shrunk: FloatArray, shared: FloatArray) -> Float
     half = own * np.sqrt(shrunk)
     _, residuals, failed = lapack.dposv(half @ half.T, own @ (shrunk[:, None] * shared), lower=1)
     if failed:
-        raise ValueError("The smallest penalty is too small for this kernel; remove it from the grid.")
+        raise ValueError(TOO_SMALL)
     return np.asarray(residuals)
