@@ -7,17 +7,17 @@ Each analysis runs in a process of its own with one BLAS thread per process and 
 folds, 5 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the spectral
 controls, as there). A tenth of the people have a second session, but for these two: means over sessions have no full
 rank. Series are drawn when an analysis reads them; that takes the place of reading files, and is counted. Shares come
-from a profile, which adds a few per cent, and are of the main process: with one process (the default) that is all.
+from samples of the main thread's stack: with one process (the default) that is all.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
 import multiprocessing
 import os
-import pstats
 import resource
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,11 +40,15 @@ SHARES = {
     "eigen": ("eigendecompose",),
     "kernels": ("correlation_kernel", "power_features"),
     "inverses": ("_penalised_inverse",),
+    "probe": ("_kernel",),
     "folds": ("_evaluate_fold",),
     "FC": ("pearson_connectivity",),
     "drawing": ("draw_series",),
 }
-"""Functions whose time is counted under one heading; `folds` is all of the nested cross-validation but the inverses."""
+"""Functions whose time is counted under one heading; one heading may contain another."""
+
+PERIOD = 0.01
+"""Seconds between two samples."""
 
 
 def spectrum(n_parcels: int) -> np.ndarray:
@@ -115,12 +119,10 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
             for size in (sizes if name in OF_COHORTS else sizes[:1])
         }
         analyse = ANALYSES[name]
-        wall, profile = time.monotonic(), cProfile.Profile()
-        before = _cpu()
+        given = cohorts if name in OF_COHORTS else cohorts[f"{sizes[0]} parcels"]
+        wall, before, sampler = time.monotonic(), _cpu(), Sampler()
         try:
-            tables = profile.runcall(
-                analyse, cohorts if name in OF_COHORTS else cohorts[f"{sizes[0]} parcels"], settings
-            )
+            tables = analyse(given, settings)
             remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
         except ValueError as error:
             remark = f"left out: {error}"
@@ -128,7 +130,7 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
             "wall": time.monotonic() - wall,
             "cpu": _cpu() - before,
             "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
-            "shares": _shares(profile),
+            "shares": sampler.shares(),
             "remark": remark,
         }
 
@@ -138,14 +140,31 @@ def _cpu() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def _shares(profile: cProfile.Profile) -> dict[str, float]:
-    """Cumulative time of the functions of each heading, as a share of the whole; headings may contain one another."""
-    stats: Any = pstats.Stats(profile)
-    total = max(stats.total_tt, 1e-9)
-    return {
-        heading: sum(times[3] for (_, _, function), times in stats.stats.items() if function in functions) / total
-        for heading, functions in SHARES.items()
-    }
+class Sampler(threading.Thread):
+    """Counts how often the thread that makes it is inside the functions of each heading."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.watched, self.ended = threading.get_ident(), threading.Event()
+        self.total, self.seen = 0, dict.fromkeys(SHARES, 0)
+        self.start()
+
+    def run(self) -> None:
+        """Sample until told to end."""
+        while not self.ended.wait(PERIOD):
+            frame, inside = sys._current_frames().get(self.watched), set()
+            while frame is not None:
+                inside.add(frame.f_code.co_name)
+                frame = frame.f_back
+            self.total += 1
+            for heading, functions in SHARES.items():
+                self.seen[heading] += not inside.isdisjoint(functions)
+
+    def shares(self) -> dict[str, float]:
+        """End and return the share of the samples of each heading."""
+        self.ended.set()
+        self.join()
+        return {heading: count / max(self.total, 1) for heading, count in self.seen.items()}
 
 
 def main() -> None:

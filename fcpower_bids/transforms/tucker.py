@@ -14,7 +14,10 @@ from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
 MAXIMUM_ITERATIONS = 30
-TOLERANCE = 1e-7
+RANK = 1e-12
+"""Squared singular value over the largest below which a direction is rounding."""
+
+TOLERANCE = 1e-8
 """Change of the share of the norm that is kept below which the iteration stops; tensorly's is 1e-4."""
 
 
@@ -66,7 +69,10 @@ class Tucker(Transform):
         if len({np.shape(recording) for recording in X}) > 1:
             raise ValueError("The recordings of a group must have the same parcels.")
         self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
-        tensor = np.stack([self._block(recording) for recording in X])
+        n_covered = int(self.covered_.sum())
+        tensor = np.empty((len(X), n_covered, n_covered))  # filled in place: a large cohort does not fit twice
+        for place, recording in enumerate(X):
+            tensor[place] = self._block(recording)
         n_people = max(1, round(self.people_share * len(tensor)))
         n_factors = max(1, round(self.parcel_share * tensor.shape[1]))
         self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
@@ -129,8 +135,11 @@ def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Arra
         last = kept
         mixed = people[:, -n_people:].T @ half.reshape(len(half), -1)
         factors = _leading(_sum_of_squares(mixed.reshape(-1, *half.shape[1:])), n_factors)
-    directions = linalg.svd(_cores(tensor @ factors, factors), full_matrices=False)[2]
-    return factors, directions[:n_people].T
+    cores = _cores(tensor @ factors, factors)
+    squares, people = linalg.eigh(cores @ cores.T, driver="evd")
+    leading = np.arange(len(tensor))[: -n_people - 1 : -1]
+    leading = leading[squares[leading] > RANK * squares[-1]]
+    return factors, cores.T @ (people[:, leading] / np.sqrt(squares[leading]))
 
 
 def _cores(half: Array, factors: Array) -> Array:
