@@ -147,6 +147,8 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self.watched, self.ended = threading.get_ident(), threading.Event()
         self.total, self.seen = 0, dict.fromkeys(SHARES, 0)
+        # LAPACK keeps the interpreter's lock: ask for it early, or what follows a decomposition is seen in its place.
+        sys.setswitchinterval(PERIOD / 100)
         self.start()
 
     def run(self) -> None:
