@@ -103,7 +103,12 @@ class Settings:
         (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )
     kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
-    preset: str = option("paper", "group", "protocol of the cross-validation", choices=("paper", "cbig"))
+    preset: str = option(
+        "paper",
+        "group",
+        "protocol of the cross-validation; '--preset paper' without --analyses also asks for all of them",
+        choices=("paper", "cbig"),
+    )
     repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
     folds: int | None = option(None, "group", "outer folds [preset]")
     inner_folds: int | None = option(None, "group", "inner folds [preset]")

@@ -118,6 +118,10 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     if "config_file" in values:
         from_file, file_errors = read_configuration(values["config_file"])
         values, errors = {**from_file, **values}, errors + file_errors
+    if vars(given).get("preset") == "paper" and not values.get("analyses"):
+        from fcpower_bids.analyses import ALL
+
+        values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
     settings = Settings(**{name: _clean(name, value) for name, value in values.items()})
     errors += problems_of(settings)
     if errors:

@@ -97,6 +97,19 @@ def test_the_command_line_wins_over_the_file(tmp_path):
     assert (chosen.alpha, chosen.low_pass) == ("0.2", 0.1)
 
 
+def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
+    line = ["bids", "out", "group"]
+    assert parse_settings(line).analyses == ()
+    assert parse_settings([*line, "--preset", "paper"]).analyses == ("all",)
+    assert parse_settings([*line, "--preset", "cbig"]).analyses == ()
+    assert parse_settings([*line, "--preset", "paper", "--analyses", "qc_fc"]).analyses == ("qc_fc",)
+    # The record of a run holds every default, and giving it back repeats that run.
+    path = tmp_path / "settings.toml"
+    path.write_text(parse_settings(line).as_toml())
+    again = parse_settings([*line, "--config-file", str(path)])
+    assert (again.preset, again.analyses) == ("paper", ())
+
+
 @pytest.mark.parametrize(
     "content", ["x = 1", "low_pass = 'a'", "debug = 1", "atlas = {}", "not toml", "low_pass = true"]
 )
