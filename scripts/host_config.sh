@@ -3,7 +3,7 @@
 # Mirrors and indexes are read here and now and written nowhere but into a scratch folder: no address of this machine
 # gets into the repository or the image. Every mount point exists in a Debian image, so none is left behind.
 #   FOLDER/mnt            -> /mnt                     CA bundle, local indexes (read-only)
-#   FOLDER/root           -> /root                    pip.conf   (overlay: what is written is dropped)
+#   FOLDER/home           -> /root                    pip.conf   (overlay: what is written is dropped)
 #   FOLDER/apt.conf.d     -> /etc/apt/apt.conf.d      (overlay)
 #   FOLDER/sources.list.d -> /etc/apt/sources.list.d  (overlay)
 
@@ -23,7 +23,7 @@ apt_options() { # how this machine fetches packages
 
 lend_host_config() { # lend_host_config FOLDER: fill it and set LENT to the arguments of the build
   local folder=$1 bundle=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} sources mount
-  mkdir -p "$folder"/{mnt,root/.config/pip,apt.conf.d,sources.list.d}
+  mkdir -p "$folder"/{mnt,home/.config/pip,apt.conf.d,sources.list.d}
   chmod -R go+rX "$(dirname "$folder")"
   if [[ -r $bundle ]]; then
     cp "$bundle" "$folder/mnt/ca.crt"
@@ -42,8 +42,8 @@ APT
     *.sources) cp "$sources" "$folder/sources.list.d/debian.sources" ;;
     *) cp "$sources" "$folder/sources.list.d/debian.list" ;;
   esac
-  python3 "$ROOT/scripts/pip_config.py" "$folder/mnt" > "$folder/root/.config/pip/pip.conf" 3> "$folder/mounts"
-  LENT=(--volume "$folder/mnt:/mnt:ro" --volume "$folder/root:/root:O"
+  python3 "$ROOT/scripts/pip_config.py" "$folder/mnt" > "$folder/home/.config/pip/pip.conf" 3> "$folder/mounts"
+  LENT=(--volume "$folder/mnt:/mnt:ro" --volume "$folder/home:/root:O"
         --volume "$folder/apt.conf.d:/etc/apt/apt.conf.d:O" --volume "$folder/sources.list.d:/etc/apt/sources.list.d:O")
   while read -r mount; do LENT+=(--volume "$mount"); done < "$folder/mounts"
 }

@@ -84,7 +84,7 @@ obtain_base() { # pulled, else made the way the official image is made
 containers_run() { # as the build does it, and as the tests do
   local container
   container=$(buildah from --pull-never "$BASE") && mkdir -p "$WORK/tmp/overlay" &&
-    quietly timeout 60 buildah run --network host --volume "$WORK/tmp/overlay:/root:O" "$container" touch /root/x &&
+    quietly timeout 60 buildah run --network host --volume "$WORK/tmp/overlay:/root:O" "$container" sh -c 'touch ~root/x' &&
     quietly buildah rm "$container" &&
     quietly timeout 60 podman run --rm --pull never --network none --cap-drop ALL --security-opt no-new-privileges --read-only \
       --tmpfs /tmp:rw,mode=1777 --user 54321:54321 "$BASE" touch /tmp/x

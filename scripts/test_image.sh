@@ -60,7 +60,7 @@ check_content() {
   inside 'for tool in gcc cc g++ make git pip pip3 curl wget; do if command -v $tool; then echo "$tool is in the image"; exit 1; fi; done'
   # As root of the image, so that nothing is hidden from the search.
   "$engine" run "${hard[@]}" --cap-add DAC_READ_SEARCH --user 0:0 --entrypoint sh "$IMAGE" -ec '
-    for path in /mnt/* /root/.config /root/.cache /root/.netrc /root/.ssh /root/.docker /etc/pip.conf /etc/apt/auth.conf \
+    for path in /mnt/* ~root/.config ~root/.cache ~root/.netrc ~root/.ssh ~root/.docker /etc/pip.conf /etc/apt/auth.conf \
                 /etc/apt/auth.conf.d/* /etc/apt/apt.conf.d/99* /var/lib/apt/lists/* /var/cache/apt/*.bin /src /tmp/* /tmp/.[!.]*; do
       if [ -e "$path" ]; then echo "left over: $path"; exit 1; fi
     done
