@@ -61,10 +61,10 @@ def controls_section(tables: GroupTables) -> list[Section]:
         "correlation does not exist."
     )
     links = tables.links(CONTROLS, f"{CONTROLS}_folds")
-    cloud = controls[random] if random.any() else None
+    scored = controls[random & (controls["status"] == "scored")]
     panels = [
         *_leading_panels(controls, tables),
-        *difference_panels(controls[~random], drawn, "Controls", text, links, cloud=cloud),
+        *difference_panels(controls[~random], drawn, "Controls", text, links, cloud=scored if len(scored) else None),
     ]
     refused = refused_grid(controls, titles, "Control", tables.links(CONTROLS))
     grids = (

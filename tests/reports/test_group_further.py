@@ -190,6 +190,21 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     assert "Cholesky" in section.panels[0].svg
 
 
+def test_refused_random_filters_are_listed_and_not_drawn(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path)
+    path = GroupTables(settings).path("spectral_controls")
+    controls = read_table(path)
+    random = controls["control"] == "random_filter"
+    one = controls[random].groupby("target").head(1).assign(representation="random_filters", status="refused")
+    one[["fold_mean", "fold_sd", "mean_difference", "p_holm", "number"]] = np.nan
+    one["reason"] = "Random filters would need 9 GB."
+    write_table(path, pd.concat([controls[~random], one]))
+    (section,) = [one for one in make_sections(GroupTables(settings)) if one.anchor == "controls"]
+    (row,) = section.grids[1].rows
+    assert [cell.text for cell in row][1] == "Random filters would need 9 GB."
+    assert not any("random filters of the eigenvalues lies" in said for said in section.sentences)
+
+
 def test_random_filters_are_counted_against_fc_and_its_power(outputs, sections):
     controls = table(outputs, "spectral_controls")
     own = controls[controls["target"] == "planted"].set_index("representation")
