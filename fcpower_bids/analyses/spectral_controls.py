@@ -35,7 +35,7 @@ from fcpower_bids.analyses.spectral_filters import (
     random_heights,
     single_mode,
 )
-from fcpower_bids.core.filter_grams import FilterGrams, filter_grams
+from fcpower_bids.core.filter_grams import PANEL_BYTES, FilterGrams, filter_grams
 from fcpower_bids.core.kernels import linear_kernel
 from fcpower_bids.core.nested import NestedResult
 from fcpower_bids.core.ridge import KernelSolver, factorise_kernel
@@ -184,8 +184,9 @@ class _Controls:
             self.screening.refuse("random_filters", reason, **about)
             return
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
-        # In single precision, which is off by 1e-6.
-        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32)
+        # Every panel needs all eigenvectors: where these are not kept, few and large panels.
+        room = PANEL_BYTES if self.family.spectra is not None else MEMORY
+        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, room)
         drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
         for index, (monotone, heights) in enumerate(
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import welch
 
 from fcpower_bids.core.censoring import interpolate_censored
 
@@ -33,7 +33,7 @@ def power_spectrum(
     series = np.asarray(series, dtype=np.float64)
     volumes = len(series) if segment is None else min(len(series), max(2, round(segment / repetition_time)))
     covered = np.isfinite(series).all(axis=0)
-    frequencies, power = welch(series[:, covered], fs=1 / repetition_time, nperseg=volumes, axis=0)
+    frequencies, power = scipy.signal.welch(series[:, covered], fs=1 / repetition_time, nperseg=volumes, axis=0)
     spectrum = np.full((len(frequencies), series.shape[1]), np.nan)
     spectrum[:, covered] = power
     return frequencies, spectrum
