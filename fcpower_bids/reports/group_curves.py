@@ -180,18 +180,18 @@ def _grids(tables: GroupTables) -> Iterator[Grid]:
         tests = [("p_two_sided", "p", p_cell), ("folds_won", "Folds won", number_cell(0))]
         columns = [("target", "Target", text_cell), *cells, *names, *interval, *tests]
         rule = str(tables.facts(GAINS).get("GainRule", ""))
-        yield make_grid(_titled(tables.rows(GAINS), tables), columns, "Gains in prediction", rule, tables.links(GAINS))
+        yield make_grid(tables.titled(tables.rows(GAINS)), columns, "Gains in prediction", rule, tables.links(GAINS))
     if tables.frame(SCAN_GAINS) is not None:
         columns = [*cells, *names, *interval, ("p_greater", "p (better)", p_cell)]
         rule = str(tables.facts(SCAN_GAINS).get("GainRule", ""))
-        rows = _titled(tables.rows(SCAN_GAINS), tables)
+        rows = tables.titled(tables.rows(SCAN_GAINS))
         yield make_grid(rows, columns, "Gains in identification", rule, tables.links(SCAN_GAINS))
     if tables.frame(LAW) is not None:
         yield _law_grid(tables)
 
 
 def _law_grid(tables: GroupTables) -> Grid:
-    laws = _titled(tables.rows(LAW), tables)
+    laws = tables.titled(tables.rows(LAW))
     known = laws["at_bound"].astype(str) != "true"
     laws["at_bound"] = np.where(known, "yes", "no: a parameter is at its limit")
     return make_grid(
@@ -213,11 +213,3 @@ def _law_grid(tables: GroupTables) -> Grid:
         " ".join(str(text) for text in tables.facts(LAW).get("Caveats", [])),
         tables.links(LAW),
     )
-
-
-def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
-    shown = frame.copy()
-    for column in ("representation", "reference"):
-        if column in shown:
-            shown[column] = [tables.title(str(name)) for name in shown[column]]
-    return shown

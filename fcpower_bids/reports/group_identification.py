@@ -184,17 +184,10 @@ def _length_panel(tables: GroupTables) -> Iterator[Panel]:
     )
 
 
-def _titled(name: str, tables: GroupTables) -> pd.DataFrame:
-    frame = tables.rows(name).copy()
-    if "representation" in frame:
-        frame["representation"] = [tables.title(str(value)) for value in frame["representation"]]
-    return frame
-
-
 def _identification_grid(tables: GroupTables) -> Grid:
     facts = tables.facts("identification")
     return make_grid(
-        _titled("identification", tables),
+        tables.titled(tables.rows("identification")),
         [
             ("representation", "Representation", text_cell),
             ("first_session", "Session", text_cell),
@@ -222,7 +215,7 @@ def _icc_grid(tables: GroupTables) -> Iterator[Grid]:
     if tables.frame("identification_icc") is None:
         return
     yield make_grid(
-        _titled("identification_icc", tables),
+        tables.titled(tables.rows("identification_icc")),
         [
             ("representation", "Representation", text_cell),
             ("form", "Coefficient", text_cell),

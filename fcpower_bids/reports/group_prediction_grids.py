@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pandas as pd
-
 from fcpower_bids.reports.group_tables import Grid, GroupTables, make_grid, number_cell, p_cell, text_cell
 
 
@@ -14,16 +12,8 @@ def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
     return (_summary_grid(tables), *_comparison_grids(tables), *reliability_grid(tables, "reliability"))
 
 
-def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
-    shown = frame.copy()
-    for column in ("representation", "reference"):
-        if column in shown:
-            shown[column] = [tables.title(str(name)) for name in shown[column]]
-    return shown
-
-
 def _summary_grid(tables: GroupTables) -> Grid:
-    summary = _titled(tables.rows("prediction_summary"), tables)
+    summary = tables.titled(tables.rows("prediction_summary"))
     order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
     summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
     return make_grid(
@@ -54,7 +44,7 @@ def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
     if comparisons is None:
         return
     yield make_grid(
-        _titled(comparisons, tables),
+        tables.titled(comparisons),
         [
             ("target", "Target", text_cell),
             ("representation", "Representation", text_cell),
@@ -80,7 +70,7 @@ def reliability_grid(tables: GroupTables, name: str) -> Iterator[Grid]:
     if reliability is None:
         return
     yield make_grid(
-        _titled(reliability, tables),
+        tables.titled(reliability),
         [
             ("target", "Target", text_cell),
             ("representation", "Representation", text_cell),

@@ -107,10 +107,7 @@ def _score_panels(sweep: pd.DataFrame, atlases: dict[str, str], tables: GroupTab
 
 
 def _titled(frame: pd.DataFrame, tables: GroupTables) -> pd.DataFrame:
-    shown = frame.copy()
-    shown["representation"] = [tables.title(str(name)) for name in shown["representation"]]
-    shown["atlas"] = [short_name(str(name)) for name in shown["atlas"]]
-    return shown
+    return tables.titled(frame).assign(atlas=[short_name(str(name)) for name in frame["atlas"]])
 
 
 def _score_grid(sweep: pd.DataFrame, tables: GroupTables) -> Grid:
@@ -139,7 +136,6 @@ def _score_grid(sweep: pd.DataFrame, tables: GroupTables) -> Grid:
 
 def _gain_grid(gains: pd.DataFrame, tables: GroupTables) -> Grid:
     shown = _titled(gains, tables)
-    shown["reference"] = [tables.title(str(name)) for name in shown["reference"]]
     return make_grid(
         shown,
         [

@@ -129,6 +129,11 @@ class GroupTables:
         known = {"fc": "FC", "fc_power": f"FC^{self.alpha:g}", "fc_nested": "FC^α, α chosen in each fold"}
         return known.get(representation, representation)
 
+    def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Call the representations of a table as people call them."""
+        named = [column for column in ("representation", "reference") if column in frame]
+        return frame.assign(**{column: [self.title(str(name)) for name in frame[column]] for column in named})
+
     @cached_property
     def pages(self) -> dict[str, str]:
         """Address of the page of each participant who has one."""
