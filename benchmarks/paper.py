@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,8 @@ def main() -> None:
     print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}   " + "".join(f"{each:>9}" for each in SHARES))
     total = 0.0
     for name in options.analyses:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found = pool.apply(run, (name, options))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found = pool.submit(run, name, options).result()
         total += found["cpu"]
         shares = "".join(f"{share:>9.0%}" for share in found["shares"].values())
         line = f"{name:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}   {shares}"
