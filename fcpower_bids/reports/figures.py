@@ -82,7 +82,8 @@ def draw_motion(
         axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         total = figure.get_figheight()
         figure.subplots_adjust(left=0.07, right=0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12)
-        figure.align_ylabels(axes)
+        for axis in axes:
+            axis.yaxis.set_label_coords(-0.055, 0.5)  # under each other, without measuring the labels of the ticks
         for axis in axes[:-1]:
             axis.xaxis.set_visible(False)
         for axis, (name, label) in zip(axes, traces, strict=False):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed
 from markupsafe import Markup
 
 from fcpower_bids.derivatives.status import DONE, Status
@@ -58,7 +61,12 @@ def write_participant_reports(settings: Settings, subjects: Sequence[str], n_job
         The pages, those of single sessions included.
     """
     n_jobs = max(1, min(n_jobs, len(subjects)))
-    written = Parallel(n_jobs=n_jobs)(delayed(write_participant_report)(settings, subject) for subject in subjects)
+    write = partial(write_participant_report, settings)
+    if n_jobs == 1:
+        written = list(map(write, subjects))
+    else:  # from the server of the workflow, which has imported what a page needs; none of that is ever garbage
+        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=gc.freeze) as pool:
+            written = list(pool.map(write, subjects))
     write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
     return [page for pages, _ in written for page in pages]
 

@@ -22,6 +22,9 @@ PRELOADED = (
     "fcpower_bids.derivatives.outputs",
     "fcpower_bids.measures.quality",
     "fcpower_bids.transforms.power",
+    "fcpower_bids.reports.participant",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.colorbar",
     "scipy.sparse",
     "scipy.signal",
 )
