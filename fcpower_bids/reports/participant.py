@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from markupsafe import Markup
@@ -64,11 +66,24 @@ def write_participant_reports(settings: Settings, subjects: Sequence[str], n_job
     write = partial(write_participant_report, settings)
     if n_jobs == 1:
         written = list(map(write, subjects))
-    else:  # from the server of the workflow, which has imported what a page needs; none of that is ever garbage
-        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=gc.freeze) as pool:
+    else:  # from the server of the workflow, which has imported what a page needs
+        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=_begin_worker) as pool:
             written = list(pool.map(write, subjects))
     write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
     return [page for pages, _ in written for page in pages]
+
+
+def _begin_worker() -> None:
+    """Leave what was imported out of the searches for garbage, and do not outlive the process that asked for pages."""
+    gc.freeze()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def write_participant_report(settings: Settings, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
