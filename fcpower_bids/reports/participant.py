@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from markupsafe import Markup
@@ -26,6 +23,7 @@ from fcpower_bids.reports.page import relative_link, render_page
 from fcpower_bids.reports.panels import make_panels
 from fcpower_bids.reports.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.workers import begin_worker
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
@@ -67,23 +65,10 @@ def write_participant_reports(settings: Settings, subjects: Sequence[str], n_job
     if n_jobs == 1:
         written = list(map(write, subjects))
     else:  # from the server of the workflow, which has imported what a page needs
-        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=_begin_worker) as pool:
+        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=begin_worker) as pool:
             written = list(pool.map(write, subjects))
     write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
     return [page for pages, _ in written for page in pages]
-
-
-def _begin_worker() -> None:
-    """Leave what was imported out of the searches for garbage, and do not outlive the process that asked for pages."""
-    gc.freeze()
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def write_participant_report(settings: Settings, subject: str) -> tuple[list[Path], list[AtlasFacts]]:

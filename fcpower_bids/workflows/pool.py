@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import forkserver, set_forkserver_preload
+from multiprocessing import forkserver, get_context, set_forkserver_preload
 from traceback import format_exception
 from typing import Any
 
-from nipype.pipeline.plugins.multiproc import MultiProcPlugin
+from nipype.pipeline.plugins.multiproc import MultiProcPlugin, process_initializer
+
+from fcpower_bids.workers import begin_worker
 
 LONGEST_WAIT = 1.0
 """Seconds after which the pool is looked at again whatever happens."""
@@ -40,10 +42,10 @@ def start_server() -> None:
 class Pool(MultiProcPlugin):
     """Workers forked from a clean server, which is safe whatever threads this process has.
 
-    Three things differ from nipype's pool. A recording that was begun is finished before another is begun, so that
+    Four things differ from nipype's pool. A recording that was begun is finished before another is begun, so that
     little is at work at any moment. The next step is sent as soon as one is finished; nipype looks around every few
     milliseconds, collecting garbage each time. A worker that is killed ends the run with an error; nipype waits for
-    ever when it had the last step.
+    ever when it had the last step. If this process is killed, its workers end.
 
     Raises
     ------
@@ -57,6 +59,8 @@ class Pool(MultiProcPlugin):
             arguments["memory_gb"] = memory_gb
         arguments |= {"n_procs": n_procs, "mp_context": "forkserver", "raise_insufficient": False}
         super().__init__(plugin_args=arguments)
+        # nipype's executor, which has started nothing yet, has no room for an initializer.
+        self.pool = ProcessPoolExecutor(self.processors, get_context("forkserver"), _begin, (self._cwd,))
         self._begun: set[str] = set()
 
     def run(self, graph: Any, config: Any, updatehash: bool = False) -> None:
@@ -87,6 +91,11 @@ class Pool(MultiProcPlugin):
                 raise error
             if error is not None:
                 self._taskresult[task] = {"result": None, "traceback": format_exception(error), "taskid": task}
+
+
+def _begin(folder: str) -> None:
+    process_initializer(folder)
+    begin_worker()
 
 
 def _recording(node: Any) -> str:

@@ -144,6 +144,24 @@ def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, tmp_p
     assert set(again.states().values()) == {"done"}
 
 
+@needs_proc
+def test_workers_end_when_their_process_is_killed(demo, tmp_path):
+    process = start_app(demo, tmp_path / "out", *ATLAS, "--nprocs", 2)
+    Watch(tmp_path / "out").wait()
+    left = [*children(process.pid), *workers(process.pid)]
+    assert len(left) >= 3
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    wait_for(lambda: not any(map(is_alive, left)), "the end of the workers")
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def times_of(output: Path) -> dict[Path, int]:
     """Modification times of all results and statuses but the victim's."""
     found = [*output.glob("sub-*/**/*.*"), *output.glob("logs/status/*.json")]
