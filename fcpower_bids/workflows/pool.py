@@ -59,7 +59,7 @@ class Pool(MultiProcPlugin):
             arguments["memory_gb"] = memory_gb
         arguments |= {"n_procs": n_procs, "mp_context": "forkserver", "raise_insufficient": False}
         super().__init__(plugin_args=arguments)
-        # nipype's executor, which has started nothing yet, has no room for an initializer.
+        # In the place of nipype's executor, which has started nothing yet and begins its workers in its own way.
         self.pool = ProcessPoolExecutor(self.processors, get_context("forkserver"), _begin, (self._cwd,))
         self._begun: set[str] = set()
 
