@@ -23,6 +23,8 @@ OUTLIER_DVARS = 1.5
 FEWEST_COMPONENTS = 5
 EXPLAINED = 0.5
 MOST_VARIABLE = 0.02
+DECIMALS = 6
+"""Of principal components. BLAS kernels disagree by 2e-15 about them, so the table is the same on every processor."""
 
 ABSENT_BEFORE_20 = re.compile(r"csf_wm|tcompcor|rmsd|[cw]_comp_cor_\d+")
 
@@ -171,16 +173,17 @@ def _find_components(
     metadata: Metadata = {}
     for index in range(max(enough, FEWEST_COMPONENTS)):
         name = f"{letter}_comp_cor_{index:02d}"
-        # The largest entry is positive, so that the table does not depend on the LAPACK at hand.
+        # The largest entry is positive, so that the table does not depend on the LAPACK at hand; adding 0 takes the
+        # sign from what rounds to zero.
         sign = np.sign(vectors[np.argmax(np.abs(vectors[:, index])), index])
-        columns[name] = np.concatenate([np.zeros(n_first), sign * vectors[:, index]])
+        columns[name] = np.concatenate([np.zeros(n_first), np.round(sign * vectors[:, index], DECIMALS) + 0.0])
         metadata[name] = {
-            "CumulativeVarianceExplained": round(float(share[: index + 1].sum()), 10),
+            "CumulativeVarianceExplained": round(float(share[: index + 1].sum()), DECIMALS),
             **({"Mask": mask} if mask else {}),
             "Method": "aCompCor" if mask else "tCompCor",
             "Retained": True,
-            "SingularValue": round(float(np.sqrt(values[index])), 10),
-            "VarianceExplained": round(float(share[index]), 10),
+            "SingularValue": round(float(np.sqrt(values[index])), DECIMALS),
+            "VarianceExplained": round(float(share[index]), DECIMALS),
         }
     return columns, metadata
 

@@ -21,6 +21,9 @@ from fcpower_bids.imaging.builtin import N_PARCELS
 
 Array = NDArray[np.float64]
 
+TRUTH_DECIMALS = 8
+"""Of the true correlations that are saved; BLAS kernels disagree far below."""
+
 
 @dataclass(frozen=True)
 class DemoTruth:
@@ -188,7 +191,7 @@ def _make_recording(
     for kind, content in sidecars.items():
         _write(place_of_files / f"{files[kind]}.json", layout.encode_json(content))
     n_seen, n_voxels = (np.bincount(one.parcel, minlength=N_PARCELS + 1)[1:] for one in (head, whole))
-    return _Drawn(clean, painted, n_seen / n_voxels, connectome)
+    return _Drawn(clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS))
 
 
 def _write(path: Path, content: str | bytes) -> None:

@@ -93,11 +93,11 @@ def test_components_are_orthonormal_high_passed_and_find_the_sources(recording):
         names = [name for name in columns if name.startswith(f"{letter}_comp_cor")]
         components = np.array([columns[name] for name in names])
         assert not components[:, :FIRST].any()
-        np.testing.assert_allclose(components @ components.T, np.eye(len(names)), atol=1e-10)
-        np.testing.assert_allclose(components @ cosines.T, 0, atol=1e-7)
+        np.testing.assert_allclose(components @ components.T, np.eye(len(names)), atol=1e-5)  # written to 6 decimals
+        np.testing.assert_allclose(components @ cosines.T, 0, atol=1e-5)
         shares = [metadata[name]["VarianceExplained"] for name in names]
         assert shares == sorted(shares, reverse=True)
-        assert metadata[names[-1]]["CumulativeVarianceExplained"] == pytest.approx(sum(shares), abs=1e-8)
+        assert metadata[names[-1]]["CumulativeVarianceExplained"] == pytest.approx(sum(shares), abs=1e-5)
     first = physiology.white_matter[FIRST:, 0]
     components = np.array([columns[f"w_comp_cor_{index:02d}"][FIRST:] for index in range(5)])
     assert np.linalg.norm(components @ (first - first.mean())) / np.linalg.norm(first - first.mean()) > 0.9
