@@ -2,10 +2,10 @@
 
 ::
 
-    pack.json                     alpha, parcels, digest
+    pack.json                     format, alpha, parcels, digest
     recordings.tsv                one row per recording: where it is and where it came from
     series-00000.safetensors      ``series`` (sum of T, P) float16, time-major
-    teacher-00000.safetensors     ``vectors`` (n, P (P - 1) / 2) float32, needed only to enlarge the pack
+    teacher-00000.safetensors     ``vectors`` (n, P (P - 1) / 2) float32, to prove and to enlarge the pack
     teacher_kernel.safetensors    ``kernel`` (N, N) float32
 """
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretraining.proof import prove_pack
+from fcpower_bids.pretraining.shards import series_file
 
 Indices = NDArray[np.intp]
 KERNEL = "teacher_kernel.safetensors"
+FORMAT = 2
+"""Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256")
 
 
@@ -105,22 +110,33 @@ def load_corpus(folder: Path) -> Corpus:
     Raises
     ------
     DatasetError
-        A file is missing or damaged, or the kernel belongs to other recordings: pack again.
+        A file is missing or damaged, the pack is of another format, its kernel belongs to other recordings, or its
+        teacher is not that of its series: pack again.
     """
     try:
         facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+        _check_format(folder, facts)
         table = read_table(folder)
         with safe_open(folder / KERNEL, "pt") as file:
             belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
             kernel = file.get_tensor("kernel")
-        shards = tuple(_series(folder / f"series-{number:05d}.safetensors") for number in range(facts["n_shards"]))
+        if not belongs or len(kernel) != len(table):
+            raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
+        prove_pack(folder, table, facts["alpha"], kernel.numpy())
+        shards = tuple(_series(series_file(folder, number)) for number in range(facts["n_shards"]))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DatasetError(f"{folder} is not a complete corpus pack ({error}); pack the corpus again.") from error
-    if not belongs or len(kernel) != len(table):
-        raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
     return Corpus(
         table, tuple(facts["parcel_names"]), facts["alpha"], facts["sha256"], shards, kernel, facts.get("atlas", "n/a")
     )
+
+
+def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
+    if (found := facts.get("format", 1)) != FORMAT:
+        raise DatasetError(
+            f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older packs "
+            "are scrambled); run the pretrain level again, which packs anew."
+        )
 
 
 def read_table(folder: Path) -> pd.DataFrame:

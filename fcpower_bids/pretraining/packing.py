@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fcpower_bids.core.connectivity import ParcelError, standardise
 from fcpower_bids.core.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.pretraining.corpus import KERNEL, TEXT_COLUMNS, read_table, refuse_leakage, write_text
+from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage, write_text
+from fcpower_bids.pretraining.shards import series_file, teacher_file, write_arrays
 from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector_and_rank
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
@@ -103,6 +102,9 @@ class _Pack:
 
     def _resume(self) -> None:
         facts = json.loads((self.folder / "pack.json").read_text(encoding="utf-8"))
+        if facts.get("format") != FORMAT:
+            self._discard(facts)
+            return
         if facts["alpha"] != self.alpha:
             raise DatasetError(
                 f"{self.folder} was packed with alpha {facts['alpha']:g}, not {self.alpha:g}; use another folder."
@@ -110,6 +112,19 @@ class _Pack:
         self.parcel_names, self.shard, self.sha256 = tuple(facts["parcel_names"]), facts["n_shards"], facts["sha256"]
         self.atlas = facts["atlas"] if self.atlas == "n/a" else self.atlas
         self.table = read_table(self.folder)
+
+    def _discard(self, facts: Mapping[str, Any]) -> None:
+        """Remove a pack of another format: what it holds cannot be trusted."""
+        logger.warning(
+            "%s was packed in format %s, and this version writes format %d (the series of older packs are scrambled): "
+            "it is made anew. Train its encoders again; recordings of other outputs have to be packed again from them.",
+            *(self.folder, facts.get("format", 1), FORMAT),
+        )
+        for file in (self.folder / "pack.json", self.folder / KERNEL, self.folder / "recordings.tsv"):
+            file.unlink(missing_ok=True)
+        for kind in ("series", "teacher"):
+            for file in self.folder.glob(f"{kind}-*.safetensors"):
+                file.unlink()
 
     def add(self, metadata: Mapping[str, Any], series: NDArray[Any]) -> None:
         """Take one recording, unless its content is known."""
@@ -159,8 +174,8 @@ class _Pack:
         if not self.waiting:
             return
         rows, series, vectors = zip(*self.waiting, strict=True)
-        _save({"vectors": np.stack(vectors)}, self._shard_file("teacher", self.shard))
-        _save({"series": np.concatenate(series)}, self._shard_file("series", self.shard))
+        write_arrays({"vectors": np.stack(vectors)}, teacher_file(self.folder, self.shard))
+        write_arrays({"series": np.concatenate(series)}, series_file(self.folder, self.shard))
         fresh = pd.DataFrame(list(rows), columns=list(COLUMNS))
         self.table = fresh if self.table.empty else pd.concat([self.table, fresh])
         self.waiting = []
@@ -171,26 +186,28 @@ class _Pack:
         self.table = self.table.sort_values(["shard", "position"], ignore_index=True)
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
-        facts: dict[str, Any] = {"alpha": self.alpha, "atlas": self.atlas, "parcel_names": self.parcel_names}
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "alpha": self.alpha,
+            "atlas": self.atlas,
+            "parcel_names": self.parcel_names,
+        }
         facts |= {"n_shards": self.shard, "n_recordings": len(self.table)}
         facts["sha256"] = hashlib.sha256(json.dumps([facts, self.table["sha256"].tolist()]).encode()).hexdigest()
         if facts["sha256"] == self.sha256 and _kernel_of(self.folder) == self.sha256:
             return
         kernel = teacher_kernel(self._vectors, len(self.table))
-        _save({"kernel": kernel}, self.folder / KERNEL, {"corpus_sha256": facts["sha256"]})
+        write_arrays({"kernel": kernel}, self.folder / KERNEL, {"corpus_sha256": facts["sha256"]})
         write_text(self.folder / "recordings.tsv", self.table.to_csv(sep="\t", index=False, lineterminator="\n"))
         write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
     def _vectors(self, start: int, stop: int) -> NDArray[np.float32]:
         parts = []
-        for shard, rows in self.table.iloc[start:stop].groupby("shard"):
-            with safe_open(self._shard_file("teacher", shard), "np") as file:
+        for _, rows in self.table.iloc[start:stop].groupby("shard"):
+            with safe_open(teacher_file(self.folder, int(rows["shard"].iloc[0])), "np") as file:
                 first, last = int(rows["position"].min()), int(rows["position"].max())
                 parts.append(file.get_slice("vectors")[first : last + 1][rows["position"].to_numpy() - first])
         return np.concatenate(parts)
-
-    def _shard_file(self, kind: str, number: Any) -> Path:
-        return self.folder / f"{kind}-{int(number):05d}.safetensors"
 
 
 def _kernel_of(folder: Path) -> str | None:
@@ -200,12 +217,3 @@ def _kernel_of(folder: Path) -> str | None:
             return str((file.metadata() or {}).get("corpus_sha256"))
     except (OSError, SafetensorError):
         return None
-
-
-def _save(tensors: dict[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file(tensors, part, metadata)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -103,7 +103,9 @@ class RunFolder:
         folder = self.checkpoint(steps[-1])
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         if state["fingerprint"] != self.fingerprint:
-            raise UsageError(f"{self.path} holds a run with other choices or another corpus; give another folder.")
+            raise UsageError(
+                f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."
+            )
         load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
         _restore_optimizer(model, optimizer, folder / OPTIMIZER)
         return int(state["step"])

@@ -43,10 +43,23 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[Array, int
         eigenvalues, eigenvectors = decompose_series(series)
     else:
         eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(series))
-    matrix = spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
-    z = np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)
-    z = z - z.mean()
-    return z / np.linalg.norm(z), rank(eigenvalues)
+    return _vector(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha)), rank(eigenvalues)
+
+
+def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> Array:
+    """`teacher_vector` from series that were stored in half precision.
+
+    Rounding fills the null space of a rank-deficient FC, so its rank has to be known: what lies beyond gets weight 0.
+    """
+    eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
+    weights = power_weights(eigenvalues, alpha)
+    weights[known_rank:] = 0.0
+    return _vector(eigenvalues, eigenvectors, weights)
+
+
+def _vector(eigenvalues: Array, eigenvectors: Array, weights: Array) -> Array:
+    matrix = spectral_map(eigenvalues, eigenvectors, weights)
+    return unit_vectors(np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)[None])[0]
 
 
 def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 256) -> NDArray[np.float32]:
@@ -67,17 +80,17 @@ def teacher_kernel(block: Callable[[int, int], ArrayLike], n: int, size: int = 2
     """
     K = np.empty((n, n), np.float32)
     for i in range(0, n, size):
-        rows = _unit(block(i, min(i + size, n)))
+        rows = unit_vectors(block(i, min(i + size, n)))
         K[i : i + size, i : i + size] = rows @ rows.T
         for j in range(i + size, n, size):
-            K[i : i + size, j : j + size] = rows @ _unit(block(j, min(j + size, n))).T
+            K[i : i + size, j : j + size] = rows @ unit_vectors(block(j, min(j + size, n))).T
             K[j : j + size, i : i + size] = K[i : i + size, j : j + size].T
     np.fill_diagonal(K, 1.0)
     return K
 
 
-def _unit(vectors: ArrayLike) -> Array:
-    """Undo the rounding of storage: centred, unit norm."""
+def unit_vectors(vectors: ArrayLike) -> Array:
+    """Undo the rounding of storage: teacher vectors, one per row, centred and of unit norm in double precision."""
     z = np.array(vectors, dtype=np.float64)
     z -= z.mean(axis=1, keepdims=True)
     z /= np.linalg.norm(z, axis=1, keepdims=True)

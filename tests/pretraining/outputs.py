@@ -1,0 +1,37 @@
+"""What the participant level leaves behind, planted: the pretrain level is run on it as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.cli.run import main
+
+ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
+TINY = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20", "--batch-size", "12")
+QUICK = (*TINY, "--steps", "4", "--checkpoint-every", "2", "--warmup", "1", "--held-out", "0.4", "--accelerator", "cpu")
+
+
+def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:
+    """Write every recording as the participant level does; returns the tables by recording id in a dataset ``bids``."""
+    (folder / "bids").mkdir(parents=True)
+    (folder / "bids" / "dataset_description.json").write_text('{"Name": "toy", "BIDSVersion": "1.9.0"}')
+    tables = {}
+    for facts, series in recordings:
+        stem = f"sub-{facts['subject']}_ses-{facts['session']}_{ENDING}"
+        path = folder / "out" / f"sub-{facts['subject']}" / f"ses-{facts['session']}" / "func" / f"{stem}.tsv"
+        path.parent.mkdir(parents=True)
+        table = pd.DataFrame(series, columns=facts["parcel_names"])
+        table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+        path.with_suffix(".json").write_text(json.dumps({"RepetitionTime": facts["repetition_time"]}))
+        tables[f"bids/{stem.removesuffix('_stat-mean_timeseries')}"] = path
+    return tables
+
+
+def run_pretrain(folder: Path, *options: object) -> int:
+    """Run the pretrain level on the planted outputs in this process."""
+    return main([str(folder / "bids"), str(folder / "out"), "pretrain", *QUICK, *map(str, options)])

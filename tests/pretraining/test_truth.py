@@ -1,0 +1,112 @@
+"""The pretrain level on files: what is packed is what was written, and what is not is named."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from fcpower_bids.pretraining import shards
+from tests.pretraining.conftest import made_recordings
+from tests.pretraining.outputs import plant_outputs, run_pretrain
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return plant_outputs(tmp_path, made_recordings())
+
+
+def packed_table(folder) -> pd.DataFrame:
+    return pd.read_csv(folder / "out" / "corpus" / "recordings.tsv", sep="\t", index_col="id")
+
+
+def packed_series(folder) -> dict[str, np.ndarray]:
+    """Series of every recording, read from the files of the pack with nothing of the program."""
+    with safe_open(folder / "out" / "corpus" / "series-00000.safetensors", "np") as file:
+        series = file.get_tensor("series").astype(float)
+    return {name: series[row["offset"] : row["offset"] + row["T"]] for name, row in packed_table(folder).iterrows()}
+
+
+def fc_power(series: np.ndarray, alpha: float) -> np.ndarray:
+    """Off-diagonal entries of the power of the correlation matrix, for a matrix of full rank."""
+    values, vectors = np.linalg.eigh(np.corrcoef(series.T))
+    return ((vectors * values**alpha) @ vectors.T)[np.triu_indices(series.shape[1], 1)]
+
+
+def scramble(path) -> None:
+    """What was written once: the transposed buffer under the shape of the array."""
+    series = load_file(path)["series"]
+    save_file({"series": np.ascontiguousarray(series.T).reshape(series.shape)}, path)
+
+
+def test_packed_series_are_the_written_tables_to_half_precision(tmp_path, tables):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    packed = packed_series(tmp_path)
+    assert packed.keys() == tables.keys()
+    for name, path in tables.items():
+        table = pd.read_csv(path, sep="\t").to_numpy()
+        z = (table - table.mean(0)) / table.std(0, ddof=1)
+        np.testing.assert_allclose(packed[name], z, rtol=2**-10, atol=1e-6)
+
+
+def test_the_stored_teacher_is_that_of_the_stored_series(tmp_path, tables):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00000.safetensors")["vectors"]
+    kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    positions = packed_table(tmp_path)["position"]
+    edges = {name: fc_power(series, 0.35) for name, series in packed_series(tmp_path).items()}
+    for name in tables:
+        assert np.corrcoef(edges[name], vectors[positions[name]])[0, 1] > 0.9999
+    np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
+
+
+def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    scramble(tmp_path / "out" / "corpus" / "series-00000.safetensors")
+    assert run_pretrain(tmp_path) == 3
+    told = capsys.readouterr().err
+    assert "series-00000.safetensors are not those that its teacher was computed from" in told
+    assert f"Remove the folder {tmp_path / 'out' / 'corpus'} and run the same command again" in told
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    path = tmp_path / "out" / "corpus" / "teacher_kernel.safetensors"
+    with safe_open(path, "np") as file:
+        kernel, metadata = file.get_tensor("kernel"), file.metadata()
+    save_file({"kernel": kernel[::-1].copy()}, path, metadata)
+    assert run_pretrain(tmp_path) == 3
+    assert "is not that of its teacher vectors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", [{}, {"format": 1}, {"format": 99}])
+def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    corpus = tmp_path / "out" / "corpus"
+    good = {path.name: path.read_bytes() for path in corpus.iterdir()}
+    facts = json.loads((corpus / "pack.json").read_text())
+    facts.pop("format")
+    (corpus / "pack.json").write_text(json.dumps(facts | said))
+    scramble(corpus / "series-00000.safetensors")
+    (corpus / "series-00001.safetensors").write_bytes(b"of the old pack")
+    assert run_pretrain(tmp_path) == 0
+    assert caplog.text.count("is made anew") == 1
+    assert {path.name: path.read_bytes() for path in corpus.iterdir()} == good
+
+
+def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):
+    def write_in_the_order_of_memory(arrays, path, metadata):
+        save_file({name: np.ascontiguousarray(a.T).reshape(a.shape) for name, a in arrays.items()}, path, metadata)
+
+    monkeypatch.setattr(shards, "save_file", write_in_the_order_of_memory)
+    assert run_pretrain(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert "does not read back as it was written" in told
+    assert "not the recordings" in told
+    assert not list((tmp_path / "out" / "corpus").glob("*.safetensors"))
+    assert not list((tmp_path / "out" / "corpus").glob(".*"))
