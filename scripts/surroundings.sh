@@ -123,7 +123,7 @@ obtain_apptainer() { # Debian has it in sid alone: a tool image with that one pa
 #!/usr/bin/env bash
 # apptainer in the tool image: builds as root in a user namespace, runs as the unprivileged user 1000
 case \$PWD in "$WORK"/*) ;; *) cd "$WORK" ;; esac
-inside() { exec podman run --rm --pull never --privileged --network host -v "$WORK:$WORK" -w "\$PWD" "$TOOLBOX" "\$@"; }
+inside() { exec podman run --rm --pull never --privileged --network host --env 'APPTAINERENV_*' -v "$WORK:$WORK" -w "\$PWD" "$TOOLBOX" "\$@"; }
 mkdir -p "$WORK/tmp/apptainer"
 if [[ \$1 == build ]]; then
   inside env APPTAINER_TMPDIR="$WORK/tmp/apptainer" APPTAINER_CACHEDIR="$WORK/tmp/apptainer" \\

@@ -34,6 +34,10 @@ remove_scratch() { # some of it belongs to the users of the containers
 # Everything that can be withheld: privileges, a writable root, the network, a known user.
 hard=(--rm --network none --cap-drop ALL --security-opt no-new-privileges --read-only --tmpfs '/tmp:rw,mode=1777')
 if [[ $engine == podman ]]; then hard+=(--pull never --read-only-tmpfs=false); else hard+=(--pull never); fi
+# The BLAS kernel of this machine, so that outputs are equal byte by byte; OpenBLAS otherwise chooses by the processor.
+for name in OPENBLAS_CORETYPE OPENBLAS_L2_SIZE; do
+  if [[ -v $name ]]; then hard+=(--env "$name"); export "APPTAINERENV_$name=${!name}"; fi
+done
 OWN=1000 UNKNOWN=54321
 bounded=(timeout --kill-after 10 300) # no step takes a minute where nothing hangs
 as() { local user=$1; shift; "${bounded[@]}" "$engine" run "${hard[@]}" --user "$user:$user" "$@"; }
@@ -111,7 +115,14 @@ run_as() {
 check_known() { run_as "$OWN" known; }
 check_unknown() { run_as "$UNKNOWN" unknown; }
 
+KERNEL='import numpy, threadpoolctl; print({found.get("architecture") for found in threadpoolctl.threadpool_info()})'
+same_kernel() { # same_kernel WHAT COMMAND...: the BLAS of the image computes as that of this machine does
+  local here there; here=$("$PYTHON" -c "$KERNEL"); there=$("${@:2}" -c "$KERNEL")
+  [[ $here == "$there" ]] || die "BLAS computes with $there in $1, with $here on this machine"
+}
+
 check_demo() { # the image makes the same dataset as this machine
+  same_kernel "the image" as "$OWN" --entrypoint python "$IMAGE"
   say "the demo dataset made inside"
   local out; out=$(open_folder demo)
   as "$OWN" -v "$out:/out" --entrypoint python "$IMAGE" -m fcpower_bids.demo /out/bids --subjects 2 --no-truth > /dev/null
@@ -194,6 +205,7 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
   "${bounded[@]}" apptainer test --cleanenv --containall "$SIF"
   start=$(now); "${bounded[@]}" apptainer run "${strict[@]}" "$SIF" --version; result ".sif: --version" "$(since "$start") s"
   say "apptainer run"
+  same_kernel "the .sif" "${bounded[@]}" apptainer exec "${strict[@]}" "$SIF" python
   out=$(open_folder sif)
   start=$(now)
   "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out participant "${OPTIONS[@]}" --quiet

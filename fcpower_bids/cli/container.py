@@ -26,6 +26,8 @@ from fcpower_bids.settings import Settings
 ENGINES = ("docker", "podman", "apptainer", "singularity")
 IMAGES = {"docker": f"fcpower_bids:{__version__}", "podman": f"localhost/fcpower_bids:{__version__}"}
 OFFLINE = {"FCPOWER_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+KERNEL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""What chooses the BLAS kernel: handed in, so that the last bits are the same inside and outside."""
 SYSTEM = tuple(map(Path, ("/opt/fcpower", "/usr/bin", "/etc/passwd", "/proc/self", "/sys/fs", "/dev/null", "/tmp/x")))
 """A mount that holds one of these would hide the image's own files."""
 EPILOG = """\
@@ -131,7 +133,7 @@ def plan(argv: Sequence[str], more: dict[Path, bool] | None = None, *, online: b
     UsageError
         With every mistake in the command line, before a container is started.
     """
-    environment = {} if online else dict(OFFLINE)
+    environment = {name: os.environ[name] for name in KERNEL if name in os.environ} | ({} if online else OFFLINE)
     if argv[:1] == ["prefetch"]:
         return _prefetch_job(argv)
     if list(argv) == ["--version"]:

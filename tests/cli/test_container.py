@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.container import anchor, arguments_of, build_parser, command_of, main, plan
+from fcpower_bids.cli.container import KERNEL, anchor, arguments_of, build_parser, command_of, main, plan
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Settings
@@ -32,7 +32,8 @@ def study(tmp_path: Path, monkeypatch) -> Path:
     ):
         (tmp_path / file).touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TEMPLATEFLOW_HOME", raising=False)
+    for name in ("TEMPLATEFLOW_HOME", *KERNEL):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
@@ -134,6 +135,14 @@ def test_mistakes_are_told_before_a_container_starts(study, capsys):
 def test_the_files_of_the_image_are_never_hidden(study, folder):
     with pytest.raises(UsageError, match="would hide"):
         plan(["bids", "out", "participant"], {Path(folder): False})
+
+
+@pytest.mark.parametrize("engine", ["docker", "apptainer"])
+def test_the_blas_kernel_of_this_machine_is_used_inside(study, monkeypatch, engine):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    command = command_of(engine, "image", plan(["bids", "out", "participant"]))
+    assert command[command.index("OPENBLAS_CORETYPE=Haswell") - 1] == "--env"
+    assert not any("OPENBLAS_L2_SIZE" in word for word in command), "what is not set here is left to the image"
 
 
 def test_network_only_when_asked_for(study):
