@@ -62,12 +62,15 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     DatasetError
         A file has changed or gone since it was fetched.
     """
-    from fcpower_bids.encoders.checkpoints import HUB_IDS, file_sha256, locate, read_config, replace_folder
+    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config, replace_folder
+    from fcpower_bids.encoders.release import HUB_IDS, NOTICE
 
     if (folder / CHECKSUMS).is_file():
         _verify(folder, file_sha256)
         return folder
     source = locate(HUB_IDS.get(name, name), revision)
+    if HUB_IDS.get(name, name) in HUB_IDS.values():
+        _say(NOTICE)
     read_config(source)
 
     def write(target: Path) -> None:

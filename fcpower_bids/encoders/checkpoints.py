@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from fcpower_bids.encoders.fbert import FBertConfig
 
-HUB_IDS = {"fbert-1m": "Marraffini-Giovanni/fbert-1m", "fbert-8m": "Marraffini-Giovanni/fbert-8m"}
-"""Where the paper's weights were released."""
-
 
 class EncoderUnavailable(FcPowerError):
     """An encoder was asked for without its weights: its embeddings are skipped with this reason."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids.encoders.checkpoints import (
-    HUB_IDS,
     CheckpointError,
     EncoderUnavailable,
     ModelCard,
@@ -21,7 +21,10 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.encoders.embedding import FBertEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.keys import rename_keys
+from fcpower_bids.encoders.release import HUB_IDS, LICENCE, NOTICE
 from fcpower_bids.errors import RecordingError, UsageError
+
+logger = logging.getLogger(__name__)
 
 
 def load_fbert(
@@ -41,17 +44,27 @@ def load_fbert(
         )
     folder = locate(weights, revision)
     config, card = read_config(folder)
-    expected = SIZES.get(name, {"d": config.d, "layers": config.layers})
-    if (config.d, config.layers) != (expected["d"], expected["layers"]):
-        raise CheckpointError(
-            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers, not {name}; "
-            "use the encoder name 'fbert' for other sizes."
-        )
+    _check_size(folder, config, name)
+    if str(weights) in HUB_IDS.values():
+        logger.warning(NOTICE)
+        card = replace(card, licence=LICENCE)
     path = folder / "model.safetensors"
     model = FBert(config).eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     source = {"weights": str(weights), "revision": revision, "sha256": file_sha256(path)}
     return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+
+
+def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
+    """Heads too: the same tensors under another number of heads load as well, and embed otherwise."""
+    found = {"d": config.d, "layers": config.layers, "heads": config.heads}
+    expected = {field: SIZES[name][field] for field in found} if name in SIZES else found
+    if found != expected:
+        raise CheckpointError(
+            f"{folder} holds an F-BERT of width {config.d} with {config.layers} layers and {config.heads} heads, not "
+            f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
+            "'fbert' for other sizes."
+        )
 
 
 def load_fbert_1m(weights: str | Path | None, **options: Any) -> FBertEncoder:

@@ -7,8 +7,9 @@ import pytest
 from fcpower_bids.cli import prefetch
 from fcpower_bids.cli.prefetch import fetch_weights, main
 from fcpower_bids.encoders import checkpoints
-from fcpower_bids.encoders.checkpoints import HUB_IDS, CheckpointError, ModelCard, read_config, save_checkpoint
+from fcpower_bids.encoders.checkpoints import CheckpointError, ModelCard, read_config, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
+from fcpower_bids.encoders.release import HUB_IDS
 from fcpower_bids.errors import DatasetError
 
 SMALL = FBertConfig(3, d=8, layers=1, heads=2, ff=16)
@@ -42,7 +43,9 @@ def test_weights_are_copied_with_checksums_and_fetched_once(hub, tmp_path, capsy
     assert all(checkpoints.file_sha256(folder / name) == digest for name, digest, _ in listed)
     assert read_config(folder)[1].roi_labels == ("a", "b", "c")
     assert not (folder / "pickle.bin").exists()
-    assert f"--encoder-weights {folder}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"--encoder-weights {folder}" in told
+    assert "CC BY-NC 4.0" in told
     main(["--folder", str(target), "--weights", "fbert-1m"])
     assert len(hub) == 1, "what is there is verified, not fetched again"
 

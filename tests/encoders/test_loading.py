@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fcpower_bids.encoders import ENCODERS, load_encoder
+from fcpower_bids.encoders import ENCODERS, load_encoder, loading
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable, ModelCard, save_checkpoint
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.errors import FcPowerError, UsageError
@@ -42,11 +42,32 @@ def test_the_reason_names_the_released_weights():
 
 
 def test_a_name_with_a_size_takes_that_size_only(checkpoint, tmp_path):
-    with pytest.raises(CheckpointError, match="width 16 with 2 layers, not fbert-1m"):
+    with pytest.raises(CheckpointError, match="width 16 with 2 layers and 4 heads, not fbert-1m"):
         load_encoder("fbert-1m", checkpoint)
     config = FBertConfig(12, **SIZES["fbert-1m"])
     save_checkpoint(tmp_path / "right", FBert(config), config, ModelCard(NAMES))
     assert load_encoder("fbert-1m", tmp_path / "right").provenance()["n_dimensions"] == 128
+
+
+@pytest.mark.parametrize(("name", "heads"), [("fbert-1m", 4), ("fbert-8m", 8)])
+def test_heads_are_those_of_the_released_models(tmp_path, name, heads):
+    """The same tensors load under any number of heads and embed otherwise."""
+    assert SIZES[name]["heads"] == heads
+    config = FBertConfig(12, **{**SIZES[name], "heads": 12 - heads})
+    save_checkpoint(tmp_path / "other", FBert(config), config, ModelCard(NAMES))
+    with pytest.raises(CheckpointError, match=f"{12 - heads} heads, not {name} .*heads {heads}"):
+        load_encoder(name, tmp_path / "other")
+    assert load_encoder("fbert", tmp_path / "other").model.config.heads == 12 - heads
+
+
+def test_released_weights_come_with_their_licence(checkpoint, monkeypatch, caplog):
+    monkeypatch.setattr(loading, "locate", lambda weights, revision: checkpoint)
+    encoder = load_encoder("fbert", "Marraffini-Giovanni/fbert-1m")
+    assert encoder.provenance()["licence"] == "CC BY-NC 4.0"
+    assert "no commercial use" in caplog.text
+    caplog.clear()
+    load_encoder("fbert", checkpoint)
+    assert not caplog.text
 
 
 def test_parcels_are_compared_at_loading(checkpoint):
