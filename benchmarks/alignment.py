@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
-from fcpower_bids.core.alignment import target_alignment
-from fcpower_bids.core.exponents import ALPHA_BOUNDS, alignment_curves, chebyshev_nodes
-from fcpower_bids.core.kernels import correlation_kernel, power_features
-from fcpower_bids.core.spectrum import participation_ratio
+from fcpower_bids.core.connectome.spectrum import participation_ratio
+from fcpower_bids.core.filters.alignment import target_alignment
+from fcpower_bids.core.filters.exponents import ALPHA_BOUNDS, alignment_curves, chebyshev_nodes
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 
 Array = NDArray[np.float64]
 

@@ -22,14 +22,14 @@ from types import SimpleNamespace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.core.folds import replicated_folds
-from fcpower_bids.core.kernels import correlation_kernel, power_features
-from fcpower_bids.core.nested import nested_cv
-from fcpower_bids.core.presets import PAPER
-from fcpower_bids.core.probe import LinearProbe
-from fcpower_bids.core.ridge import factorise_kernel
-from fcpower_bids.core.spd import ALPHA_STAR, eigendecompose
-from fcpower_bids.core.targets import composite_target, permuted_rows
+from fcpower_bids.core.connectome.spd import ALPHA_STAR, eigendecompose
+from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.presets import PAPER
+from fcpower_bids.core.regression.probe import LinearProbe
+from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.core.regression.targets import composite_target, permuted_rows
 
 PENALTIES = np.array(PAPER.penalties)
 N_TARGETS = 58

@@ -29,11 +29,11 @@ DIRECT = """
 import sys, time
 from pathlib import Path
 from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.derivatives.outputs import Results, finish_recording
-from fcpower_bids.derivatives.query import find_recordings
-from fcpower_bids.imaging.atlases import load_atlas
-from fcpower_bids.imaging.cleaning import clean_recording
-from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.outputs.recording import Results, finish_recording
+from fcpower_bids.inputs.query import find_recordings
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.transforms.connectomes import connect
 import fcpower_bids.measures.quality, fcpower_bids.transforms.power, scipy.signal
 settings = parse_settings([sys.argv[1], sys.argv[2], "participant", "--atlas", "builtin"])

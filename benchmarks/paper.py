@@ -29,7 +29,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
-from fcpower_bids.core.edges import edge_count, vectorise_edges
+from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 

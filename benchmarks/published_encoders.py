@@ -22,17 +22,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from fcpower_bids.encoders import (
-    PUBLISHED,
-    brain_harmonix,
-    brain_jepa,
-    brain_semantoks,
-    brainlm,
-    brainmass,
-)
+from fcpower_bids.encoders import PUBLISHED
 from fcpower_bids.encoders.cohort import CohortStatistics, write_statistics
 from fcpower_bids.encoders.containers import same_key
-from fcpower_bids.encoders.parcel_orders import BUCKNER, parcel_order
+from fcpower_bids.encoders.published import brain_harmonix, brain_jepa, brain_semantoks, brainlm, brainmass
+from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
 
 CHILD = """
 import json, sys, time

@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fcpower_bids.reports.group import write_group_report
-from fcpower_bids.reports.participant import write_participant_report
+from fcpower_bids.reports.cohort.page import write_group_report
+from fcpower_bids.reports.person.page import write_participant_report
 from tests.reports.group_outputs import make_cohort, write_further, write_group_outputs
 from tests.reports.outputs import write_outputs
 

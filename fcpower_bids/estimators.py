@@ -21,10 +21,10 @@ from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fcpower_bids.core.edges import edge_count, vectorise_edges
-from fcpower_bids.core.kernels import normalise_rows
-from fcpower_bids.core.ridge_model import fit_weights
-from fcpower_bids.core.spd import ALPHA_STAR, CLIP_TOLERANCE, spectral_power
+from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
+from fcpower_bids.core.connectome.spd import ALPHA_STAR, CLIP_TOLERANCE, spectral_power
+from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.regression.ridge_model import fit_weights
 
 FloatArray = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ def loaded_by(code: str) -> set[str]:
     "code",
     [
         "import fcpower_bids",
-        "import fcpower_bids.core.spd, fcpower_bids.core.connectivity, fcpower_bids.core.timeseries",
+        "import fcpower_bids.core.connectome.spd, fcpower_bids.core.signal.timeseries",
         "from fcpower_bids.cli.parser import build_parser; build_parser().format_help()",
         "from fcpower_bids.cli.parser import parse_settings; parse_settings(['a', 'b', 'participant'])",
     ],
@@ -44,7 +44,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_stay_small_and_explain_themselves(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 300
+    assert len(text.splitlines()) <= 500
     assert ast.get_docstring(ast.parse(text)), "every module says what it is for"
 
 
@@ -57,7 +57,16 @@ def test_the_tree_of_the_readme_is_the_tree_on_disk():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     tree = re.search(r"```text\nfcpower_bids/\n(.*?)```", readme, re.S)
     assert tree, "README.md shows the tree of the package"
-    told = set(re.findall(r"^ {2}([a-z_]+/?)", tree.group(1), re.M))
+    told = set(re.findall(r"^ {2}([a-z_]+/?)(?= )", tree.group(1), re.M))
     there = {p.name + "/" for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     there |= {p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("_")}
     assert told == there
+
+
+def test_no_folder_is_a_warehouse():
+    """A stranger finds the room: a folder holds about a dozen modules."""
+    folders = [PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())]
+    many = {
+        str(f.relative_to(ROOT)): n for f in folders if (n := len([p for p in f.glob("*.py") if p.stem[0] != "_"])) > 14
+    }
+    assert not many

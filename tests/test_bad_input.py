@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.derivatives.tables import read_matrix
+from fcpower_bids.outputs.tables import read_matrix
 from tests.running import PLAIN, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
@@ -129,7 +129,7 @@ def broken(tmp_path_factory):
 
 
 def _builtin(folder):
-    from fcpower_bids.imaging.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 
     return builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
 

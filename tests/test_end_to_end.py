@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.quality import band_leakage
-from fcpower_bids.core.spd import spectral_power
-from fcpower_bids.core.timeseries import z_score
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.signal.quality import band_leakage
+from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.volumes import BOX
-from fcpower_bids.derivatives.tables import read_matrix
-from fcpower_bids.imaging.builtin import builtin_atlas
-from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.outputs.tables import read_matrix
 from tests.running import PLAIN, contents, run_app
 
 SERIES = "stat-mean_timeseries.tsv"

@@ -11,7 +11,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.derivatives.tables import read_table
+from fcpower_bids.outputs.tables import read_table
 
 QUICK = ["--folds", "5", "--inner-folds", "3", "--repeats", "2", "--quiet", "--nprocs", "1"]
 

@@ -20,12 +20,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.core.filtering import filter_series
-from fcpower_bids.core.timeseries import z_score
+from fcpower_bids.core.signal.filtering import filter_series
+from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.derivatives.paths import ENTITY_ORDER, LABEL, parse_name
-from fcpower_bids.derivatives.tables import read_matrix
-from fcpower_bids.imaging.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.outputs.names import ENTITY_ORDER, LABEL, parse_name
+from fcpower_bids.outputs.tables import read_matrix
 from tests.running import PLAIN, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")

@@ -9,11 +9,11 @@ import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.core.spd import spectral_power
-from fcpower_bids.core.timeseries import z_score
-from fcpower_bids.derivatives.tables import read_matrix
-from fcpower_bids.imaging.atlases import load_atlas
-from fcpower_bids.imaging.parcellation import parcellate
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.workflows import participant
 from tests.running import PLAIN, run_app
 

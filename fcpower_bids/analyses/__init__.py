@@ -10,16 +10,16 @@ from fcpower_bids.settings import Settings
 ANALYSES = Registry(
     "analysis",
     {
-        "prediction": "fcpower_bids.analyses.prediction:analyse_prediction",
-        "fingerprinting": "fcpower_bids.analyses.fingerprinting:analyse_fingerprinting",
-        "alpha_selection": "fcpower_bids.analyses.alpha_selection:analyse_alpha",
-        "qc_fc": "fcpower_bids.analyses.qc_fc:analyse_qc_fc",
-        "transform_screen": "fcpower_bids.analyses.transform_screen:analyse_transforms",
-        "spectral_controls": "fcpower_bids.analyses.spectral_controls:analyse_controls",
-        "spectrum_geometry": "fcpower_bids.analyses.spectrum_geometry:analyse_geometry",
-        "learning_curves": "fcpower_bids.analyses.learning_curves:analyse_learning_curves",
-        "parcellation_sweep": "fcpower_bids.analyses.parcellation_sweep:analyse_parcellations",
-        "encoder_comparison": "fcpower_bids.analyses.encoder_comparison:analyse_encoders",
+        "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
+        "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
+        "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
+        "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
+        "transform_screen": "fcpower_bids.analyses.spectrum.transform_screen:analyse_transforms",
+        "spectral_controls": "fcpower_bids.analyses.spectrum.controls:analyse_controls",
+        "spectrum_geometry": "fcpower_bids.analyses.spectrum.geometry:analyse_geometry",
+        "learning_curves": "fcpower_bids.analyses.prediction.learning_curves:analyse_learning_curves",
+        "parcellation_sweep": "fcpower_bids.analyses.prediction.parcellation_sweep:analyse_parcellations",
+        "encoder_comparison": "fcpower_bids.analyses.prediction.encoder_comparison:analyse_encoders",
     },
 )
 

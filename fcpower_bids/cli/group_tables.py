@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fcpower_bids.derivatives.tables import read_json
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.outputs.tables import read_json
 
 PREDICTED = "predicted/target-TARGET-REPRESENTATION"
 

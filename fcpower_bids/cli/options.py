@@ -43,8 +43,8 @@ def known_names() -> Mapping[str, tuple[str, ...]]:
     """Return, for the options that take names of a registry or of the shipped data, what these names are."""
     from fcpower_bids.analyses import ALL, ANALYSES
     from fcpower_bids.encoders import ENCODERS
-    from fcpower_bids.imaging.atlas_declarations import declared_atlases
-    from fcpower_bids.imaging.strategies import strategy_names
+    from fcpower_bids.imaging.atlas.declarations import declared_atlases
+    from fcpower_bids.imaging.confounds.strategies import strategy_names
     from fcpower_bids.transforms import TRANSFORMS
 
     return {

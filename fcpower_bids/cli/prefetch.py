@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
     atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
     if atlases:
-        from fcpower_bids.imaging.atlases import prefetch_atlases
+        from fcpower_bids.imaging.atlas.loading import prefetch_atlases
 
         table = prefetch_atlases(atlases, options.space, options.folder)
         _say(f"Fetched into {options.folder}; checksums: {table}. Use it with --atlas-dir {options.folder.absolute()}")

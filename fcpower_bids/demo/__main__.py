@@ -11,7 +11,7 @@ from pathlib import Path
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.design import FMRIPREP_VERSIONS, DemoDesign
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.imaging.builtin import SPACES
+from fcpower_bids.imaging.atlas.builtin import SPACES
 
 
 def build_parser() -> argparse.ArgumentParser:

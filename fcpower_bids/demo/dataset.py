@@ -17,7 +17,7 @@ from fcpower_bids.demo.people import People, Population, draw_connectome, draw_p
 from fcpower_bids.demo.signals import draw_clean_series, draw_nuisance, draw_physiology
 from fcpower_bids.demo.volumes import Head, encode_nifti, load_head, paint_recording, unmask
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 Array = NDArray[np.float64]
 

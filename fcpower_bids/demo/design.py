@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.builtin import SPACES
+from fcpower_bids.imaging.atlas.builtin import SPACES
 
 FMRIPREP_VERSIONS = ("25.1.0", "1.4.0", "1.0.0")
 """The generations of file and column names: today's, ``desc-confounds_regressors``, and the first release."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.demo.design import DemoDesign
-from fcpower_bids.imaging.builtin import N_PARCELS, PARCELS_PER_POSITION
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS, PARCELS_PER_POSITION
 
 Array = NDArray[np.float64]
 

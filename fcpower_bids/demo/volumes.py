@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import SIGNAL_SD, Physiology, quantise
-from fcpower_bids.imaging.builtin import SPACING, parcellate_grey_matter
+from fcpower_bids.imaging.atlas.builtin import SPACING, parcellate_grey_matter
 
 Array = NDArray[np.float64]
 

@@ -23,12 +23,12 @@ ENCODERS = Registry(
         "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
         "fbert": "fcpower_bids.encoders.loading:load_fbert",
         "random-init": "fcpower_bids.encoders.loading:load_random_init",
-        "brainlm-111m": "fcpower_bids.encoders.brainlm:load_brainlm",
-        "brainlm-650m": "fcpower_bids.encoders.brainlm:load_brainlm_650m",
-        "brain-jepa": "fcpower_bids.encoders.brain_jepa:load_brain_jepa",
-        "brainmass": "fcpower_bids.encoders.brainmass:load_brainmass",
-        "brain-harmonix-f": "fcpower_bids.encoders.brain_harmonix:load_brain_harmonix",
-        "brain-semantoks": "fcpower_bids.encoders.brain_semantoks:load_brain_semantoks",
+        "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
+        "brainlm-650m": "fcpower_bids.encoders.published.brainlm:load_brainlm_650m",
+        "brain-jepa": "fcpower_bids.encoders.published.brain_jepa:load_brain_jepa",
+        "brainmass": "fcpower_bids.encoders.published.brainmass:load_brainmass",
+        "brain-harmonix-f": "fcpower_bids.encoders.published.brain_harmonix:load_brain_harmonix",
+        "brain-semantoks": "fcpower_bids.encoders.published.brain_semantoks:load_brain_semantoks",
     },
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.alignment import kernel_alignment
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
-from fcpower_bids.core.kernels import correlation_kernel, linear_kernel
-from fcpower_bids.core.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.core.filters.alignment import kernel_alignment
+from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel
 from fcpower_bids.encoders.cohort import read_series_tables
-from fcpower_bids.encoders.parcel_orders import Columns, parcel_order
+from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
 
 FEWEST = 8

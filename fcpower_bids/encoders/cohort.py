@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _without_weights(name: str) -> Any:
     from torch import nn
 
-    from fcpower_bids.encoders import brain_harmonix, brainlm
+    from fcpower_bids.encoders.published import brain_harmonix, brainlm
 
     if name == brain_harmonix.RECIPE.name:
         return brain_harmonix.HarmonixEncoder(brain_harmonix.RECIPE, nn.Identity())

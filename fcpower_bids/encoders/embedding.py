@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import ParcelError, standardise
+from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import ModelCard
 from fcpower_bids.encoders.fbert import FBert, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError

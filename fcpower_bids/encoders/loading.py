@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
@@ -20,9 +21,12 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.embedding import FBertEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
-from fcpower_bids.encoders.keys import rename_keys
 from fcpower_bids.encoders.release import HUB_IDS, LICENCE, NOTICE
 from fcpower_bids.errors import RecordingError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 logger = logging.getLogger(__name__)
 
@@ -111,3 +115,52 @@ def _ready(encoder: FBertEncoder, parcel_names: Sequence[str] | None) -> FBertEn
         except RecordingError as error:
             raise CheckpointError(str(error)) from None
     return encoder
+
+
+STEM = {
+    "input_projection": ("input_proj", "projection", "proj", "embed", "embedding", "token_embedding"),
+    "cls_token": ("cls", "cls_embedding"),
+}
+HF_LAYER = {
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "norm1",
+    "intermediate.dense": "linear1",
+    "output.dense": "linear2",
+    "output.LayerNorm": "norm2",
+}
+HF_QKV = re.compile(
+    r"(?P<layer>encoder\.layers\.\d+)\.attention\.self\.(?P<part>query|key|value)\.(?P<kind>weight|bias)"
+)
+
+
+def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Translate the key names of ``nn.TransformerEncoder`` files and of HF-BERT files into those of `FBert`.
+
+    Unknown names are passed through, so that the strict comparison can name them.
+    """
+    import torch
+
+    renamed: dict[str, Tensor] = {}
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        name = _rename(key)
+        if match := HF_QKV.fullmatch(name):
+            stacked = f"{match['layer']}.self_attn.in_proj_{match['kind']}"
+            parts.setdefault(stacked, {})[match["part"]] = value
+        else:
+            renamed[name] = value.flatten() if name == "cls_token" else value
+    for name, qkv in parts.items():
+        if len(qkv) == 3:
+            renamed[name] = torch.cat([qkv["query"], qkv["key"], qkv["value"]])
+    return renamed
+
+
+def _rename(key: str) -> str:
+    key = re.sub(r"^(?:module\.|model\.|bert\.|student\.)+", "", key)
+    key = re.sub(r"^(?:encoder\.|transformer\.)?layers?\.(?=\d)", "encoder.layers.", key)
+    key = re.sub(r"^transformer\.norm\.", "encoder.norm.", key)
+    for ours, theirs in STEM.items():
+        key = re.sub(rf"^(?:{'|'.join(theirs)})(?=$|\.)", ours, key)
+    for theirs_layer, ours_layer in HF_LAYER.items():
+        key = re.sub(rf"(?<=\d\.){re.escape(theirs_layer)}(?=\.)", ours_layer, key)
+    return key

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nipype.interfaces.base import traits
 
-from fcpower_bids.derivatives.status import DONE, Status, peak_megabytes, write_status
 from fcpower_bids.interfaces.bundles import save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
+from fcpower_bids.outputs.status import DONE, Status, peak_megabytes, write_status
 
 
 class CombineInputSpec(RecordingInputSpec):
@@ -25,7 +25,7 @@ class Combine(RecordingStep):
     _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.derivatives.combination import combine_runs
+        from fcpower_bids.outputs.combination import combine_runs
 
         given, output_dir = self.inputs, Path(self.inputs.output_dir)
         paths = combine_runs(output_dir, given.runs, given.atlases, given.settings)

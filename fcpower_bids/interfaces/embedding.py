@@ -64,7 +64,7 @@ def _encoder(settings: Settings, atlas: Atlas) -> Any:
 
 
 def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
-    from fcpower_bids.imaging.centroids import parcel_centroids
+    from fcpower_bids.imaging.atlas.centroids import parcel_centroids
 
     centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
     return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}

@@ -9,9 +9,9 @@ from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
 
-from fcpower_bids.derivatives.status import FAILED, RUNNING, Status, peak_megabytes, read_status, write_status
 from fcpower_bids.errors import NO_ROOM, FcPowerError
 from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
+from fcpower_bids.outputs.status import FAILED, RUNNING, Status, peak_megabytes, read_status, write_status
 
 LAST_STAGES = ("write", "combine")
 """Steps whose work includes the final status."""
@@ -86,7 +86,7 @@ class Parcellate(RecordingStep):
     stage = "parcellate"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.imaging.parcellation import parcellate
+        from fcpower_bids.imaging.series.parcellation import parcellate
 
         found = parcellate(self.inputs.recording.bold, self.inputs.recording.mask, self.inputs.atlases)
         arrays = {f"{i}/series": one.series for i, one in enumerate(found)}
@@ -100,7 +100,7 @@ class Clean(RecordingStep):
     stage = "clean"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.imaging.cleaning import clean_recording
+        from fcpower_bids.imaging.confounds.cleaning import clean_recording
 
         arrays, _ = load_bundle(Path(self.inputs.bundle))
         parcels = [(arrays[f"{i}/series"], arrays[f"{i}/coverage"]) for i in range(len(self.inputs.atlases))]
@@ -141,8 +141,8 @@ class Sink(RecordingStep):
     _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.derivatives.outputs import Results, finish_recording
-        from fcpower_bids.reports.previews import write_previews
+        from fcpower_bids.outputs.recording import Results, finish_recording
+        from fcpower_bids.reports.person.previews import write_previews
 
         given = self.inputs
         results = Results(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectivity import covered_parcels
-from fcpower_bids.core.quality import band_leakage
-from fcpower_bids.core.spd import eigendecompose
-from fcpower_bids.core.spectrum import spectrum_summary
+from fcpower_bids.core.connectome.connectivity import covered_parcels
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spectrum import spectrum_summary
+from fcpower_bids.core.signal.quality import band_leakage
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
 from fcpower_bids.settings import Settings
 

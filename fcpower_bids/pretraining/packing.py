@@ -14,8 +14,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 
-from fcpower_bids.core.connectivity import ParcelError, standardise
-from fcpower_bids.core.spectrum import ALPHA_STAR
+from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
+from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage, write_text
 from fcpower_bids.pretraining.shards import series_file, teacher_file, write_arrays

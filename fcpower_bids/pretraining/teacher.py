@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
-from fcpower_bids.core.spd import decompose_series, eigendecompose, spectral_map
-from fcpower_bids.core.spectrum import power_weights, rank
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
+from fcpower_bids.core.connectome.spectrum import power_weights, rank
 
 Array = NDArray[np.float64]
 
@@ -30,7 +30,7 @@ def teacher_vector(series: ArrayLike, alpha: float) -> Array:
 
     Raises
     ------
-    fcpower_bids.core.connectivity.ParcelError
+    fcpower_bids.core.connectome.connectivity.ParcelError
         A parcel is NaN, partly missing or constant (its position is named).
     """
     return teacher_vector_and_rank(series, alpha)[0]

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from fcpower_bids.core.connectivity import Array
-from fcpower_bids.core.spd import full_rank
+from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.connectome.spd import full_rank
 from fcpower_bids.transforms.contract import FullRankTransform
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS

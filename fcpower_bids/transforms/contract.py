@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import Array, counted_among_all, covered_parcels, covered_series, spread
-from fcpower_bids.core.spd import clip_tolerance, eigendecompose, n_clipped, rank
+from fcpower_bids.core.connectome.connectivity import Array, counted_among_all, covered_parcels, covered_series, spread
+from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose, n_clipped, rank
 
 Self = TypeVar("Self", bound="Transform")
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.connectivity import Array, ParcelError
+from fcpower_bids.core.connectome.connectivity import Array, ParcelError
 from fcpower_bids.transforms.contract import Transform
 
 

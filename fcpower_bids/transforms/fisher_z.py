@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fcpower_bids.core.connectivity import Array, fisher_z
+from fcpower_bids.core.connectome.connectivity import Array, fisher_z
 from fcpower_bids.transforms.contract import Transform
 
 

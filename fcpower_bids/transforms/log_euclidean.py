@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fcpower_bids.core.connectivity import Array
-from fcpower_bids.core.spd import matrix_log
+from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.connectome.spd import matrix_log
 from fcpower_bids.transforms.contract import FullRankTransform
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fcpower_bids.core.connectivity import Array
+from fcpower_bids.core.connectome.connectivity import Array
 from fcpower_bids.transforms.contract import Transform
 from fcpower_bids.transforms.precision import shrunk_covariance, shrunk_precision
 

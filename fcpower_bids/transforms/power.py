@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.connectivity import Array
-from fcpower_bids.core.spd import ALPHA_STAR, clip_tolerance, eigendecompose, n_clipped, rank, spectral_power
+from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.connectome.spd import ALPHA_STAR, clip_tolerance, eigendecompose, n_clipped, rank, spectral_power
 from fcpower_bids.transforms.contract import Transform
 
 

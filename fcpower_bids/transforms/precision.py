@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from fcpower_bids.core.connectivity import Array, standardise
-from fcpower_bids.core.spd import inverse
+from fcpower_bids.core.connectome.connectivity import Array, standardise
+from fcpower_bids.core.connectome.spd import inverse
 from fcpower_bids.transforms.contract import Transform
 
 

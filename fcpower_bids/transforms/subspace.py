@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from fcpower_bids.core.factor_analysis import FactorAnalysis
+from fcpower_bids.core.connectome.factor_analysis import FactorAnalysis
 
 Array = NDArray[np.float64]
 

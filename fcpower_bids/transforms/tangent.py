@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
-from fcpower_bids.core.means import MEANS, TOLERANCE, whiten, whitening
-from fcpower_bids.core.spd import full_rank, matrix_log
+from fcpower_bids.core.connectome.connectivity import Array, ParcelError, covered_parcels
+from fcpower_bids.core.connectome.means import MEANS, TOLERANCE, whiten, whitening
+from fcpower_bids.core.connectome.spd import full_rank, matrix_log
 from fcpower_bids.transforms.contract import FullRankTransform
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from fcpower_bids.core.connectivity import Array, ParcelError, covered_parcels
+from fcpower_bids.core.connectome.connectivity import Array, ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
 MAXIMUM_ITERATIONS = 30

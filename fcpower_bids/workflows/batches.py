@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nipype import Workflow
 
-from fcpower_bids.derivatives.status import (
+from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
     Status,
@@ -17,7 +17,7 @@ from fcpower_bids.derivatives.status import (
     status_path,
     write_status,
 )
-from fcpower_bids.derivatives.tables import write_text
+from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution import run_workflow

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
-from fcpower_bids.analyses.relative_embeddings import LEAK, SeriesEncoder
-from fcpower_bids.derivatives.cohort import load_cohort
-from fcpower_bids.derivatives.embedding_facts import OWN_ATLAS, read_embedding_facts
-from fcpower_bids.derivatives.features import list_connectomes
-from fcpower_bids.derivatives.sources import join
+from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEncoder
+from fcpower_bids.cohort.assembly import load_cohort
+from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
+from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -36,7 +36,7 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
 def _atlases(settings: Settings) -> list[str]:
     if settings.atlas != Settings.atlas:
         return list(dict.fromkeys(settings.atlas))
-    from fcpower_bids.imaging.atlas_declarations import declared_atlases
+    from fcpower_bids.imaging.atlas.declarations import declared_atlases
 
     default = join(declared_atlases()[Settings.atlas[0]].entities)
     there = {one.atlas_name for one in list_connectomes(settings.output_dir)}

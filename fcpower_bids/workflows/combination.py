@@ -6,8 +6,9 @@ from pathlib import Path
 
 from nipype import Node, Workflow
 
-from fcpower_bids.derivatives.combination import group_runs, whole_of
-from fcpower_bids.derivatives.status import (
+from fcpower_bids.interfaces.combination import Combine
+from fcpower_bids.outputs.combination import group_runs, whole_of
+from fcpower_bids.outputs.status import (
     DONE,
     FAILED,
     RUNNING,
@@ -18,7 +19,6 @@ from fcpower_bids.derivatives.status import (
     read_status,
     write_status,
 )
-from fcpower_bids.interfaces.combination import Combine
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import SILENT, Job

@@ -10,10 +10,10 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
-from fcpower_bids.derivatives.finished_analyses import FinishedAnalyses, analysis_key
-from fcpower_bids.derivatives.models import model_path, save_model
-from fcpower_bids.derivatives.tables import write_json, write_table, write_text
 from fcpower_bids.errors import DatasetError, NotInCohort
+from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
+from fcpower_bids.outputs.models import model_path, save_model
+from fcpower_bids.outputs.tables import write_json, write_table, write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.cohorts import open_cohorts
@@ -43,7 +43,7 @@ def run_group(settings: Settings) -> int:
         _run_analyses(cohort, by_atlas, settings)
         if settings.save_models:
             _save_models(cohort, settings)
-    from fcpower_bids.reports.group import write_group_report
+    from fcpower_bids.reports.cohort.page import write_group_report
 
     page = write_group_report(settings)
     say(f"Tables: {folder}  Page: {page}", settings)
@@ -99,7 +99,7 @@ def _may_leave_out(name: str, error: ValueError, settings: Settings) -> bool:
 
 def _save_models(cohort: Cohort, settings: Settings) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
-    from fcpower_bids.analyses.final_model import MODEL_REPRESENTATIONS, fit_final_model
+    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS, fit_final_model
 
     composites = [item.partition("=")[0].strip() for item in settings.composite]
     for target in (*cohort.targets, *composites):

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from fcpower_bids._version import __version__
-from fcpower_bids.derivatives.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.derivatives.query import Discovery, find_recordings
-from fcpower_bids.derivatives.roots import derivative_roots
-from fcpower_bids.derivatives.status import (
+from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.inputs.query import Discovery, find_recordings
+from fcpower_bids.inputs.roots import derivative_roots
+from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
+from fcpower_bids.outputs.status import (
     EXCLUDED,
     FAILED,
     RUNNING,
@@ -22,9 +25,6 @@ from fcpower_bids.derivatives.status import (
     write_status,
     write_status_table,
 )
-from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
-from fcpower_bids.imaging.atlases import load_atlas
-from fcpower_bids.imaging.strategies import load_strategy
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
@@ -65,7 +65,7 @@ def _run_participants(settings: Settings) -> int:
             start_server()
     discovery = find_recordings(settings)
     if settings.dry_run:
-        from fcpower_bids.derivatives.preflight import preflight_table
+        from fcpower_bids.inputs.preflight import preflight_table
 
         print(preflight_table(discovery, settings))  # noqa: T201
         return 0
@@ -92,7 +92,7 @@ def _run_participants(settings: Settings) -> int:
 
 
 def _write_methods(jobs: list[Job], settings: Settings) -> int:
-    from fcpower_bids.reports.methods import write_methods
+    from fcpower_bids.reports.kit.methods import write_methods
 
     for path in write_methods(settings, {atlas for _, atlases in jobs for atlas in atlases}):
         say(str(path), settings)
@@ -175,7 +175,7 @@ def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
 
 def _report(names: Iterable[str], settings: Settings) -> None:
     """Make the page of every participant with a status, those without a usable recording included."""
-    from fcpower_bids.reports.participant import write_participant_reports
+    from fcpower_bids.reports.person.page import write_participant_reports
 
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     write_participant_reports(settings, subjects, processes(settings))

@@ -19,12 +19,12 @@ LONGEST_WAIT = 1.0
 """Seconds after which the pool is looked at again whatever happens."""
 PRELOADED = (
     "fcpower_bids.interfaces.recording",
-    "fcpower_bids.imaging.cleaning",
-    "fcpower_bids.imaging.parcellation",
-    "fcpower_bids.derivatives.outputs",
+    "fcpower_bids.imaging.confounds.cleaning",
+    "fcpower_bids.imaging.series.parcellation",
+    "fcpower_bids.outputs.recording",
     "fcpower_bids.measures.quality",
     "fcpower_bids.transforms.power",
-    "fcpower_bids.reports.participant",
+    "fcpower_bids.reports.person.page",
     "matplotlib.backends.backend_svg",
     "matplotlib.colorbar",
     "scipy.sparse",

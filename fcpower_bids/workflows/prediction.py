@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from fcpower_bids.analyses.final_model import apply_model
-from fcpower_bids.derivatives.models import load_model, model_path, written_connectomes
-from fcpower_bids.derivatives.tables import write_json, write_table
+from fcpower_bids.analyses.engine.final_model import apply_model
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.models import load_model, model_path, written_connectomes
+from fcpower_bids.outputs.tables import write_json, write_table
 
 COLUMNS = {
     "scan": "Name of the scan",

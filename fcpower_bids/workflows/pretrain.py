@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.derivatives.paths import parse_name
-from fcpower_bids.derivatives.tables import read_table
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 

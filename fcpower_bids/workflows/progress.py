@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from fcpower_bids.derivatives.tables import write_table
+from fcpower_bids.outputs.tables import write_table
 from fcpower_bids.settings import Settings
 
 FINISHED = "finished"

@@ -8,8 +8,8 @@ from typing import Any
 
 from nipype import Node, Workflow
 
-from fcpower_bids.derivatives.status import weights_state
 from fcpower_bids.interfaces.recording import Clean, Connect, Parcellate, Sink
+from fcpower_bids.outputs.status import weights_state
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 

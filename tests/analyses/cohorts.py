@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.edges import edge_count, vectorise_edges
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.people import draw_connectome, draw_people, draw_person, draw_population
 from fcpower_bids.demo.signals import draw_clean_series

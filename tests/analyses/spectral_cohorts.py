@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import ortho_group
 
-from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from tests.analyses.cohorts import cohort_of
 
 N_STRONG = 5

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.records import Cohort
 
 VOLUME = 60.0

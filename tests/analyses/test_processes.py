@@ -18,9 +18,9 @@ def cohort():
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.analyses.connectomes.WORTH_PROCESSES", 0)
-    monkeypatch.setattr("fcpower_bids.analyses.connectomes.BLOCK", 4)
-    monkeypatch.setattr("fcpower_bids.analyses.spectral_controls.N_RANDOM_FILTERS", 2)
+    monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.WORTH_PROCESSES", 0)
+    monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.BLOCK", 4)
+    monkeypatch.setattr("fcpower_bids.analyses.spectrum.controls.N_RANDOM_FILTERS", 2)
     given = {"one": cohort, "other": cohort} if name in OF_COHORTS else cohort
     alone, shared = (ANALYSES[name](given, choose(**CHOICES, nprocs=number)) for number in (1, 2))
     assert alone.keys() == shared.keys()

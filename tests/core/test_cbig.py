@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy.io import loadmat
 
-from fcpower_bids.core.folds import cbig_folds
-from fcpower_bids.core.kernels import correlation_kernel
-from fcpower_bids.core.nested import nested_cv
-from fcpower_bids.core.presets import PRESETS
-from fcpower_bids.core.ridge import Split, factorise_kernel
-from fcpower_bids.core.scores import CONTINUOUS_SCORES
-from fcpower_bids.core.targets import remove_covariates
+from fcpower_bids.core.regression.folds import cbig_folds
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.core.regression.ridge import Split, factorise_kernel
+from fcpower_bids.core.regression.scores import CONTINUOUS_SCORES
+from fcpower_bids.core.regression.targets import remove_covariates
 
 pytestmark = pytest.mark.shared
 SEEDS = (1, 2, 3)

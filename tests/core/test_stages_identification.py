@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.identifiability import identifiability
-from fcpower_bids.core.identification import compare_identification, identify, permutation_null
-from fcpower_bids.core.kernels import correlation_kernel, power_features
-from fcpower_bids.core.permutation import permutation_p_value
-from fcpower_bids.core.spd import eigendecompose
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.inference.identification import (
+    compare_identification,
+    identifiability,
+    identify,
+    permutation_null,
+)
+from fcpower_bids.core.inference.permutation import permutation_p_value
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 
 REFERENCE = {1.0: 0.838, 0.5: 0.986, 0.35: 1.000}
 

@@ -12,7 +12,7 @@ from fcpower_bids.demo.confounds import build_confounds, encode_confounds, renam
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import draw_physiology
 from fcpower_bids.demo.volumes import paint_recording
-from fcpower_bids.imaging.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 REAL = files("nilearn.interfaces.fmriprep.data")
 FIRST = 2

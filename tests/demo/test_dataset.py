@@ -14,7 +14,7 @@ from nilearn.maskers import NiftiLabelsMasker
 from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
 from fcpower_bids.demo.layout import DERIVATIVES, TRUTH
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.builtin import N_PARCELS, builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 

@@ -3,7 +3,7 @@ import pytest
 
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.people import LOADINGS, draw_connectome, draw_people, draw_person, draw_population
-from fcpower_bids.imaging.builtin import N_PARCELS
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS
 
 UPPER = np.triu_indices(N_PARCELS, 1)
 

@@ -8,7 +8,7 @@ from nilearn.image import resample_to_img
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import draw_physiology
 from fcpower_bids.demo.volumes import encode_nifti, paint_recording, unmask
-from fcpower_bids.imaging.builtin import N_PARCELS, builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
 
 
 def test_grid_holds_every_parcel_and_both_tissues(head):

@@ -13,7 +13,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
-from fcpower_bids.imaging.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.transforms import TRANSFORMS
 
 SPACE = "MNI152NLin2009cAsym"

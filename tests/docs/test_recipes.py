@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.derivatives.tables import read_json, read_table
-from fcpower_bids.imaging.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.outputs.tables import read_json, read_table
 from tests.docs.conftest import QUICK, SPACE
 from tests.docs.pages import DOCS, FENCE, ROOT, read
 

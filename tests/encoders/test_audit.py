@@ -15,7 +15,7 @@ from fcpower_bids.encoders.audit import (
     other_release,
     power_kernel,
 )
-from fcpower_bids.encoders.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError
 from tests.encoders.test_brainmass import published_shapes
 

@@ -18,7 +18,7 @@ from fcpower_bids.encoders.checkpoints import (
     save_checkpoint,
 )
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.keys import rename_keys
+from fcpower_bids.encoders.loading import rename_keys
 from tests.encoders.conftest import NAMES
 
 

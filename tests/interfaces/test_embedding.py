@@ -12,7 +12,7 @@ import torch
 
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.parcel_orders import parcel_order
+from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
 from fcpower_bids.interfaces.bundles import load_bundle, save_series
 from fcpower_bids.interfaces.embedding import Embed, _encoder

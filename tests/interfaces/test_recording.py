@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.derivatives.status import read_status
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
 from fcpower_bids.interfaces.recording import RecordingStep
+from fcpower_bids.outputs.status import read_status
 from fcpower_bids.records import ParcelSeries, Recording
 from fcpower_bids.settings import Settings
 from tests.measures.test_measures import make_cleaning

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries
 from fcpower_bids.settings import Settings

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fcpower_bids.core.connectivity import standardise
+from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.pretraining import packing
 from fcpower_bids.pretraining.corpus import load_corpus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import ParcelError, pearson_connectivity
-from fcpower_bids.core.spd import spectral_power
+from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector, teacher_vector_and_rank
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fcpower_bids.derivatives.status import FAILED, Status, write_status, write_status_table
-from fcpower_bids.reports.participant import write_participant_reports
+from fcpower_bids.outputs.status import FAILED, Status, write_status, write_status_table
+from fcpower_bids.reports.person.page import write_participant_reports
 from tests.reports.browser import BINARIES, Browser, find_chromium
 from tests.reports.outputs import write_outputs
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.derivatives.tables import write_json, write_table, write_text
+from fcpower_bids.outputs.tables import write_json, write_table, write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 

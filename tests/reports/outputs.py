@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fcpower_bids.core.timeseries import clean_series
-from fcpower_bids.derivatives.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.derivatives.outputs import Results, finish_recording
+from fcpower_bids.core.signal.timeseries import clean_series
+from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
+from fcpower_bids.outputs.recording import Results, finish_recording
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
-from fcpower_bids.reports.previews import write_previews
+from fcpower_bids.reports.person.previews import write_previews
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import connect
 

@@ -11,15 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.derivatives.tables import read_table, write_table
-from fcpower_bids.reports.comparison_figures import draw_gains, spaced
-from fcpower_bids.reports.group import PARTS, make_sections, write_group_report
-from fcpower_bids.reports.group_columns import NEEDED
-from fcpower_bids.reports.group_comparisons import judge, say_difference, say_tally
-from fcpower_bids.reports.group_controls import control_title
-from fcpower_bids.reports.group_spectrum import coarser, square
-from fcpower_bids.reports.group_tables import GroupTables
-from fcpower_bids.reports.group_verdict import judge_cohort
+from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
+from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
+from fcpower_bids.reports.cohort.page import PARTS, make_sections, write_group_report
+from fcpower_bids.reports.cohort.sections.controls import control_title
+from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
+from fcpower_bids.reports.cohort.tables import NEEDED, GroupTables
+from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
 from tests.reports.test_group import EVIL

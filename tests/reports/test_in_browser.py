@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from fcpower_bids.derivatives.tables import read_matrix
-from fcpower_bids.reports.participant import write_participant_reports
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.reports.person.page import write_participant_reports
 from tests.reports.outputs import write_outputs
 
 CELL = """(() => {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import pearson_connectivity
-from fcpower_bids.core.edges import vectorise_edges
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
 
 

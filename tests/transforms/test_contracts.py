@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.transforms import TRANSFORMS
 
 N_PARCELS = 7

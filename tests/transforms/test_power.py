@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.transforms.power import Power
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcpower_bids.core.connectivity import ParcelError
+from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.transforms.precision import Precision, shrunk_covariance
 
 

@@ -12,9 +12,9 @@ import nibabel
 import numpy as np
 import pytest
 
-from fcpower_bids.derivatives.status import read_status, status_path
-from fcpower_bids.derivatives.tables import read_matrix, read_table
-from fcpower_bids.imaging.builtin import builtin_atlas
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.outputs.status import read_status, status_path
+from fcpower_bids.outputs.tables import read_matrix, read_table
 from tests.running import Finished, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")

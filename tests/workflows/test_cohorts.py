@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 
 from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.core.timeseries import z_score
-from fcpower_bids.derivatives.tables import read_json, read_table
-from fcpower_bids.encoders.brainlm import SIZES, BrainLMEncoder, BrainLMSize
+from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.encoders.published.brainlm import SIZES, BrainLMEncoder, BrainLMSize
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.tables import read_json, read_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group

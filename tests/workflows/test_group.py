@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.derivatives.tables import read_table, write_table
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows.group import run_group
 from tests.derivatives.participant_outputs import add_embedding, add_output, make_outputs, series_of
 

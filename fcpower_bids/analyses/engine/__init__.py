@@ -1,0 +1,1 @@
+"""What the analyses share: people, targets, folds, representations, scores, comparisons."""

@@ -1,0 +1,167 @@
+"""Connectomes of a cohort as rows of edges: of one scan, or averaged over the scans of a person, read block by block.
+
+Nothing of the size of the cohort is held in memory unless it fits: FC stays where it is (usually a memory map), and
+FC^alpha is kept in single precision where double precision would not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
+from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+BLOCK = 32
+"""Connectomes that a process takes at a time."""
+
+WORTH_PROCESSES = 2e10
+"""Units times cubed parcels (some seconds of work) above which several processes are started."""
+
+MEMORY = 2e9
+"""Bytes above which features are kept in single precision, and what is larger is computed again when needed."""
+
+
+class AveragedEdges:
+    """FC of each unit (a scan, or a person with several scans) as a source of features that is read block by block.
+
+    Several scans are averaged by the mean of Fisher z, as `core.connectivity.average_connectivity` does.
+
+    Parameters
+    ----------
+    edges : ndarray or memory map, shape (n_scans, E)
+        Correlations, one scan per row.
+    groups : sequence of ndarray of int
+        The rows of each unit.
+    """
+
+    def __init__(self, edges: FeatureSource, groups: Sequence[Rows]) -> None:
+        self.edges = edges
+        self.groups = tuple(np.asarray(group, dtype=np.intp) for group in groups)
+        if any(group.size == 0 for group in self.groups):
+            raise ValueError("Every person or scan of an analysis needs at least one row of edges.")
+        self.shape: tuple[int, ...] = (len(self.groups), edges.shape[1])
+        self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
+        self._order = np.concatenate(self.groups)
+        self._sizes = np.array([group.size for group in self.groups])
+
+    def __getitem__(self, key: Any) -> FloatArray:
+        """Edges of one unit (an integer), or a block (rows, columns) given by two slices."""
+        if isinstance(key, (int, np.integer)):
+            return self._average(np.asarray(self.edges[self.groups[key]], dtype=float), self._sizes[key : key + 1])[0]
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        sizes = self._sizes[rows]
+        stops = np.cumsum(self._sizes)[rows]
+        wanted = self._order[stops[0] - sizes[0] : stops[-1]]
+        return self._average(np.asarray(self.edges[:, columns][wanted], dtype=float), sizes)
+
+    def connectome(self, unit: int) -> FloatArray:
+        """FC of one unit, shape (P, P)."""
+        return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
+
+    def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
+        if (sizes == 1).all():
+            return block
+        averaged = block[np.cumsum(sizes) - sizes]
+        several = sizes > 1
+        scans = block[np.repeat(several, sizes)]
+        if (np.abs(scans) >= 1).any():
+            raise ValueError(
+                "Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan."
+            )
+        each = sizes[several]
+        scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
+        averaged[several] = np.tanh(scores / each[:, None])
+        return averaged
+
+
+class PowerFamily:
+    """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory.
+
+    Parameters
+    ----------
+    connectivity : AveragedEdges
+        FC of n units of P parcels.
+    settings : Settings
+        ``nprocs`` processes share the eigendecompositions of a large cohort; the numbers do not depend on how many.
+    keep : bool
+        Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
+    """
+
+    def __init__(self, connectivity: AveragedEdges, settings: Settings, keep: bool = False) -> None:
+        self.connectivity, self.settings = connectivity, settings
+        self.tolerance = clip_tolerance(connectivity.dtype)
+        n, n_edges = connectivity.shape
+        self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
+        self._kept: tuple[FloatArray, FloatArray] | None = None
+        if keep and n * self.n_parcels**2 * 8 <= MEMORY:
+            self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
+            for rows, spectra in self._each_block(_decompose):
+                for unit, (values, vectors) in zip(range(rows.start, rows.stop), spectra, strict=True):
+                    self._kept[0][unit], self._kept[1][unit] = values, vectors
+
+    @property
+    def spectra(self) -> tuple[FloatArray, FloatArray] | None:
+        """Eigenvalues (n, P) and eigenvectors (n, P, P), None where they do not fit in memory or were not kept."""
+        return self._kept
+
+    def features(self, alpha: float) -> NDArray[np.floating]:
+        """Edges of FC^alpha times sqrt(2), shape (n, E)."""
+        out = np.empty((self.connectivity.shape[0], edge_count(self.n_parcels)), precision(self.connectivity.shape))
+        if self._kept is not None:
+            return power_features(*self._kept, alpha, self.tolerance, out)
+        for rows, block in self._each_block(partial(_raise, alpha=alpha, tolerance=self.tolerance)):
+            out[rows] = block
+        return out
+
+    def kernel(self, alpha: float) -> FloatArray:
+        """Correlation kernel of FC^alpha, shape (n, n)."""
+        return similarity(self.features(alpha))
+
+    def _each_block(self, function: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
+        """Apply a function to the connectomes of a few units at a time, in several processes where it is worth it."""
+        n = self.connectivity.shape[0]
+        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+        alone = self.settings.low_mem or n * self.n_parcels**3 < WORTH_PROCESSES
+        n_processes = 1 if alone else min(self.settings.nprocs or cpu_count(), len(blocks))
+        work = Parallel(n_jobs=n_processes, return_as="generator")
+        results = work(delayed(function)(self.connectivity, rows) for rows in blocks)
+        yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
+
+
+def _decompose(connectivity: AveragedEdges, rows: slice) -> list[tuple[FloatArray, FloatArray]]:
+    # One BLAS thread everywhere: with more, the last bits would depend on the machine's load and number of cores.
+    with threadpool_limits(1):
+        return [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
+
+
+def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: float) -> NDArray[np.floating]:
+    features = np.empty((rows.stop - rows.start, connectivity.shape[1]))
+    with threadpool_limits(1):
+        for row, unit in enumerate(range(rows.start, rows.stop)):
+            values, vectors = eigendecompose(connectivity.connectome(unit))
+            power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
+    return features
+
+
+def precision(shape: tuple[int, ...]) -> type[np.floating]:
+    """Precision in which features of this shape are kept."""
+    return np.float64 if shape[0] * shape[1] * 8 <= MEMORY else np.float32
+
+
+def similarity(features: FeatureSource) -> FloatArray:
+    """Pearson correlation between the features of all pairs; products in single precision for a very large cohort."""
+    return correlation_kernel(features, dtype=precision(features.shape))

@@ -1,0 +1,130 @@
+"""Who takes part in a prediction: one row per person, with scans, relatives, site and covariates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.representations import scans_without_features
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.errors import NotInCohort
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Everyone whose features and covariates are known, in the order of their names.
+
+    Attributes
+    ----------
+    names : tuple of str
+        ``participant_id`` of n people.
+    scans : tuple of ndarray of int
+        Rows of the cohort's scans of each person.
+    phenotypes : pandas.DataFrame
+        Their rows.
+    families, sites : ndarray of str, shape (n,), or None
+        None where no column is named.
+    covariates : ndarray, shape (n, c)
+        Numbers, and one indicator per further class of a text column.
+    facts : mapping
+        Who was left out and why, for the sidecar.
+    """
+
+    names: tuple[str, ...]
+    scans: tuple[Rows, ...]
+    phenotypes: pd.DataFrame
+    families: NDArray[np.str_] | None
+    sites: NDArray[np.str_] | None
+    covariates: FloatArray
+    facts: Mapping[str, Any]
+
+
+def choose_people(
+    cohort: Cohort, settings: Settings, representations: Sequence[str], covariates: Sequence[str]
+) -> People:
+    """Choose the people whom every representation can describe, so that all are compared on the same folds.
+
+    Raises
+    ------
+    NotInCohort
+        There are no phenotypes.
+    ValueError
+        A column is not there, someone has no family or no site, or nobody is left.
+    """
+    usable = ~scans_without_features(cohort, representations)
+    scans: dict[str, list[int]] = {}
+    for row, name in enumerate(cohort.scans["participant_id"].astype(str)):
+        if usable[row]:
+            scans.setdefault(name, []).append(row)
+    everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    numbers = _covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
+    complete = set(numbers.index[numbers.notna().all(axis=1)])
+    left_out = {
+        "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
+        "PeopleWithoutEmbedding": [name for name in everyone if name not in scans],
+        "PeopleWithoutCovariates": [name for name in everyone if name in table.index and name not in complete],
+    }
+    names = [name for name in everyone if name in scans and name in complete]
+    if table.empty:
+        raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
+    if not names:
+        raise ValueError("Nobody has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
+    table, numbers = table.loc[names], numbers.loc[names]
+    return People(
+        names=tuple(names),
+        scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
+        phenotypes=table,
+        families=_labels(table, settings.family_column, "family"),
+        sites=_labels(table, settings.site_column, "site"),
+        covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
+        facts={key: value for key, value in left_out.items() if value},
+    )
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column of the phenotype tables; a ValueError lists those that are there."""
+    if name not in table.columns:
+        known = ", ".join(map(str, table.columns)) or "none"
+        raise ValueError(f"There is no column '{name}' in the phenotype tables. Columns: {known}.")
+    return table[name]
+
+
+def _labels(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.str_] | None:
+    if column is None:
+        return None
+    labels = column_of(table, column)
+    missing = labels.isna() | labels.astype(str).str.strip().isin(["", "n/a"])
+    if missing.any():
+        raise ValueError(f"{labels.index[missing][0]} has no {kind} in the column '{column}'; give one or exclude.")
+    return labels.astype(str).to_numpy(dtype=str)
+
+
+def _covariate_columns(
+    table: pd.DataFrame, scans: pd.DataFrame, names: Sequence[str], classes: Collection[str | None]
+) -> pd.DataFrame:
+    """Numeric columns; text, and what is named as classes, becomes indicators of all classes but the first."""
+    columns = []
+    for name in names:
+        if name == "mean_fd" and name not in table.columns:
+            motion = scans.groupby(scans["participant_id"].astype(str))["mean_fd"].mean()
+            columns.append(motion.reindex(table.index).rename(name).to_frame())
+            continue
+        values = column_of(table, name)
+        numbers = pd.to_numeric(values, errors="coerce")
+        if name not in classes and numbers.notna().sum() == values.notna().sum():
+            columns.append(numbers.astype(float).to_frame())
+        else:
+            indicators = pd.get_dummies(values, prefix=name, drop_first=True, dtype=float)
+            columns.append(indicators.where(values.notna(), np.nan))
+    return pd.concat(columns, axis=1) if columns else pd.DataFrame(index=table.index)

@@ -1,0 +1,139 @@
+"""The protocol of a prediction: preset, people, targets and the folds that all representations share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.people import People, choose_people
+from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
+from fcpower_bids.analyses.engine.targets import Target, choose_targets
+from fcpower_bids.core.regression.folds import Fold, cbig_folds, family_numbers, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Everything that the representations of one prediction share.
+
+    Attributes
+    ----------
+    cohort : Cohort
+    settings : Settings
+    preset : PredictionPreset
+        With the user's repeats, folds and covariates in the place of the published ones.
+    people : People
+    targets : list of Target
+    folds : tuple of Fold
+    """
+
+    cohort: Cohort
+    settings: Settings
+    preset: PredictionPreset
+    people: People
+    targets: list[Target]
+    folds: tuple[Fold, ...]
+
+    def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
+        """What is asked for, one at a time; of another cohort with the same scans if one is given."""
+        chosen = cohort or self.cohort
+        return build_representations(chosen, self.people.scans, expand_names(chosen, self.settings), self.settings)
+
+    @property
+    def first_repeat(self) -> tuple[Fold, ...]:
+        """The folds of one repeat."""
+        return tuple(fold for fold in self.folds if fold.repeat == 0)
+
+    def facts(self) -> dict[str, Any]:
+        """Describe the protocol for a sidecar."""
+        unused = ("n_folds", "splits") if self.settings.hold_out_sites else ()
+        return {
+            "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
+            "Folds": "each site held out in turn" if self.settings.hold_out_sites else "K-fold",
+            "FamilyColumn": self.settings.family_column,
+            "SiteColumn": self.settings.site_column,
+            "NumberOfPeople": len(self.people.names),
+            "Alpha": self.settings.exponent,
+            "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
+            "FeaturesOfAPerson": "mean over the scans of the person (Fisher z for connectivity)",
+            "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
+            **self.people.facts,
+            **_notes(self.cohort),
+        }
+
+
+def open_study(cohort: Cohort, settings: Settings) -> Study:
+    """Choose people, targets and folds.
+
+    Raises
+    ------
+    ValueError
+        Unknown columns, targets without variation, too few people or a family too large for the folds.
+    """
+    preset = resolve_preset(settings)
+    names = expand_names(cohort, settings)
+    people = choose_people(cohort, settings, names, preset.covariates)
+    targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
+    folds = draw_folds(people, settings, preset)
+    for target in targets:
+        _check_known(target, folds)
+    return Study(cohort, settings, preset, people, targets, folds)
+
+
+def resolve_preset(settings: Settings) -> PredictionPreset:
+    """Return the published protocol with the numbers that the user changed."""
+    preset = PRESETS[settings.preset]
+    return dataclasses.replace(
+        preset,
+        n_repeats=settings.repeats or (1 if settings.hold_out_sites else preset.n_repeats),
+        n_folds=settings.folds or preset.n_folds,
+        n_inner=settings.inner_folds or preset.n_inner,
+        covariates=settings.covariates or preset.covariates,
+    )
+
+
+def draw_folds(people: People, settings: Settings, preset: PredictionPreset) -> tuple[Fold, ...]:
+    """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split.
+
+    Raises
+    ------
+    ValueError
+        Too few people, families or sites, or a family larger than a fold.
+    """
+    n, families, seed = len(people.names), people.families, settings.random_seed
+    if settings.hold_out_sites:
+        if people.sites is None:
+            raise ValueError("Holding out sites needs their column; give --site-column.")
+        return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families)
+    if n < preset.n_folds:
+        raise ValueError(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
+    if preset.splits == "random":
+        return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families)
+    largest = int(np.bincount(family_numbers(families, n)).max())
+    if largest > -(-n // preset.n_folds):
+        raise ValueError(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
+    listed = None if families is None else families.tolist()
+    return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
+
+
+def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
+    known = target.known
+    for fold in folds:
+        if sum(known[rows].any() for rows in fold.inner) < 2:
+            raise ValueError(
+                f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
+                f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
+            )
+
+
+def _notes(cohort: Cohort) -> Mapping[str, Any]:
+    return {"CohortNotes": list(cohort.notes)} if cohort.notes else {}

@@ -1,0 +1,172 @@
+"""What predicts and what identifies: FC, FC^alpha, other transforms of FC, and embeddings, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision, similarity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.errors import UsageError
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.contract import Transform
+
+FloatArray = NDArray[np.float64]
+
+FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
+
+
+class Representation:
+    """One way to describe people or scans by features, computed when they are asked for.
+
+    Parameters
+    ----------
+    name : str
+        ``fc``, ``fc_power``, ``embedding:<encoder>``, or the name of a transform.
+    kernel : str
+        "correlation", or "linear" on z-scored features.
+    compute : callable
+        Computes or opens the features (n, d).
+    is_edges : bool
+        Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
+    weight : float
+        What edges are multiplied by in the features.
+    """
+
+    def __init__(
+        self, name: str, kernel: str, compute: Callable[[], FeatureSource], is_edges: bool = True, weight: float = 1.0
+    ) -> None:
+        self.name, self.kernel, self.is_edges, self.weight = name, kernel, is_edges, weight
+        self._compute = compute
+        self._features: FeatureSource | None = None
+        self._similarity: FloatArray | None = None
+
+    def features(self) -> FeatureSource:
+        """Features (n, d); computed again each time only where they do not fit in memory."""
+        if self._features is not None:
+            return self._features
+        features = self._compute()
+        if getattr(features, "nbytes", 0) <= MEMORY:
+            self._features = features
+        return features
+
+    def similarity(self) -> FloatArray:
+        """Pearson correlation between the features of all pairs, shape (n, n)."""
+        if self._similarity is None:
+            self._similarity = similarity(self.features())
+        return self._similarity
+
+
+def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
+    """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.
+
+    Raises
+    ------
+    UsageError
+        There is no such representation, or it would have to be fitted on the people that it is to describe.
+    ValueError
+        Embeddings are asked for and the cohort has none.
+    """
+    names: list[str] = []
+    for name in settings.representations:
+        encoder = name.partition(":")[2]
+        if name.partition(":")[0] != EMBEDDING:
+            names.append(_check_name(name))
+            continue
+        if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
+            known = ", ".join(cohort.embeddings) or "none"
+            raise ValueError(
+                f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
+                "run the participant level with --encoder first, or change --representations."
+            )
+        names += [f"{EMBEDDING}:{each}" for each in ([encoder] if encoder else cohort.embeddings)]
+    return tuple(dict.fromkeys(names))
+
+
+def _check_name(name: str) -> str:
+    from fcpower_bids.transforms import TRANSFORMS
+
+    if name in (FC, FC_POWER):
+        return name
+    usable = [each for each, one in TRANSFORMS.items() if one.stateless and one.needs == "connectivity"]
+    if name not in usable:
+        why = "is fitted on a group or needs series" if name in TRANSFORMS else "does not exist"
+        raise UsageError(
+            f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
+        )
+    return name
+
+
+def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which scans lack an embedding that is asked for, shape (n_scans,)."""
+    lacking = np.zeros(len(cohort.scans), dtype=bool)
+    for name in names:
+        if name.startswith(EMBEDDING + ":"):
+            lacking |= ~np.isfinite(cohort.embeddings[name.partition(":")[2]]).all(axis=1)
+    return lacking
+
+
+def build_representations(
+    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
+) -> Iterator[Representation]:
+    """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person).
+
+    They come one at a time, because their features are large: keep no more than one.
+    """
+    connectivity = AveragedEdges(cohort.edges, groups)
+    return (_build(name, cohort, connectivity, settings) for name in names)
+
+
+def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Settings) -> Representation:
+    kind, _, encoder = name.partition(":")
+    if kind == EMBEDDING:
+        embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
+        means = np.stack([embeddings[group].mean(axis=0) for group in connectivity.groups])
+        return Representation(name, "linear", lambda: means, is_edges=False)
+    if name == FC:
+        return Representation(name, settings.kernel, lambda: connectivity)
+    if name == FC_POWER:
+        family = PowerFamily(connectivity, settings)
+        return Representation(name, settings.kernel, lambda: family.features(settings.exponent), weight=2.0**0.5)
+    return _transformed(name, connectivity, settings)
+
+
+def _transformed(name: str, connectivity: AveragedEdges, settings: Settings) -> Representation:
+    from fcpower_bids.transforms.connectomes import make_transform
+
+    transform = make_transform(name, settings)
+    return Representation(
+        name,
+        settings.kernel,
+        lambda: transform_features(transform, connectivity),
+        is_edges=not transform.diagonal,
+        weight=2.0**0.5,
+    )
+
+
+def transform_features(transform: Transform, connectivity: AveragedEdges) -> NDArray[np.floating]:
+    """Edges of the transformed FC of every unit times sqrt(2), and its diagonal where that says something of its own.
+
+    Parameters
+    ----------
+    transform : Transform
+        Fitted, if it needs to be.
+    connectivity : AveragedEdges
+        FC of n units.
+
+    Returns
+    -------
+    ndarray, shape (n, E) or (n, E + P)
+    """
+    rows = np.empty(connectivity.shape, precision(connectivity.shape))
+    diagonals = []
+    for unit in range(connectivity.shape[0]):
+        matrix = transform.transform([connectivity.connectome(unit)])[0]
+        rows[unit] = vectorise_edges(matrix)
+        diagonals.append(np.diag(matrix))
+    return np.hstack([rows, np.stack(diagonals)]) if transform.diagonal else rows

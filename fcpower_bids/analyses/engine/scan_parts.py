@@ -1,0 +1,189 @@
+"""FC of a part of each scan: its halves, or its first minutes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import MEMORY, precision
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+Part = Callable[[FloatArray, float], FloatArray]
+"""From a series (T, P) and seconds between volumes to some of its volumes."""
+
+
+def first_half(series: FloatArray, repetition_time: float) -> FloatArray:
+    """The volumes before the middle of the scan."""
+    return series[: len(series) // 2]
+
+
+def second_half(series: FloatArray, repetition_time: float) -> FloatArray:
+    """The volumes from the middle of the scan on."""
+    return series[len(series) // 2 :]
+
+
+def first_minutes(minutes: float) -> Part:
+    """Return a function that takes the volumes of the first minutes."""
+    return lambda series, repetition_time: series[: round(60 * minutes / repetition_time)]
+
+
+def has_series(cohort: Cohort) -> bool:
+    """Whether every scan of the cohort comes with its series."""
+    return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
+
+
+def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Settings) -> NDArray[np.floating]:
+    """Pearson FC of parts of every scan; each scan is read once.
+
+    Returns
+    -------
+    ndarray, shape (len(parts), n_scans, E)
+
+    Raises
+    ------
+    ValueError
+        A series does not have the parcels of the cohort, or a part of it is too short or constant.
+    """
+    n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
+    edges = np.empty((len(parts), n_scans, n_edges), precision((len(parts) * n_scans, n_edges)))
+    for scan in track(range(n_scans), label, settings):
+        series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
+        person = cohort.scans["participant_id"].iloc[scan]
+        if series.shape[1] != len(cohort.parcels):
+            raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
+        for i, part in enumerate(parts):
+            try:
+                connectome = pearson_connectivity(part(series, cohort.repetition_times[scan]))
+            except ValueError as error:
+                raise ValueError(f"A part of a scan of {person} has no connectome. {error}") from error
+            edges[i, scan] = vectorise_edges(connectome, weighted=False)
+    return edges
+
+
+LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
+"""Minutes, each twice the one before (the paper's Table "gridfull"), as far as the shortest scan goes."""
+
+FULL, FIRST = "full", "first"
+
+
+@dataclass(frozen=True, eq=False)
+class ScanLength:
+    """The cohort at one scan length.
+
+    Attributes
+    ----------
+    minutes : float
+        From the start of each scan; for full scans their median.
+    part : str
+        `FIRST` or `FULL`.
+    cohort : Cohort
+        With the connectomes and embeddings of this length.
+    names : tuple of str
+        Representations that are known at this length.
+    """
+
+    minutes: float
+    part: str
+    cohort: Cohort
+    names: tuple[str, ...]
+
+
+def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
+    """Lengths below that of the shortest scan: those asked for, else `LENGTHS`; fewer where memory is short.
+
+    Raises
+    ------
+    ValueError
+        A length that was asked for is not below that of the shortest scan, or there are no series to shorten.
+    """
+    minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60
+    shortest = float(minutes.min())
+    for length in asked:
+        if not has_series(cohort):
+            raise ValueError("Shorter scans cannot be made: the series of the scans are not there.")
+        if not 0 < length <= shortest:
+            whose = cohort.scans["participant_id"].iloc[int(minutes.argmin())]
+            raise ValueError(f"{length:g} minutes are longer than the shortest scan, {shortest:.2f} min of {whose}.")
+    if not has_series(cohort):
+        return ()
+    chosen = sorted(set(asked)) or list(LENGTHS)
+    chosen = [length for length in chosen if length < shortest - 1e-6]
+    most = max(1, int(MEMORY // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
+    if len(chosen) > most:
+        chosen = [chosen[i] for i in np.unique(np.linspace(len(chosen) - 1, 0, most).round().astype(int))]
+    return tuple(chosen)
+
+
+def shorten_scans(
+    cohort: Cohort, minutes: Sequence[float], settings: Settings, notes: list[str]
+) -> Iterator[ScanLength]:
+    """Yield the cohort at every length, then at full length; each series is read once.
+
+    An embedding is known at a shorter length only where the cohort brings its encoder; `notes` says what is left out.
+    """
+    names = expand_names(cohort, settings)
+    labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
+    parts = [first_minutes(length) for length in minutes]
+    edges = connect_parts(cohort, parts, "FC of short scans", settings) if parts else np.empty((0, 0))
+    missing = [label for label in labels if label not in cohort.encoders]
+    if minutes and missing:
+        notes.append(f"Embeddings known of the full scan only, as their encoder was not given: {', '.join(missing)}.")
+    for length, shorter in zip(minutes, edges, strict=True):
+        embeddings = {}
+        for label in labels:
+            found = _embed(cohort, label, length, settings, notes)
+            if found is not None:
+                embeddings[label] = found
+        known = {f"{EMBEDDING}:{label}" for label in embeddings}
+        there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
+        part = dataclasses.replace(cohort, edges=shorter, embeddings=embeddings)
+        yield ScanLength(length, FIRST, part, there)
+    yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
+
+
+def _embed(
+    cohort: Cohort, label: str, minutes: float, settings: Settings, notes: list[str]
+) -> NDArray[np.float64] | None:
+    """Embeddings (n_scans, d) of the first minutes; scans without one of the full scan stay NaN."""
+    if label not in cohort.encoders:
+        return None
+    full = np.asarray(cohort.embeddings[label], dtype=float)
+    vectors: list[Any] = [None] * len(full)
+    take = first_minutes(minutes)
+    for scan in track(np.flatnonzero(np.isfinite(full).all(axis=1)).tolist(), f"{label}, {minutes:g} min", settings):
+        series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
+        time = cohort.repetition_times[scan]
+        try:
+            vectors[scan] = np.asarray(cohort.encoders[label](take(series, time), time), dtype=float)
+        except (FcPowerError, ValueError) as error:
+            notes.append(f"{label} was left out at {minutes:g} minutes: {error}")
+            return None
+    empty = np.full(next(len(vector) for vector in vectors if vector is not None), np.nan)
+    return np.stack([empty if vector is None else vector for vector in vectors])
+
+
+def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
+    """What a sidecar says of the lengths."""
+    told = {
+        "Minutes": (
+            "First contiguous cleaned minutes of each scan (censored volumes are not counted; runs of a scan follow "
+            "one another); everyone has every length, so lengths end at the shortest scan. 'full' is all of each scan."
+        )
+    }
+    if not has_series(cohort):
+        told["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."
+    elif not minutes:
+        told["LeftOut"] = "The shortest scan is too short to be shortened."
+    return told

@@ -1,0 +1,1 @@
+"""Analyses that identify people across sessions."""

@@ -1,0 +1,353 @@
+"""Whether a scan finds the same person in another session, by representation, exponent and length of scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
+from fcpower_bids.analyses.identification.scan_lengths import length_rows
+from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID
+from fcpower_bids.core.inference.differences import adjust_p_values
+from fcpower_bids.core.inference.identification import (
+    Identification,
+    compare_identification,
+    edge_reliability,
+    identifiability,
+    identify,
+    permutation_null,
+)
+from fcpower_bids.core.inference.permutation import permutation_p_value
+from fcpower_bids.core.inference.reliability import ICC_FORMS
+from fcpower_bids.core.regression.kernels import PANEL
+from fcpower_bids.errors import NotInCohort
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+Rows = list[dict[str, Any]]
+
+PERMUTATIONS = 999
+"""Shuffles of the labels where the user does not say how many; a fifth for more than `MANY` scans."""
+
+MANY = 3000
+
+
+def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+    """Identify people between sessions.
+
+    Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Scans of two sessions or more; people with one session take no part.
+    settings : Settings
+        Representations, exponent, permutations, seed.
+
+    Returns
+    -------
+    dict of str to Table
+        ``identification``, ``identification_scans``, ``identification_comparisons``, ``identification_alpha``,
+        ``identification_icc``, and ``identification_length`` where the series are there.
+
+    Raises
+    ------
+    NotInCohort
+        Fewer than two sessions, or fewer than two people who have the same two.
+    """
+    names = expand_names(cohort, settings)
+    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+    groups = [np.array([row]) for row in rows]
+    found: dict[str, Identification] = {}
+    summary: Rows = []
+    each = build_representations(cohort, groups, names, settings)
+    for representation in track(each, "identification", settings, len(names)):
+        similarity = representation.similarity()
+        found[representation.name] = identify(similarity, persons, sessions)
+        summary += _summarise(representation.name, similarity, persons, sessions, settings)
+    facts = SHARED_FACTS | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
+    facts["Alpha"] = settings.exponent
+    by_length, length_facts = length_rows(cohort, rows, settings)
+    tables: dict[str, tuple[Sequence[dict[str, Any]], dict[str, str]]] = {
+        "identification": (summary, IDENTIFICATION_COLUMNS),
+        "identification_scans": ([row for name in found for row in _scans(name, found[name])], SCAN_COLUMNS),
+        "identification_comparisons": (_compare(found, settings), COMPARISON_COLUMNS),
+        "identification_alpha": (_by_alpha(cohort, groups, persons, sessions, settings), ALPHA_COLUMNS),
+        "identification_icc": (icc_rows(cohort, groups, names, settings), ICC_COLUMNS),
+        "identification_length": (by_length, LENGTH_COLUMNS),
+    }
+    return {
+        name: Table(
+            pd.DataFrame(list(content), columns=list(columns)),
+            columns,
+            facts | (length_facts if name == "identification_length" else {}),
+        )
+        for name, (content, columns) in tables.items()
+    }
+
+
+def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Rows of the usable scans of people who have two sessions or more, by session and person.
+
+    Raises
+    ------
+    NotInCohort
+        There are not two sessions, or not two people in two of them.
+    """
+    scans = cohort.scans.reset_index(drop=True)[["participant_id", "session"]].astype(str)[usable]
+    sessions = sorted(scans["session"].unique())
+    if len(sessions) < 2:
+        there = f"there is only '{sessions[0]}'" if sessions else "there are no scans"
+        raise NotInCohort(
+            f"Fingerprinting needs two sessions of the same people, and {there}; leave it out of --analyses."
+        )
+    several = scans[scans.groupby("participant_id")["session"].transform("nunique") > 1]
+    if several["participant_id"].nunique() < 2:
+        raise NotInCohort("Fingerprinting needs two people or more with two sessions each; leave it out of --analyses.")
+    return several.sort_values(["session", "participant_id"]).index.to_numpy(dtype=np.intp)
+
+
+def _summarise(
+    name: str, similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], settings: Settings
+) -> Rows:
+    """One row per pair of sessions, and one for all pairs where there are several."""
+    labels = sorted(set(sessions.tolist()))
+    pairs = [pair for pair in combinations(labels, 2) if _people_in_both(persons, sessions, pair) > 1]
+    rows = []
+    for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
+        kept = np.isin(sessions, labels if pair[0] == "all" else pair)
+        block = similarity[np.ix_(kept, kept)]
+        row = _describe(block, persons[kept], sessions[kept], pair, settings)
+        rows.append({"representation": name, "first_session": pair[0], "second_session": pair[1], **row})
+    return rows
+
+
+def _people_in_both(persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str]) -> int:
+    first, second = (set(persons[sessions == session].tolist()) for session in pair)
+    return len(first & second)
+
+
+def _describe(
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str], settings: Settings
+) -> dict[str, Any]:
+    found = identify(similarity, persons, sessions)
+    spread = found.bootstrap(seed=settings.random_seed)
+    directions = found.by_direction()
+    n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
+    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed)
+    stands_out = identifiability(similarity, persons, sessions)
+    return {
+        "n_people": len(set(found.person.tolist())),
+        "n_searches": len(found.credit),
+        "accuracy": found.accuracy,
+        "accuracy_first_to_second": directions.get(pair, np.nan),
+        "accuracy_second_to_first": directions.get((pair[1], pair[0]), np.nan),
+        "chance": found.chance,
+        "sd": float(spread.sd),
+        "ci_low": float(spread.low),
+        "ci_high": float(spread.high),
+        "d_prime": stands_out.d_prime,
+        "i_self": stands_out.i_self,
+        "i_others": stands_out.i_others,
+        "i_diff": stands_out.i_diff,
+        "p_permutation": permutation_p_value(found.accuracy, null),
+        "n_permutations": len(null),
+    }
+
+
+def _scans(name: str, found: Identification) -> Rows:
+    columns = {
+        "participant_id": found.person,
+        "session": found.session,
+        "searched": found.searched,
+        "matched": found.matched,
+        "similarity": found.similarity,
+        "own_similarity": found.own_similarity,
+        "rank": found.rank,
+        "credit": found.credit,
+        "candidates": found.candidates,
+    }
+    frame = pd.DataFrame({"representation": name, **columns})
+    return frame.to_dict("records")  # type: ignore[return-value]
+
+
+def _compare(found: dict[str, Identification], settings: Settings) -> Rows:
+    rows: Rows = []
+    for earlier, later in combinations(found, 2):
+        test = compare_identification(found[later], found[earlier], seed=settings.random_seed)
+        rows.append(
+            {
+                "representation": later,
+                "reference": earlier,
+                "difference": test.difference,
+                "ci_low": float(test.bootstrap.low),
+                "ci_high": float(test.bootstrap.high),
+                "n_searches": test.n_searches,
+                "only_representation": test.only_first,
+                "only_reference": test.only_second,
+                "p_mcnemar": test.p_mcnemar,
+            }
+        )
+    for row, adjusted in zip(rows, adjust_p_values([row["p_mcnemar"] for row in rows]), strict=True):
+        row["p_holm"] = float(adjusted)
+    return rows
+
+
+def _by_alpha(
+    cohort: Cohort,
+    groups: Sequence[NDArray[np.intp]],
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    settings: Settings,
+) -> Rows:
+    family = PowerFamily(AveragedEdges(cohort.edges, groups), settings, keep=True)
+    rows = []
+    for alpha in track(ALPHA_GRID, "identification by exponent", settings):
+        similarity = family.kernel(alpha)
+        found, stands_out = identify(similarity, persons, sessions), identifiability(similarity, persons, sessions)
+        rows.append(
+            {
+                "alpha": alpha,
+                "accuracy": found.accuracy,
+                "i_self": stands_out.i_self,
+                "i_others": stands_out.i_others,
+                "i_diff": stands_out.i_diff,
+                "d_prime": stands_out.d_prime,
+            }
+        )
+    return rows
+
+
+IDENTIFICATION_COLUMNS = {
+    "representation": "What identifies",
+    "first_session": "A session, or all",
+    "second_session": "Another session, or all",
+    "n_people": "People who have both sessions",
+    "n_searches": "Searches: every such scan of one session looks in the other",
+    "accuracy": "Share of the searches that find the own person, mean of both directions",
+    "accuracy_first_to_second": "Scans of the first session that look in the second",
+    "accuracy_second_to_first": "Scans of the second session that look in the first",
+    "chance": "Expected accuracy of guessing",
+    "sd": "Standard deviation of the accuracy over resampled people",
+    "ci_low": "Lower 95 % limit over resampled people",
+    "ci_high": "Upper 95 % limit over resampled people",
+    "d_prime": "(i_self - i_others) in pooled standard deviations",
+    "i_self": "Mean similarity (Pearson) to the own scan",
+    "i_others": "Mean similarity to the scans of others",
+    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
+    "p_permutation": "p of the accuracy with people shuffled in every session",
+    "n_permutations": "Shuffles",
+}
+SCAN_COLUMNS = {
+    "representation": "What identifies",
+    "participant_id": "Whose scan",
+    "session": "Of which session",
+    "searched": "In which session the most similar scan was looked for",
+    "matched": "Person of the most similar scan",
+    "similarity": "Similarity (Pearson) to that scan",
+    "own_similarity": "Similarity to the own scan",
+    "rank": "1 + number of other people who are more similar than the own scan",
+    "credit": "1 for a hit, 1/k for a tie of k, 0 for a miss",
+    "candidates": "People searched",
+}
+COMPARISON_COLUMNS = {
+    "representation": "The one whose accuracy comes first in the difference",
+    "reference": "The one whose accuracy is subtracted",
+    "difference": "Difference in accuracy",
+    "ci_low": "Lower 95 % limit over resampled people",
+    "ci_high": "Upper 95 % limit over resampled people",
+    "n_searches": "Searches that both made",
+    "only_representation": "Searches that the representation alone got right",
+    "only_reference": "Searches that the reference alone got right",
+    "p_mcnemar": "Exact McNemar test on those, two-sided",
+    "p_holm": "The same after Holm's correction over the pairs",
+}
+ALPHA_COLUMNS = {
+    "alpha": "Exponent of FC^alpha; 1 is FC",
+    "accuracy": "Share of the searches that find the own person",
+    "i_self": "Mean similarity to the own scan",
+    "i_others": "Mean similarity to the scans of others",
+    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
+    "d_prime": "(i_self - i_others) in pooled standard deviations",
+}
+LENGTH_COLUMNS = {
+    "representation": "What identifies",
+    "minutes": "Cleaned minutes from the start of each scan that are used",
+    "n_people": "People",
+    "accuracy": "Share of the searches that find the own person",
+    "d_prime": "(i_self - i_others) in pooled standard deviations",
+    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
+}
+SHARED_FACTS: dict[str, Any] = {
+    "Rule": (
+        "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
+        "the people who have both. With more than two sessions every ordered pair of sessions is searched, and every "
+        "search counts the same."
+    ),
+    "Ties": (
+        "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."
+    ),
+    "IdiffCaveat": (
+        "Idiff has the unit of the similarity. It falls while accuracy rises with flattening, so it does not measure "
+        "the gain; d' and the accuracy do."
+    ),
+    "Privacy": (
+        "FC^alpha is a strong fingerprint: it can link the scans of a person across datasets. Share connectomes as you "
+        "would share other identifying data."
+    ),
+}
+
+
+ICC_COLUMNS = {
+    "representation": "Whose features",
+    "form": "Name of the coefficient after Shrout and Fleiss 1979",
+    "mean": "Mean over the features",
+    "sd": "Standard deviation over the features",
+    "median": "Median over the features",
+    "n_people": "People who have every session",
+    "n_features": "Features with variance",
+}
+FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
+
+
+def icc_rows(
+    cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Settings
+) -> list[dict[str, Any]]:
+    """One row per representation and form; none where fewer than two people have every session."""
+    rows = np.concatenate(groups)
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+    labels, counts = np.unique(persons, return_counts=True)
+    complete = np.isin(persons, labels[counts == len(set(sessions.tolist()))])
+    if len(set(persons[complete].tolist())) < 2:
+        return []
+    chosen = [group for group, keep in zip(groups, complete, strict=True) if keep]
+    result = []
+    for representation in build_representations(cohort, chosen, names, settings):
+        features = representation.features()
+        panels = [features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL)]
+        for form in FORMS:
+            values = np.concatenate(
+                [edge_reliability(panel, persons[complete], sessions[complete], form) for panel in panels]
+            )
+            values = values[np.isfinite(values)]
+            result.append(
+                {
+                    "representation": representation.name,
+                    "form": form,
+                    "mean": float(values.mean()) if values.size else np.nan,
+                    "sd": float(values.std()) if values.size else np.nan,
+                    "median": float(np.median(values)) if values.size else np.nan,
+                    "n_people": len(set(persons[complete].tolist())),
+                    "n_features": int(values.size),
+                }
+            )
+    return result

@@ -1,0 +1,206 @@
+"""Which exponent suits this cohort: by nested prediction over a grid, or by kernel-target alignment per fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.cross_validation import observed_of, score_targets
+from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID, ExponentGrid, nested_exponent
+from fcpower_bids.core.connectome.spd import ALPHA_STAR
+from fcpower_bids.core.filters.alignment import kernel_and_derivative
+from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+Rows = list[dict[str, Any]]
+
+CURVE_COLUMNS = {
+    "criterion": "prediction (nested cross-validation) or alignment (kernel-target alignment)",
+    "target": "Phenotype or composite",
+    "repeat": "Repetition of the cross-validation, from 0",
+    "fold": "Fold of the repetition, from 0",
+    "alpha": "Exponent",
+    "score": "prediction: r (auc for two classes) of the test people; alignment: A of the training people",
+    "inner_score": "prediction: selection score of the inner folds, training people alone",
+    "chosen": "prediction: whether the inner folds chose this exponent",
+}
+OPTIMUM_COLUMNS = {
+    "criterion": "prediction: best inner score on the grid; alignment: maximum of A between 0.02 and 1",
+    "target": "Phenotype or composite",
+    "repeat": "Repetition of the cross-validation, from 0",
+    "fold": "Fold of the repetition, from 0",
+    "alpha": "The exponent that the training people of the fold choose",
+    "score": "Score there, as in the table alpha",
+    "score_at_star": "Score at 0.35",
+    "slope": "alignment: dA/dalpha at the optimum by the closed form, which is 0 where the search is exact",
+    "slope_check": "alignment: the same slope by a central difference of the curve",
+    "truncation": "alignment: size of the last Chebyshev coefficients, what the interpolated curve may be off by",
+    "at_bound": "Whether the exponent lies at an end of the search",
+}
+OPTIMISM = (
+    "Each curve scores the test people, so naming the best exponent of the curve and reporting its score on the same "
+    "folds is optimistic. The exponent marked as chosen saw the training people alone; predictions made with it (mean "
+    "in NestedScore) carry no optimism. BestOfGridScore minus NestedScore measures the optimism."
+)
+STEP = 1e-3
+"""Half the step of the central difference."""
+
+
+def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+    """Choose the exponent by the rule of ``settings.alpha``: "align", else the grid under nested cross-validation.
+
+    Source: the paper, Section 3.3 and Appendix D.4.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Settings
+        As for the prediction.
+
+    Returns
+    -------
+    dict of str to Table
+        ``alpha`` (one row per target, fold and exponent) and ``alpha_optimum`` (one row per target and fold).
+
+    Raises
+    ------
+    ValueError
+        As `prediction.analyse_prediction`.
+    """
+    study = open_study(cohort, settings)
+    if settings.alpha == "align":
+        return _tables(study, *_by_alignment(study))
+    return tabulate_grid(study, nested_exponent(study))
+
+
+def tabulate_grid(study: Study, grid: ExponentGrid) -> dict[str, Table]:
+    """Tables ``alpha`` and ``alpha_optimum`` of an exponent chosen by prediction."""
+    return _tables(study, *_by_prediction(study, grid))
+
+
+def _tables(study: Study, curve: Rows, optimum: Rows, facts: dict[str, Any]) -> dict[str, Table]:
+    return {
+        "alpha": Table(pd.DataFrame(curve, columns=list(CURVE_COLUMNS)), CURVE_COLUMNS, study.facts() | facts),
+        "alpha_optimum": Table(pd.DataFrame(optimum, columns=list(OPTIMUM_COLUMNS)), OPTIMUM_COLUMNS, facts),
+    }
+
+
+def _keys(study: Study, fold: int, target: int) -> dict[str, Any]:
+    chosen = study.folds[fold]
+    return {"target": study.targets[target].name, "repeat": chosen.repeat, "fold": chosen.fold}
+
+
+def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[str, Any]]:
+    scores = np.stack([_scores(study, result) for result in grid.results])
+    star = int(np.abs(grid.alphas - ALPHA_STAR).argmin())
+    curve: Rows = []
+    optimum: Rows = []
+    for i, j in np.ndindex(grid.best.shape):
+        keys, best = {"criterion": "prediction", **_keys(study, i, j)}, int(grid.best[i, j])
+        curve += [
+            keys
+            | {
+                "alpha": float(alpha),
+                "score": float(scores[a, i, j]),
+                "inner_score": float(grid.inner[a, i, j]),
+                "chosen": a == best,
+            }
+            for a, alpha in enumerate(grid.alphas)
+        ]
+        at = {"alpha": float(grid.alphas[best]), "score": scores[best, i, j], "score_at_star": scores[star, i, j]}
+        optimum.append(keys | at | {"at_bound": best in (0, len(grid.alphas) - 1)})
+    names = [target.name for target in study.targets]
+    nested = np.take_along_axis(scores, grid.best[None], axis=0)[0]
+    means = np.nanmean(scores, axis=1)
+    facts = {
+        "Optimism": OPTIMISM,
+        "Grid": grid.alphas.tolist(),
+        "BestOfGrid": dict(zip(names, grid.alphas[means.argmax(axis=0)].tolist(), strict=True)),
+        "BestOfGridScore": dict(zip(names, means.max(axis=0).tolist(), strict=True)),
+        "NestedScore": dict(zip(names, np.nanmean(nested, axis=0).tolist(), strict=True)),
+    }
+    return curve, optimum, facts
+
+
+def _scores(study: Study, result: Any) -> FloatArray:
+    """The score of each fold and target, (F, m): auc for two classes, r for others."""
+    rows = []
+    for i in range(len(result.folds)):
+        observed = observed_of(study, result, i)
+        scores = score_targets(study.targets, observed, result.predicted[i], result.train[i])
+        binary = [target.is_binary for target in study.targets]
+        rows.append(np.where(binary, scores["auc"], scores["r"]))
+    return np.stack(rows)
+
+
+def _by_alignment(study: Study) -> tuple[Rows, Rows, dict[str, Any]]:
+    curves, note = _align(study)
+    optimum = curves.optimum()
+    on_grid = curves.at(np.array(ALPHA_GRID))
+    truncation = curves.truncation()
+    low, high = curves.nodes.min(), curves.nodes.max()
+    centre = np.clip(np.nan_to_num(optimum.alpha, nan=ALPHA_STAR), low + STEP, high - STEP)
+    curve: Rows = []
+    rows: Rows = []
+    for i, j in np.ndindex(optimum.alpha.shape):
+        keys = {"criterion": "alignment", **_keys(study, i, j)}
+        curve += [
+            keys | {"alpha": alpha, "score": float(on_grid[a, i, j]), "inner_score": np.nan, "chosen": False}
+            for a, alpha in enumerate(ALPHA_GRID)
+        ]
+        beside = curves.at([centre[i, j] - STEP, centre[i, j] + STEP])[:, i, j]
+        rows.append(
+            keys
+            | {
+                "alpha": float(optimum.alpha[i, j]),
+                "score": float(optimum.alignment[i, j]),
+                "score_at_star": float(optimum.alignment_at_star[i, j]),
+                "slope": float(optimum.slope[i, j]),
+                "slope_check": float((beside[1] - beside[0]) / (2 * STEP)),
+                "truncation": float(truncation[i, j]),
+                "at_bound": bool(optimum.at_bound[i, j]),
+            }
+        )
+    facts = {
+        "Rule": (
+            "Alignment of the correlation kernel with the target, training people alone, interpolated through "
+            "Chebyshev nodes and maximised by Brent's method in every fold."
+        ),
+        "Nodes": curves.nodes.tolist(),
+        "DerivativeCheck": note,
+    }
+    return curve, rows, facts
+
+
+def _align(study: Study) -> tuple[AlignmentCurves, str]:
+    n = len(study.people.names)
+    masks = np.zeros((len(study.folds), n), dtype=bool)
+    for i, fold in enumerate(study.folds):
+        masks[i, fold.train] = True
+    built = join_target_builders(study.targets, study.people.covariates)
+    targets = np.stack([built(fold.train) for fold in study.folds]) if callable(built) else built
+    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
+    nodes = chebyshev_nodes()
+    spectra, size = family.spectra, n * family.connectivity.shape[1] * 8
+    if spectra is None or 4 * size > MEMORY:
+        return alignment_curves(family.kernel, masks, targets, nodes), "left out: the cohort is too large for memory"
+    last: dict[float, tuple[FloatArray, FloatArray]] = {}
+
+    def pair(alpha: float) -> tuple[FloatArray, FloatArray]:
+        if alpha not in last:
+            last.clear()
+            last[alpha] = kernel_and_derivative(*spectra, alpha)
+        return last[alpha]
+
+    curves = alignment_curves(
+        lambda alpha: pair(alpha)[0], masks, targets, nodes, derivatives=lambda alpha: pair(alpha)[1]
+    )
+    return curves, "closed form (the paper, Appendix D.4) at every optimum"

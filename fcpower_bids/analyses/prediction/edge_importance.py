@@ -1,0 +1,140 @@
+"""Which edges and pairs of networks the predictions rest on (Haufe transform)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import linalg
+
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.core.connectome.edges import edge_names
+from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.importance import haufe_transform, network_importance
+from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.probe import standardising_scale
+from fcpower_bids.core.regression.targets import residual_target
+from fcpower_bids.records import Table
+
+FloatArray = NDArray[np.float64]
+
+MOST_ROWS = 5_000_000
+"""Above so many rows the table of edges is left out; that of the networks is always there."""
+
+IMPORTANCE_FACTS = {
+    "Method": (
+        "Haufe et al. 2014 (doi:10.1016/j.neuroimage.2013.10.067): covariance of each edge with the in-sample "
+        "predictions of the training people, averaged over the outer folds of the first repeat. Positive where a "
+        "stronger edge goes with a higher prediction."
+    )
+}
+EDGE_COLUMNS = {
+    "target": "Phenotype or composite that is predicted",
+    "representation": "What predicts it",
+    "parcel_a": "First parcel of the edge",
+    "parcel_b": "Second parcel of the edge",
+    "importance": "Covariance of the edge with the prediction",
+}
+NETWORK_COLUMNS = {
+    "target": "Phenotype or composite that is predicted",
+    "representation": "What predicts it",
+    "network_a": "First network",
+    "network_b": "Second network, or the same",
+    "importance": "Mean over the edges between them",
+    "importance_absolute": "Mean of the absolute values",
+}
+
+
+class EdgeImportance:
+    """Collects the importance of the edges of one representation after the other."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.edges: list[pd.DataFrame] = []
+        self.networks: list[dict[str, Any]] = []
+
+    def add(self, representation: Representation, result: NestedResult) -> None:
+        """Compute the importance of every edge for every target; nothing where features are not edges."""
+        if not representation.is_edges:
+            return
+        features = representation.features()
+        kernel = representation.similarity() if representation.kernel == "correlation" else None
+        names = np.array(edge_names(self.study.cohort.parcels))
+        for j, target in enumerate(self.study.targets):
+            values = self._importance(features, kernel, result, j) / representation.weight
+            keys = {"target": target.name, "representation": representation.name}
+            pairs = {"parcel_a": names[:, 0], "parcel_b": names[:, 1]}
+            self.edges.append(pd.DataFrame({**keys, **pairs, "importance": values}))
+            self.networks += [keys | row for row in self._average(values)]
+
+    def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
+        """Return ``importance_edges`` and ``importance_networks``."""
+        networks = pd.DataFrame(self.networks, columns=list(NETWORK_COLUMNS))
+        if sum(map(len, self.edges)) > MOST_ROWS or not self.edges:
+            why = f"More than {MOST_ROWS} rows; ask for fewer targets." if self.edges else "No representation of edges."
+            return {"importance_networks": Table(networks, NETWORK_COLUMNS, {**facts, "EdgesLeftOut": why})}
+        return {
+            "importance_edges": Table(pd.concat(self.edges, ignore_index=True), EDGE_COLUMNS, facts),
+            "importance_networks": Table(networks, NETWORK_COLUMNS, facts),
+        }
+
+    def _importance(
+        self, features: FeatureSource, kernel: FloatArray | None, result: NestedResult, target: int
+    ) -> FloatArray:
+        folds = self.study.first_repeat
+        n = len(self.study.people.names)
+        fitted, masks = np.zeros((len(folds), n)), np.zeros((len(folds), n), dtype=bool)
+        for i, fold in enumerate(folds):
+            values = self._target(fold, target)
+            train = fold.train[~np.isnan(values[fold.train])]
+            gram = _standardised_gram(features, train) if kernel is None else kernel[np.ix_(train, train)]
+            masks[i, train] = True
+            fitted[i, train] = fit_in_sample(gram, values[train], float(result.chosen[i, target]))
+        panels = range(0, features.shape[1], PANEL)
+        return np.concatenate([haufe_transform(features[:, at : at + PANEL], fitted, masks) for at in panels])
+
+    def _target(self, fold: Fold, target: int) -> FloatArray:
+        build = self.study.targets[target].build()
+        if self.study.people.covariates.shape[1]:
+            build = residual_target(build, self.study.people.covariates)
+        return build(fold.train)[:, 0]
+
+    def _average(self, values: FloatArray) -> list[dict[str, Any]]:
+        names, means = network_importance(values, self.study.cohort.networks)
+        _, sizes = network_importance(np.abs(values), self.study.cohort.networks)
+        return [
+            {
+                "network_a": names[a],
+                "network_b": names[b],
+                "importance": float(means[a, b]),
+                "importance_absolute": float(sizes[a, b]),
+            }
+            for a in range(len(names))
+            for b in range(a, len(names))
+        ]
+
+
+def fit_in_sample(gram: FloatArray, values: FloatArray, penalty: float) -> FloatArray:
+    """Predictions for the people (s,) that a kernel ridge regression with an unpenalised intercept is fitted on.
+
+    The residual is ``l (A y - A1 (1'A y) / (1'A1))`` with A the inverse of ``K + l I``.
+    """
+    penalised = gram + penalty * np.eye(len(gram))
+    solved = linalg.solve(penalised, np.column_stack([values, np.ones(len(values))]), assume_a="pos")
+    centred = solved[:, 0] - solved[:, 1] * solved[:, 0].sum() / solved[:, 1].sum()
+    return np.asarray(values - penalty * centred)
+
+
+def _standardised_gram(features: FeatureSource, train: Rows) -> FloatArray:
+    gram = np.zeros((train.size, train.size))
+    for at in range(0, features.shape[1], PANEL):
+        block = np.asarray(features[:, at : at + PANEL], dtype=float)[train]
+        mean, scale = standardising_scale(block)
+        block = (block - mean) / scale
+        gram += block @ block.T
+    return gram

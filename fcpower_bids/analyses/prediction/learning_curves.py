@@ -1,0 +1,277 @@
+"""Prediction and identification against the number of people and against the minutes scanned, alone and together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.comparisons import compare_representations
+from fcpower_bids.analyses.engine.cross_validation import SCORE_COLUMNS, fold_rows, make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.representations import build_representations
+from fcpower_bids.analyses.engine.scan_parts import ScanLength, choose_minutes, length_facts, shorten_scans
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.identification.curves import (
+    CELL_COLUMNS,
+    CURVE_COLUMNS,
+    GAIN_COLUMNS,
+    LAW_CAVEATS,
+    LAW_COLUMNS,
+    SIZE_FACTS,
+    IdentificationCurves,
+    can_identify,
+)
+from fcpower_bids.core.inference.scaling_law import fit_scaling_law
+from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import Solver, SubsetSolver
+from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+TableRows = list[dict[str, Any]]
+
+
+def analyse_learning_curves(
+    cohort: Cohort, settings: Settings, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
+) -> dict[str, Table]:
+    """Repeat prediction and identification with fewer people and with shorter scans.
+
+    Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp".
+
+    Parameters
+    ----------
+    cohort : Cohort
+        With series for shorter scans, phenotypes for prediction, two sessions for identification.
+    settings : Settings
+        Representations, targets, preset, kernel, seed; ``scan_minutes`` and ``sample_sizes``.
+    minutes : sequence of float
+        Scan lengths besides the full one, in the place of ``scan_minutes``; by default doubling from 1.2 minutes.
+    sizes : sequence of int
+        Numbers of training people, and of people to identify, besides all, in the place of ``sample_sizes``.
+
+    Returns
+    -------
+    dict of str to Table
+        ``learning_curves`` (one row per target, representation, size, length and fold), ``learning_gains`` (paired
+        differences per cell), ``scaling_law``; ``identification_curves`` (one row per subset of people) and
+        ``identification_gains``. What the cohort does not allow is left out.
+
+    Raises
+    ------
+    ValueError
+        A length or size that is not possible, or a cohort without phenotypes and without repeated sessions.
+    """
+    sizes = sizes or settings.sample_sizes
+    lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
+    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
+    curves = PredictionCurves(study, sizes) if study else None
+    identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None
+    if curves is None and identification is None:
+        raise ValueError("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
+    notes: list[str] = []
+    for length in shorten_scans(cohort, lengths, settings, notes):
+        if curves:
+            curves.add(length)
+        if identification:
+            identification.add(length)
+    facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
+    return (curves.tables(facts) if curves else {}) | (identification.tables(facts) if identification else {})
+
+
+class PredictionCurves:
+    """Collects the scores of every scan length, one kernel each, for all numbers of training people.
+
+    Parameters
+    ----------
+    study : Study
+        Of the full scans: its people, targets and folds hold for every length.
+    sizes : sequence of int
+        Training people, besides all.
+    """
+
+    def __init__(self, study: Study, sizes: Sequence[int] = ()) -> None:
+        self.study = study
+        self.sizes = choose_sizes(study.folds, sizes)
+        self.studies = {
+            size: dataclasses.replace(study, folds=shrink_folds(study.folds, size, study.settings.random_seed))
+            for size in self.sizes
+        }
+        self.targets = {size: build_targets_once(own) for size, own in self.studies.items()}
+        self._rows: TableRows = []
+        self._gains: list[pd.DataFrame] = []
+
+    def add(self, length: ScanLength) -> None:
+        """Score all representations at one scan length."""
+        rows: dict[int, TableRows] = {size: [] for size in self.sizes}
+        scans, settings = self.study.people.scans, self.study.settings
+        for representation in build_representations(length.cohort, scans, length.names, settings):
+            solver = make_solver(representation, self.study.preset)
+            kernel = representation.similarity() if representation.kernel == "correlation" else None
+            label = f"{representation.name}, {length.minutes:.3g} min"
+            for size in track(self.sizes, f"learning curve of {label}", settings):
+                result = cross_validate_smaller(solver, kernel, self.targets[size], self.studies[size])
+                rows[size] += fold_rows(self.studies[size], representation.name, result)
+        for size in self.sizes:
+            cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
+            self._rows += [cell | row for row in rows[size]]
+            self._gains.append(self._compare(pd.DataFrame(rows[size]), size).assign(**cell))
+
+    def _compare(self, frame: pd.DataFrame, size: int) -> pd.DataFrame:
+        """Paired differences of one cell, with their spread over folds."""
+        gains, _ = compare_representations(frame, self.studies[size])
+        spread = []
+        for pair in gains.itertuples():
+            own = frame[frame["target"] == pair.target].pivot_table(
+                pair.score, ["repeat", "fold"], "representation", dropna=False
+            )
+            difference = own[pair.representation] - own[pair.reference]
+            spread.append((float(difference.std()), int((difference > 0).sum())))
+        gains[["sd_difference", "folds_won"]] = pd.DataFrame(spread, index=gains.index, columns=["sd", "won"])
+        return gains
+
+    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
+        """Return the three tables of prediction."""
+        frame = pd.DataFrame(self._rows)[list(CURVE_COLUMNS | SCORE_COLUMNS)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
+        laws, law_notes = fit_laws(frame, self.study)
+        about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
+        return {
+            "learning_curves": Table(frame, CURVE_COLUMNS | SCORE_COLUMNS, about),
+            "learning_gains": Table(gains, GAIN_COLUMNS, about),
+            "scaling_law": Table(laws, LAW_COLUMNS, about | {"Caveats": LAW_CAVEATS} | law_notes),
+        }
+
+
+def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Fit the scaling law to the mean correlation of the cells of every continuous target and representation.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Table ``learning_curves``.
+    study : Study
+
+    Returns
+    -------
+    pandas.DataFrame
+        `LAW_COLUMNS`; no row where the law cannot be fitted.
+    dict
+        Why it could not.
+    """
+    rows, refused = [], {}
+    for target in (each.name for each in study.targets if not each.is_binary):
+        for name, own in frame[frame["target"] == target].groupby("representation", sort=False):
+            cells = own.groupby(list(CELL_COLUMNS), sort=False)[["r", "n_train"]].mean().reset_index()
+            try:
+                law = fit_scaling_law(cells["r"], cells["n_train"], cells["minutes"])
+            except ValueError as error:
+                refused[f"{target}, {name}"] = str(error)
+                continue
+            rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
+    return pd.DataFrame(rows, columns=list(LAW_COLUMNS)), {"NotFitted": refused} if refused else {}
+
+
+FloatArray = NDArray[np.float64]
+
+SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
+"""Training people, as far as the smallest training set goes."""
+
+WORTH_A_BLOCK = 0.55
+"""Share of the people who train, up to which decomposing their block of the kernel in every fold is cheaper."""
+
+STREAM = 20
+"""Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
+
+
+def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
+    """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
+
+    Raises
+    ------
+    ValueError
+        A number is larger than a training set, or smaller than two people per inner fold.
+    """
+    sets = [fold.train.size for fold in folds]
+    smallest, largest = min(sets), max(sets)
+    least = 2 * max(len(fold.inner) for fold in folds)
+    for size in asked:
+        if not least <= size <= smallest:
+            raise ValueError(
+                f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
+                f"folds need {least}."
+            )
+    if smallest < least:
+        raise ValueError(
+            f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
+        )
+    chosen = asked or [size for size in SIZES if least <= size < smallest]
+    return tuple(sorted({*chosen, largest}))
+
+
+def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:
+    """Keep some of the training people of every fold, and all of its test people.
+
+    Each fold has one random order of its training people, drawn from ``(seed, repeat, fold)``; the first `size` train.
+    A larger size therefore adds people to a smaller one. Families stay whole in the inner loop.
+    """
+    return tuple(_shrink(fold, size, seed) for fold in folds)
+
+
+def _shrink(fold: Fold, size: int, seed: int) -> Fold:
+    if size >= fold.train.size:
+        return fold
+    # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
+    rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
+    turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
+    orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
+    ties = rng.permutation(turns.size)
+    kept = np.sort(orders[np.lexsort((ties, turns))][:size])
+    inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
+    return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+
+
+def build_targets_once(study: Study) -> FloatArray | TargetBuilder:
+    """Targets of a study, built once per training set however many representations are fitted to them."""
+    targets = join_target_builders(study.targets, study.people.covariates)
+    if not callable(targets):
+        return targets
+    build = targets
+    known: dict[bytes, FloatArray] = {}
+
+    def remember(train: Rows) -> FloatArray:
+        key = train.tobytes()
+        if key not in known:
+            known[key] = build(train)
+        return known[key]
+
+    return remember
+
+
+def cross_validate_smaller(
+    solver: Solver, kernel: FloatArray | None, targets: FloatArray | TargetBuilder, study: Study
+) -> NestedResult:
+    """Predict all targets of a study whose folds train on some of the people.
+
+    Parameters
+    ----------
+    solver : Solver
+        Of all people.
+    kernel : ndarray, shape (n, n), or None
+        What `solver` was factorised from. Where few people train, decomposing their block of it in every
+        fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
+    targets : ndarray or TargetBuilder
+        Of `build_targets_once`.
+    study : Study
+        With the folds of `shrink_folds`.
+    """
+    size = max(fold.train.size for fold in study.folds)
+    if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
+        solver = SubsetSolver(kernel, solver.penalties, study.preset.intercept, solver.notes)
+    return run_nested_cv(solver, targets, study.folds, study.preset)

@@ -1,0 +1,187 @@
+"""Prediction under several parcellations: the same people on the same folds, so that only the parcels differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE, compare_representations
+from fcpower_bids.analyses.engine.cross_validation import SCORE_COLUMNS, cross_validate, fold_rows, make_solver
+from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.representations import EMBEDDING
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+SHARED, OWN = "shared", "own"
+
+ATLAS_COLUMNS = {
+    "atlas": "Parcellation",
+    "people": "shared: the people whom every parcellation describes; own: all people of this parcellation, as a bridge "
+    "to its other tables",
+}
+SWEEP_COLUMNS = {
+    **ATLAS_COLUMNS,
+    "n_parcels": "Parcels",
+    "n_people": "People",
+    "target": "Phenotype or composite that is predicted",
+    "representation": "What predicts it",
+    "repeat": "Repetition of the cross-validation, from 0",
+    "fold": "Fold of the repetition, from 0; of shared people the same for every parcellation",
+    "n_train": "People who train, with a known target",
+    "n_test": "People who are tested, with a known target",
+    "penalty": "Ridge penalty that the inner folds selected",
+    "at_grid_edge": "Whether that is the smallest or the largest of the grid",
+}
+GAIN_COLUMNS = {
+    **ATLAS_COLUMNS,
+    **COMPARISON_COLUMNS,
+    "folds_won": "Folds in which the representation is better than the reference",
+}
+ATLAS_COMPARISON_COLUMNS = {
+    **COMPARISON_COLUMNS,
+    "representation": "What predicts, under both parcellations",
+    "atlas": "The parcellation whose score comes first in the difference",
+    "reference": "The parcellation whose score is subtracted",
+    "p_holm": "p_two_sided after Holm's correction over the pairs of parcellations of the target and representation",
+}
+FACTS = {
+    "Rule": RULE,
+    "People": (
+        "Rows of shared people hold the people and scans that every parcellation has, on one set of folds. Where a "
+        "parcellation has more people, its rows of own people are the bridge to what 'prediction' gives for it alone."
+    ),
+}
+
+
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> dict[str, Table]:
+    """Predict phenotypes under every parcellation.
+
+    Source: the paper, Table "mainfull" and Appendix "AOMIC parcellation sweep".
+
+    Parameters
+    ----------
+    cohorts : mapping of str to Cohort
+        By parcellation; at least two.
+    settings : Settings
+        As of the prediction. Embeddings belong to one parcellation and take no part.
+
+    Returns
+    -------
+    dict of str to Table
+        ``parcellation_sweep`` (one row per parcellation, target, representation and fold), ``parcellation_gains``
+        (representations compared within each parcellation), ``parcellation_comparisons`` (parcellations compared).
+
+    Raises
+    ------
+    ValueError
+        Fewer than two parcellations, nobody described by all of them, or no representation of connectomes.
+    """
+    if len(cohorts) < 2:
+        raise ValueError(
+            f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
+            "participant level with several names after --atlas."
+        )
+    names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
+    if not names:
+        raise ValueError("The sweep compares connectomes; add fc or fc_power to --representations.")
+    settings = dataclasses.replace(settings, representations=names)
+    shared = share_scans(cohorts)
+    sweep = _Sweep()
+    for atlas, cohort in cohorts.items():
+        sweep.add(atlas, SHARED, open_study(shared[atlas], settings))
+        if len(shared[atlas].scans) < len(cohort.scans):
+            own = open_study(cohort, settings)
+            if own.people.names != sweep.studies[atlas, SHARED].people.names:
+                sweep.add(atlas, OWN, own)
+    return sweep.tables()
+
+
+def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
+    """Keep the scans (person and session) that every cohort has.
+
+    Raises
+    ------
+    ValueError
+        There is no such scan.
+    """
+    keys = {
+        atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
+        for atlas, one in cohorts.items()
+    }
+    common = set.intersection(*(set(key) for key in keys.values()))
+    if not common:
+        raise ValueError(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
+    return {atlas: _keep(cohort, np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
+
+
+def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
+    if len(rows) == len(cohort.scans):
+        return cohort
+    return dataclasses.replace(
+        cohort,
+        scans=cohort.scans.iloc[rows].reset_index(drop=True),
+        edges=cohort.edges[rows],
+        embeddings={},
+        series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
+        repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),
+    )
+
+
+class _Sweep:
+    """Collects the scores of one parcellation after the other."""
+
+    def __init__(self) -> None:
+        self.studies: dict[tuple[str, str], Study] = {}
+        self._frames: list[pd.DataFrame] = []
+        self._gains: list[pd.DataFrame] = []
+        self._facts: dict[str, Any] = {}
+
+    def add(self, atlas: str, people: str, study: Study) -> None:
+        """Cross-validate all representations of one parcellation."""
+        first = next((one for (_, whose), one in self.studies.items() if whose == SHARED), study)
+        if people == SHARED and first.people.names != study.people.names:
+            raise ValueError(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+        rows = []
+        for representation in study.representations():
+            solver = make_solver(representation, study.preset)
+            result = cross_validate(solver, study, f"{atlas}, {representation.name}")
+            rows += fold_rows(study, representation.name, result)
+        frame = pd.DataFrame(rows)
+        gains, notes = compare_representations(frame, study)
+        gains["folds_won"] = [_folds_won(frame, pair) for pair in gains.to_dict("records")]
+        label = {"atlas": atlas, "people": people}
+        size = {"n_parcels": len(study.cohort.parcels), "n_people": len(study.people.names)}
+        self._frames.append(frame.assign(**label, **size))
+        self._gains.append(gains.assign(**label))
+        if people == SHARED:
+            self._facts |= study.facts() | notes
+        self.studies[atlas, people] = study
+
+    def tables(self) -> dict[str, Table]:
+        """Return the three tables."""
+        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP_COLUMNS | SCORE_COLUMNS)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
+        facts = self._facts | FACTS
+        return {
+            "parcellation_sweep": Table(frame, SWEEP_COLUMNS | SCORE_COLUMNS, facts),
+            "parcellation_gains": Table(gains, GAIN_COLUMNS, facts),
+            "parcellation_comparisons": Table(self._compare_atlases(frame), ATLAS_COMPARISON_COLUMNS, facts),
+        }
+
+    def _compare_atlases(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Compare parcellations as `compare_representations` compares representations: on shared folds."""
+        study = next(one for (_, people), one in self.studies.items() if people == SHARED)
+        parts = []
+        for name, own in frame[frame["people"] == SHARED].groupby("representation", sort=False):
+            pairs, _ = compare_representations(own.assign(representation=own["atlas"]), study)
+            parts.append(pairs.rename(columns={"representation": "atlas"}).assign(representation=name))
+        return pd.concat(parts, ignore_index=True)[list(ATLAS_COMPARISON_COLUMNS)]
+
+
+def _folds_won(frame: pd.DataFrame, pair: Mapping[Any, Any]) -> int:
+    scores = frame[frame["target"] == pair["target"]].set_index("representation")[pair["score"]]
+    return int((scores[pair["representation"]].to_numpy() > scores[pair["reference"]].to_numpy()).sum())

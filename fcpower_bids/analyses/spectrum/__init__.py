@@ -1,0 +1,1 @@
+"""Analyses of the spectrum: what flattening does, and what else could."""

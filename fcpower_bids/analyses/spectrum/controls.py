@@ -1,0 +1,321 @@
+"""Where the gain of FC^alpha comes from: the same eigenvectors under other eigenvalues, other kernels, other bases."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import linalg
+
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE
+from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
+from fcpower_bids.analyses.engine.screening import Screening
+from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
+from fcpower_bids.analyses.spectrum.filters import (
+    GAP,
+    N_KNOTS,
+    Filter,
+    FilteredFamily,
+    ambiguous_cuts,
+    clipped,
+    knot_weights,
+    leading_modes,
+    profile,
+    random_heights,
+    single_mode,
+)
+from fcpower_bids.analyses.spectrum.kernels import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
+from fcpower_bids.analyses.spectrum.learned_filters import FORMS, N_BINS, N_ITERATIONS, LearnedFilters
+from fcpower_bids.core.filters.filter_grams import PANEL_BYTES, FilterGrams, filter_grams
+from fcpower_bids.core.inference.differences import adjust_p_values
+from fcpower_bids.core.regression.kernels import linear_kernel
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import KernelSolver, factorise_kernel
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+SINGLE_MODES = (1, 4, 10, 20, 50)
+SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
+N_RANDOM_FILTERS = 100
+EMBEDDING_SIZE = 512
+"""Features of the random embedding that identifies people; the paper does not say how many."""
+
+ROUNDING = 1e-9
+"""Range of predictions, over the standard deviation of the training targets, that is rounding."""
+
+COLUMNS = {
+    "control": "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
+    "weighting": "Of the eigenvalues: raw (alpha = 1), power (alpha of --alpha), other, or n/a",
+    "number": "Mode, number of leading modes or of shared components, or number of the random filter",
+    "monotone": "Whether the weights of a random filter grow with the eigenvalue",
+    "n_ambiguous": f"People of whom the cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
+}
+FACTS = {
+    "OursWhereThePaperIsSilent": (
+        "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
+        "lambda, with log-uniform weights between 0.01 and 100 at 8 knots, every second one sorted; the RBF kernel has "
+        "the median distance as its width; dot products that are not normalised per person are divided by their mean "
+        "diagonal; the shared basis is a PCA of FC^alpha of everyone, without any target; the random embedding has "
+        f"{EMBEDDING_SIZE} features."
+    ),
+    "Identity": (
+        "A one-hot identifier predicts the training mean for everyone: its correlation does not exist, n_scored is 0 "
+        "and the paper writes 0.000. Pooled over folds such predictions correlate negatively with the target, because "
+        "the training mean is low where the test mean is high."
+    ),
+    "LearnedFilters": (
+        f"A correction of lambda^alpha, constant in each of {N_BINS} bins of the eigenvalues; one number per bin, or "
+        f"a network of 64 x 64 units on the mean log lambda of the bin. {N_ITERATIONS} steps of L-BFGS on the inner "
+        "squared error of the training people of each fold, per target; --learned-filters asks for them."
+    ),
+}
+
+
+def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+    """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
+
+    Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from".
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Settings
+        As for the prediction; ``floor`` and ``shrinkage`` for distances that need full rank; ``learned_filters``.
+
+    Returns
+    -------
+    dict of str to Table
+        ``spectral_controls`` (a row per target and control), ``spectral_controls_folds``, ``spectral_matched`` (the
+        same leading eigenvectors, flattened against raw) and ``spectral_reliability`` (FC and FC^alpha; halves of the
+        scans where the series are there).
+
+    Raises
+    ------
+    ValueError
+        As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
+    """
+    if settings.kernel != "correlation":
+        raise ValueError("The spectral controls are those of the correlation kernel; leave out --kernel.")
+    study = open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
+    controls = _Controls(study)
+    for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
+        add()
+    whole = {name: controls.screening.results[name] for name in (FC, FC_POWER)}
+    tables = controls.screening.tables("spectral_controls", COLUMNS, FACTS | controls.notes())
+    matched = tabulate_matched(controls.screening, controls.family.n_parcels)
+    return tables | {"spectral_matched": matched, "spectral_reliability": tabulate_reliability(study, whole)}
+
+
+class _Controls:
+    """Scores the controls one after the other, from one eigendecomposition per person."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.settings = study, study.settings
+        self.screening = Screening(study, FC_POWER, question="control")
+        self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
+        self.family = PowerFamily(self.connectivity, study.settings, keep=True)
+        self.filtered = FilteredFamily(self.family)
+        self.eigenvalues = self.filtered.eigenvalues()
+        self._ambiguous: list[str] = []
+
+    def groups(self) -> list[Callable[[], None]]:
+        """Return the groups of controls, in the order of the table."""
+        always = [self._whole, self._modes, self._filters, self._random_filters]
+        learned = [self._learned_filters] if self.settings.learned_filters else []
+        return [*always, *learned, self._kernels, self._distances, self._shared_basis, self._identity]
+
+    def notes(self) -> dict[str, Any]:
+        """What a reader must know, for the sidecar."""
+        if not self._ambiguous:
+            return {}
+        listed = ", ".join(self._ambiguous)
+        return {
+            "AmbiguousCuts": (
+                f"In {listed} the cut falls inside a cluster of equal eigenvalues for some people (n_ambiguous), so "
+                "which eigenvectors are taken there is decided by rounding."
+            )
+        }
+
+    def _whole(self) -> None:
+        n_parcels = self.family.n_parcels
+        for name, alpha, weighting in ((FC_POWER, self.settings.exponent, "power"), (FC, 1.0, "raw")):
+            make = partial(self._correlate, name, partial(self._whole_features, alpha))
+            result = cross_validate(make(), self.study, name)  # without these two there is nothing to control
+            self.screening.add(name, result, control="whole", weighting=weighting, number=n_parcels)
+
+    def _whole_features(self, alpha: float) -> Any:
+        return self.connectivity if alpha == 1.0 else self.family.features(alpha)
+
+    def _modes(self) -> None:
+        n_parcels, alpha = self.family.n_parcels, self.settings.exponent
+        for position in (each for each in SINGLE_MODES if each <= n_parcels):
+            about = {"control": "mode", "weighting": "power", "number": position}
+            self._cut(f"mode_{position}", single_mode(position, alpha), (position - 1, position), about)
+        for number in (each for each in TOP_MODES if each < n_parcels):
+            for weighting, exponent in (("raw", 1.0), ("power", alpha)):
+                about = {"control": "top_modes", "weighting": weighting, "number": number}
+                self._cut(top_name(number, weighting), leading_modes(number, exponent), (number,), about)
+
+    def _cut(self, name: str, weigh: Filter, cuts: tuple[int, ...], about: dict[str, Any]) -> None:
+        count = ambiguous_cuts(self.eigenvalues, cuts, self.family.tolerance)
+        if count:
+            self._ambiguous.append(name)
+        self._filter(name, weigh, **about, n_ambiguous=count)
+
+    def _filters(self) -> None:
+        self._filter("profile", profile, control="filter", weighting="other")
+        self._filter("clipped", clipped, control="filter", weighting="other")
+
+    def _random_filters(self) -> None:
+        about = {"control": "random_filter", "weighting": "other"}
+        needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
+        if needed > MEMORY:
+            reason = f"Random filters would need {needed / 1e9:.1f} GB, above {MEMORY / 1e9:g}; use fewer people."
+            self.screening.refuse("random_filters", reason, **about)
+            return
+        basis = knot_weights(self.eigenvalues, self.family.tolerance)
+        # Every panel needs all eigenvectors: where these are not kept, few and large panels.
+        room = PANEL_BYTES if self.family.spectra is not None else MEMORY
+        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, room)
+        drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
+        for index, (monotone, heights) in enumerate(
+            track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
+        ):
+            make = partial(self._regress, partial(grams.kernel, heights))
+            self.screening.score(f"random_{index}", make, **about, number=index, monotone=monotone)
+
+    def _learned_filters(self) -> None:
+        about = {"control": "learned_filter", "weighting": "other"}
+        try:
+            learned = LearnedFilters(self.study, self.family)
+        except ValueError as error:
+            for name in FORMS:
+                self.screening.refuse(name, str(error), **about)
+            return
+        for name in FORMS:
+            self.screening.add(name, learned.validate(name), **about)
+
+    def _kernels(self) -> None:
+        features = self.family.features(self.settings.exponent)
+        for name in DOT_PRODUCTS:
+            make = partial(self._regress, partial(dot_kernel, name, features))
+            self.screening.score(f"kernel_{name}", make, control="kernel", weighting="power")
+
+    def _distances(self) -> None:
+        for metric in METRICS:
+            make = partial(self._regress, partial(self._rbf, metric))
+            self.screening.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
+
+    def _rbf(self, metric: str) -> FloatArray:
+        return rbf_kernel(squared_distances(metric, self.family, self.settings))
+
+    def _shared_basis(self) -> None:
+        features = self.family.features(self.settings.exponent)
+        scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
+        del features
+        for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
+            make = partial(self._correlate, f"shared_{number}", partial(_leading_columns, scores, number))
+            self.screening.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
+
+    def _identity(self) -> None:
+        n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
+        for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
+            solver = self._correlate(name, partial(np.asarray, features))
+            result = settle_constants(cross_validate(solver, self.study, name))
+            self.screening.add(name, result, control="identity", weighting="n/a")
+
+    def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
+        self.screening.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
+
+    def _correlate(self, name: str, compute: Callable[[], Any]) -> Any:
+        return make_solver(Representation(name, "correlation", compute), self.study.preset)
+
+    def _regress(self, compute: Callable[[], FloatArray]) -> KernelSolver:
+        preset = self.study.preset
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
+            return factorise_kernel(compute(), preset.penalties, preset.intercept)
+
+
+def settle_constants(result: NestedResult) -> NestedResult:
+    """Make predictions of a fold that differ by rounding alone the same, so that they have no correlation."""
+    predicted = []
+    for values, train in zip(result.predicted, result.train, strict=True):
+        flat = np.ptp(values, axis=0) <= ROUNDING * train.std
+        predicted.append(np.where(flat, values.mean(axis=0), values))
+    return dataclasses.replace(result, predicted=tuple(predicted))
+
+
+def principal_scores(gram: FloatArray) -> FloatArray:
+    """Scores (n, k) of all principal components from the inner products (n, n) of features that are not centred."""
+    centred = gram - gram.mean(axis=0)
+    centred -= centred.mean(axis=1, keepdims=True)
+    values, vectors = linalg.eigh((centred + centred.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = values > 1e-10 * values[0]
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _leading_columns(scores: FloatArray, number: int) -> FloatArray:
+    return scores[:, :number]
+
+
+TOP_MODES = (1, 5, 20, 40, 100)
+
+MATCHED_COLUMNS = {
+    "target": COMPARISON_COLUMNS["target"],
+    "number": "Leading eigenvectors of each person; the last row has all of them",
+    **{
+        name: text
+        for name, text in COMPARISON_COLUMNS.items()
+        if name not in ("target", "representation", "reference", "p_holm")
+    },
+    "p_holm": "p_two_sided after Holm's correction over the numbers of eigenvectors of the target",
+}
+
+
+def top_name(number: int, weighting: str) -> str:
+    """Name of the entry with so many leading eigenvectors, ``raw`` or ``power`` weighted."""
+    return f"top_{number}_{weighting}"
+
+
+def tabulate_matched(screening: Screening, n_parcels: int) -> Table:
+    """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
+
+    Source: the paper, Table "top-k eigenvectors".
+
+    Parameters
+    ----------
+    screening : Screening
+        With the entries of `top_name`, and ``fc`` and ``fc_power`` for all eigenvectors.
+    n_parcels : int
+        How many eigenvectors all are.
+
+    Returns
+    -------
+    Table
+        A row per target and number from 5 on; the difference is flattened minus raw. One eigenvector alone gives the
+        same features under both weightings, so there is nothing to test.
+    """
+    pairs = [(number, top_name(number, "power"), top_name(number, "raw")) for number in TOP_MODES if number > 1]
+    pairs = [pair for pair in pairs if set(pair[1:]) <= screening.results.keys()]
+    tests = [
+        screening.compare_pair(flattened, raw).assign(number=number)
+        for number, flattened, raw in (*pairs, (n_parcels, FC_POWER, FC))
+    ]
+    frame = pd.concat(tests, ignore_index=True).sort_values(["target", "number"], kind="stable", ignore_index=True)
+    for _, rows in frame.groupby("target", sort=False).groups.items():
+        frame.loc[rows, "p_holm"] = adjust_p_values(frame.loc[rows, "p_two_sided"].to_numpy(dtype=float))
+    return Table(frame.reindex(columns=list(MATCHED_COLUMNS)), MATCHED_COLUMNS, {"Comparisons": RULE})

@@ -1,0 +1,264 @@
+"""The spectrum of FC on its way to FC^alpha: histograms, geodesic, heat trace, and eigenvectors before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import linalg
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.connectome.spd import (
+    clip_tolerance,
+    eigendecompose,
+    power_weights,
+    spectral_map,
+    spectrum_summary,
+)
+from fcpower_bids.core.connectome.spectrum import in_range
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Settings
+
+FloatArray = NDArray[np.float64]
+
+PATH = tuple(round(0.05 * step, 2) for step in range(21))
+"""Exponents, or diffusion times, of the paths; that of --alpha is added."""
+
+HISTOGRAM_ALPHAS = (1.0, 0.75, 0.5, 0.2, 0.1, 0.05)
+MATRIX_ALPHAS = (0.0, 0.1, 0.6, 1.0)
+N_BINS = 200
+REFERENCE_RANK = 20
+"""Mode whose length is the radius of the sphere, and that the first mode is compared with."""
+
+FACTS = {
+    "People": "One connectome per person, the mean of Fisher z over their scans; no phenotype is needed.",
+    "Rank": (
+        "Eigenvalues that are zero to rounding have weight 0 at every exponent and are left out of logarithms; the "
+        "distances of a rank-deficient connectome from the identity are not defined."
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Spectra:
+    """Eigenvalues of everyone.
+
+    Attributes
+    ----------
+    names : tuple of str
+        n people.
+    connectivity : AveragedEdges
+        Their FC.
+    eigenvalues : ndarray, shape (n, P)
+        Descending.
+    tolerance : float
+        Share of the largest up to which an eigenvalue counts as zero.
+    """
+
+    names: tuple[str, ...]
+    connectivity: AveragedEdges
+    eigenvalues: FloatArray
+    tolerance: float
+
+    def weights(self, alpha: float) -> FloatArray:
+        """lambda^alpha of everyone, shape (n, P)."""
+        return np.stack([power_weights(values, alpha, self.tolerance) for values in self.eigenvalues])
+
+
+def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+    """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
+
+    Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices
+    "The scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel".
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Settings
+        ``alpha`` (0.35 where it is not a number) and the seed of the random projection.
+
+    Returns
+    -------
+    dict of str to Table
+        ``spectrum_histogram``, ``spectrum_ranks``, ``spectrum_path``, ``spectrum_sphere``, ``spectrum_matrices``.
+
+    Raises
+    ------
+    ValueError
+        There is no scan, or a connectome has missing values.
+    """
+    if not len(cohort.scans):
+        raise ValueError("There is no scan whose spectrum could be described.")
+    spectra = _decompose(cohort, settings)
+    alpha, facts = settings.exponent, FACTS | {"Alpha": settings.exponent} | _summary(spectra, settings.exponent)
+    tables = {
+        "spectrum_histogram": tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS)),
+        "spectrum_ranks": tabulate_ranks(spectra, _with(alpha, PATH)),
+        "spectrum_path": tabulate_path(spectra, _with(alpha, PATH)),
+        "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.random_seed),
+        "spectrum_matrices": tabulate_matrices(spectra, _with(alpha, MATRIX_ALPHAS), cohort.parcels),
+    }
+    return {name: Table(frame, columns, facts | more) for name, (frame, columns, more) in tables.items()}
+
+
+Tabulated = tuple[pd.DataFrame, dict[str, str], dict[str, Any]]
+
+
+def tabulate_histogram(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
+    """Histogram of log10 lambda^alpha, pooled over people, with the same bins for every exponent."""
+    inside = [in_range(values, spectra.tolerance) for values in spectra.eigenvalues]
+    logs = np.concatenate([np.log10(v[ok]) for v, ok in zip(spectra.eigenvalues, inside, strict=True)])
+    edges = np.linspace(min(logs.min(), 0.0), max(logs.max(), 0.0), N_BINS + 1)
+    parts = []
+    for alpha in alphas:
+        counts, _ = np.histogram(alpha * logs, np.nextafter(edges, [-np.inf] + [np.inf] * N_BINS))
+        parts.append(pd.DataFrame({"alpha": alpha, "low": edges[:-1], "high": edges[1:], "count": counts}))
+    frame = pd.concat(parts, ignore_index=True)
+    frame["share"] = frame["count"] / len(logs)
+    columns = {
+        "alpha": "Exponent",
+        "low": "Lower end of the bin, log10 of lambda^alpha",
+        "high": "Upper end",
+        "count": "Eigenvalues of all people in it",
+        "share": "Over all eigenvalues above zero",
+    }
+    return frame, columns, {"LeftOut": int(spectra.eigenvalues.size - len(logs))}
+
+
+def tabulate_ranks(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
+    """Spectrum by rank for every exponent: mean over people, and the path of the mean spectrum."""
+    mean = np.clip(spectra.eigenvalues, 0, None).mean(axis=0)
+    parts = []
+    for alpha in alphas:
+        weights = spectra.weights(alpha)
+        part = {"alpha": alpha, "rank": np.arange(1, mean.size + 1), "mean": weights.mean(axis=0)}
+        spread = weights.std(axis=0, ddof=1) if len(weights) > 1 else np.full(mean.size, np.nan)
+        parts.append(pd.DataFrame(part | {"sd": spread, "path": power_weights(mean, alpha, spectra.tolerance)}))
+    columns = {
+        "alpha": "Exponent",
+        "rank": "Mode, from 1, in the order of its eigenvalue",
+        "mean": "lambda^alpha, mean over people",
+        "sd": "Its standard deviation over people",
+        "path": "(mean lambda)^alpha: the mean spectrum along the geodesic, straight in log lambda",
+    }
+    return pd.concat(parts, ignore_index=True), columns, {}
+
+
+def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
+    """Geodesic distances, heat trace, participation ratio and dominance of everyone along the path."""
+    rows = []
+    for name, values in zip(spectra.names, spectra.eigenvalues, strict=True):
+        for alpha in alphas:
+            # Z(t) = tr (Sigma / lambda_1)^t; the ratios do not feel the division by lambda_1.
+            one = spectrum_summary(values, alpha, spectra.tolerance)
+            away = one["arclength"]
+            rest = away / alpha - away if alpha else spectrum_summary(values, 1.0, spectra.tolerance)["arclength"]
+            rows.append(
+                {
+                    "participant_id": name,
+                    "alpha": alpha,
+                    "from_identity": away,
+                    "to_fc": rest,
+                    "heat_trace": one["heat_trace"],
+                    "participation_ratio": one["participation_ratio_power"],
+                    "first_to_twentieth": one["first_to_twentieth_power"],
+                    "first_to_last": one["first_to_last_power"],
+                }
+            )
+    columns = {
+        "participant_id": "Person",
+        "alpha": "Exponent, which is also the diffusion time t",
+        "from_identity": "Log-Euclidean distance of FC^alpha from the identity, alpha ||log FC||",
+        "to_fc": "Log-Euclidean distance of FC^alpha from FC, (1 - alpha) ||log FC||",
+        "heat_trace": "Z(t) = sum of (lambda / lambda_1)^t",
+        "participation_ratio": "Z(t)^2 / Z(2t): the effective number of modes of FC^alpha",
+        "first_to_twentieth": "(lambda_1 / lambda_20)^t; n/a where there is no such mode",
+        "first_to_last": "(lambda_1 / lambda_P)^t; n/a where the last eigenvalue is zero to rounding",
+    }
+    return pd.DataFrame(rows), columns, {}
+
+
+def tabulate_sphere(spectra: Spectra, alphas: Sequence[float], seed: int) -> Tabulated:
+    """Project the eigenvectors of the mean FC, times those of the mean spectrum, onto three random directions."""
+    n_parcels = spectra.eigenvalues.shape[1]
+    mean = np.clip(spectra.eigenvalues, 0, None).mean(axis=0)
+    total = sum(spectra.connectivity[unit] for unit in range(len(spectra.names)))
+    _, vectors = eigendecompose(rebuild_matrix(total / len(spectra.names), diagonal=1.0, weighted=False))
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.sign(vectors[largest, np.arange(n_parcels)])
+    drawn = np.random.default_rng(seed).standard_normal((n_parcels, min(3, n_parcels)))
+    directions, _ = linalg.qr(drawn, mode="economic")
+    parts = []
+    for alpha in dict.fromkeys(alphas):
+        lengths = power_weights(mean, alpha, spectra.tolerance)
+        placed = dict(zip("xyz", (directions.T @ vectors) * lengths, strict=False))
+        radius = lengths[min(REFERENCE_RANK, n_parcels) - 1]
+        rank = np.arange(1, n_parcels + 1)
+        parts.append(pd.DataFrame({"alpha": alpha, "rank": rank, **placed, "length": lengths, "radius": radius}))
+    columns = {
+        "alpha": "Exponent",
+        "rank": "Mode, from 1",
+        **dict.fromkeys("xyz"[: directions.shape[1]], "Coordinate of lambda^alpha v in the projection"),
+        "length": "lambda^alpha of the mean spectrum",
+        "radius": f"Radius of the sphere: lambda^alpha of mode {REFERENCE_RANK}, or of the last",
+    }
+    note = "Eigenvectors of the mean FC, with the largest entry positive; orthonormal random directions."
+    return pd.concat(parts, ignore_index=True), columns, {"Projection": note}
+
+
+def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequence[str]) -> Tabulated:
+    """FC^alpha of one person over its largest eigenvalue: the person whose participation ratio is the median."""
+    ratios = [spectrum_summary(values, 1.0, spectra.tolerance)["participation_ratio"] for values in spectra.eigenvalues]
+    person = int(np.argsort(ratios, kind="stable")[(len(ratios) - 1) // 2])
+    values, vectors = eigendecompose(spectra.connectivity.connectome(person))
+    first, second = np.triu_indices(len(parcels))
+    names = np.array(parcels, dtype=object)
+    parts = []
+    for alpha in alphas:
+        weights = power_weights(values, alpha, spectra.tolerance)
+        matrix = spectral_map(values, vectors, weights / weights.max())[first, second]
+        parts.append(pd.DataFrame({"alpha": alpha, "parcel": names[first], "other": names[second], "value": matrix}))
+    columns = {
+        "alpha": "Exponent; 0 is the identity (on the range of FC), 1 is FC",
+        "parcel": "Row",
+        "other": "Column; each pair once, with the diagonal",
+        "value": "FC^alpha over its largest eigenvalue",
+    }
+    return pd.concat(parts, ignore_index=True), columns, {"Person": spectra.names[person]}
+
+
+def _decompose(cohort: Cohort, settings: Settings) -> Spectra:
+    people = cohort.scans["participant_id"].astype(str)
+    groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
+    connectivity = AveragedEdges(cohort.edges, list(groups.values()))
+    with threadpool_limits(1):
+        values = [_eigenvalues(connectivity.connectome(i)) for i in track(range(len(groups)), "spectra", settings)]
+    return Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))
+
+
+def _eigenvalues(connectome: FloatArray) -> FloatArray:
+    if not np.isfinite(connectome).all():
+        raise ValueError("A connectome has missing values; drop the parcel for the cohort or exclude the scan.")
+    return np.asarray(linalg.eigvalsh(connectome, check_finite=False)[::-1])
+
+
+def _with(alpha: float, others: Sequence[float]) -> tuple[float, ...]:
+    return tuple(sorted({*others, alpha}))
+
+
+def _summary(spectra: Spectra, alpha: float) -> dict[str, Any]:
+    """Means over people of what the paper quotes, before and after."""
+    each = pd.DataFrame([spectrum_summary(values, alpha, spectra.tolerance) for values in spectra.eigenvalues])
+    quoted = [f"{name}{end}" for end in ("", "_power") for name in ("participation_ratio", "first_to_twentieth")]
+    means = each[quoted].mean().to_dict() | each[quoted].std().add_suffix("_sd").to_dict()
+    return {
+        "Means": {name: value for name, value in means.items() if np.isfinite(value)},
+        "RankDeficient": int((each["n_clipped"] > 0).sum()),
+    }

@@ -1,0 +1,114 @@
+"""Filters that are learned from the training people of every fold, for every target by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily
+from fcpower_bids.analyses.engine.cross_validation import merge_results, run_nested_cv
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.core.filters.filter_grams import FilterGrams, filter_grams
+from fcpower_bids.core.filters.learned_filter import (
+    BinnedFilter,
+    Bins,
+    NetworkFilter,
+    bin_eigenvalues,
+    bin_weights,
+    learn_filter,
+)
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.core.regression.scores import Training
+
+FloatArray = NDArray[np.float64]
+
+N_BINS = 30
+"""Bins of the paper's binned filter."""
+
+N_ITERATIONS = 30
+"""Steps of the optimiser per fold and target."""
+
+FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
+
+
+class LearnedFilters:
+    """What all folds and targets share: bins of the eigenvalues and the inner products of their modes.
+
+    Parameters
+    ----------
+    study : Study
+    family : PowerFamily
+        With eigendecompositions that were kept.
+
+    Raises
+    ------
+    ValueError
+        The cohort is too large for memory.
+    """
+
+    def __init__(self, study: Study, family: PowerFamily) -> None:
+        n = len(study.people.names)
+        needed = 8 * FilterGrams.size(n, N_BINS)
+        if family.spectra is None or needed > MEMORY:
+            raise ValueError(
+                f"Learned filters would need {needed / 1e9:.1f} GB for {n} people beside their eigenvectors, and the "
+                f"limit is {MEMORY / 1e9:g} GB; use fewer people."
+            )
+        self.study = study
+        values, vectors = family.spectra
+        self.bins: Bins = bin_eigenvalues(values, N_BINS, family.tolerance)
+        self.grams = filter_grams(
+            lambda: vectors, bin_weights(values, self.bins, study.settings.exponent, family.tolerance)
+        )
+
+    def validate(self, name: str) -> NestedResult:
+        """Cross-validate one of `FORMS`: filter and penalty see the training people of the outer fold alone."""
+        study = self.study
+        built = join_target_builders(study.targets, study.people.covariates)
+        parts = []
+        for fold in track(study.folds, name.replace("_", " "), study.settings):
+            targets = built(fold.train) if callable(built) else built
+            parts.append(
+                join_columns([self._validate_one(name, fold, targets[:, [j]]) for j in range(targets.shape[1])])
+            )
+        return merge_results(parts)
+
+    def _validate_one(self, name: str, fold: Fold, target: FloatArray) -> NestedResult:
+        known = np.isfinite(target[:, 0])
+        inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
+        form = FORMS[name](self.bins) if name != "learned_network" else self._network()
+        theta = learn_filter(self.grams, form, target[:, 0], inner, N_ITERATIONS)
+        preset = self.study.preset
+        solver = factorise_kernel(self.grams.kernel(np.exp(theta)), preset.penalties, preset.intercept)
+        return run_nested_cv(solver, target, [fold], preset)
+
+    def _network(self) -> NetworkFilter:
+        return NetworkFilter(self.bins, seed=self.study.settings.random_seed)
+
+
+def join_columns(results: Sequence[NestedResult]) -> NestedResult:
+    """Put the results of single targets on the same folds side by side."""
+    first = results[0]
+    folds = range(len(first.folds))
+    return NestedResult(
+        folds=first.folds,
+        penalties=first.penalties,
+        chosen=np.hstack([each.chosen for each in results]),
+        inner_scores=np.concatenate([each.inner_scores for each in results], axis=2),
+        observed=tuple(np.hstack([each.observed[i] for each in results]) for i in folds),
+        predicted=tuple(np.hstack([each.predicted[i] for each in results]) for i in folds),
+        train=tuple(
+            Training(
+                np.concatenate([each.train[i].mean for each in results]),
+                np.concatenate([each.train[i].std for each in results]),
+            )
+            for i in folds
+        ),
+        notes=tuple(dict.fromkeys(note for each in results for note in each.notes)),
+    )

@@ -1,0 +1,1 @@
+"""The cohort of a group analysis: scans, connectomes, phenotypes, who stays and why."""

@@ -1,0 +1,166 @@
+"""The cohort of a group analysis, from the outputs of the participant level and the phenotype tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
+
+from fcpower_bids.cohort.cache import Edges, read_edges
+from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
+from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
+from fcpower_bids.cohort.inclusion import (
+    PERSON,
+    Exclusion,
+    Quality,
+    choose_parcels,
+    exclude_by_file,
+    exclude_by_quality,
+    exclude_by_status,
+    exclude_duplicates,
+    read_quality,
+    tabulate_exclusions,
+)
+from fcpower_bids.cohort.phenotype_columns import Columns, resolve_columns
+from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
+from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, series_of
+from fcpower_bids.cohort.scans import (
+    Run,
+    Scan,
+    assemble_edges,
+    combination_of,
+    group_scans,
+    missing_parcels,
+    tabulate_scans,
+)
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+
+def load_cohort(settings: Settings) -> Cohort:
+    """Assemble the cohort.
+
+    Recordings are left out by their status, by ``--exclude-file``, by their quality and as duplicates, in this order;
+    the rest become scans; then parcels and scans with missing parcels are left out. Everything left out is a row of
+    ``excluded``; nothing missing is ever filled in.
+
+    Parameters
+    ----------
+    settings : Settings
+        ``bids_dir`` has the phenotypes, ``output_dir`` what the participant level wrote, ``work`` the cache.
+
+    Returns
+    -------
+    Cohort
+
+    Raises
+    ------
+    DatasetError
+        If there is nothing to analyse, the recordings do not belong together, or a column cannot be used.
+    """
+    chosen, quality, rows, notes = _choose_recordings(settings)
+    people = sorted({one.participant for one in chosen})
+    phenotypes = load_phenotypes(settings, people)
+    _columns_of(phenotypes, people, settings)  # a wrong column is told before thousands of files are read
+    folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
+    edges = read_edges([one.path for one in chosen], folder, settings)
+    scans, said = _make_scans(chosen, quality, edges)
+    rows += said
+    places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
+    kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
+    rows += said
+    scans = list(compress(scans, kept_scans))
+    parcels = tuple(compress(edges.parcels, kept_parcels))
+    table = tabulate_scans(scans, settings)
+    columns = _columns_of(phenotypes, sorted(set(table["participant_id"])), settings)
+    facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
+    embeddings, without_embedding = read_embeddings(scans)
+    series, about_series = series_of(scans, parcels)
+    rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
+    notes += [*_combination_note(scans, settings), *facts.notes, *about_series, *phenotypes.notes, *columns.notes]
+    return Cohort(
+        scans=table,
+        edges=assemble_edges(scans, edges, kept_parcels, folder, settings),
+        parcels=parcels,
+        networks=facts.networks,
+        centroids=facts.centroids,
+        phenotypes=columns.frame,
+        excluded=tabulate_exclusions(rows),
+        embeddings=embeddings,
+        series=series,
+        repetition_times=tuple(scan[0].repetition_time for scan in scans),
+        targets=columns.targets,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _choose_recordings(settings: Settings) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
+    """Recordings that pass status, the user's list and quality, before any connectome is read."""
+    there = list_connectomes(settings.output_dir)
+    chosen, notes = choose_connectomes(there, settings)
+    chosen, rows = exclude_by_status(chosen, there, settings)
+    chosen, said = exclude_by_file(chosen, settings.exclude_file)
+    rows += said
+    quality = [read_quality(one) for one in chosen]
+    keep, said = exclude_by_quality(chosen, quality, settings)
+    rows += said
+    chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
+    if not chosen:
+        example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'" if rows else ""
+        raise DatasetError(
+            f"No recording of {settings.output_dir} is left after {len(rows)} exclusions{example}. "
+            "Relax the limits or the selection."
+        )
+    notes += check_alike(chosen)
+    return chosen, quality, rows, notes
+
+
+def _make_scans(
+    chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges
+) -> tuple[list[Scan], list[Exclusion]]:
+    keep, rows = exclude_duplicates(chosen, edges.digests)
+    runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
+    scans, said = group_scans(list(compress(runs, keep)))
+    if not scans:
+        raise DatasetError(f"No scan is left: {said[0].participant_id}, {said[0].reason}.")
+    return scans, rows + said
+
+
+def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Settings) -> Columns:
+    there = set(phenotypes.frame.index)
+    if len(there) and there.isdisjoint(people):
+        raise DatasetError(
+            f"No participant of the phenotype tables (such as {min(there)}) has scans (such as {min(people)}). "
+            "Correct the participant_id in the tables."
+        )
+    frame = phenotypes.frame.loc[[person for person in people if person in there]]
+    columns = resolve_columns(phenotypes, frame, settings)
+    codes = tuple(row for row in phenotypes.rows if row.participant_id in set(people))
+    return Columns(columns.frame, columns.targets, codes + columns.rows, columns.notes)
+
+
+def _people_rows(
+    phenotypes: Phenotypes, scanned: Iterable[str], chosen: Sequence[Connectome], settings: Settings
+) -> list[Exclusion]:
+    """People with scans but without phenotypes, and the other way round."""
+    with_scans, with_phenotypes = set(scanned), set(phenotypes.frame.index)
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    rows = []
+    if with_phenotypes:
+        for person in sorted(with_scans - with_phenotypes):
+            reason = "in no phenotype table: takes part in identification, not in prediction"
+            rows.append(Exclusion(person, NO_SESSION, PERSON, reason))
+    for person in sorted((with_phenotypes & asked if asked else with_phenotypes) - with_scans):
+        rows.append(Exclusion(person, NO_SESSION, PERSON, "in the phenotype tables, but no scan is left or was made"))
+    for person in sorted(asked - with_phenotypes - {one.participant for one in chosen}):
+        rows.append(Exclusion(person, NO_SESSION, PERSON, "named with --participant-label, but has no FC"))
+    return rows
+
+
+def _combination_note(scans: Sequence[Scan], settings: Settings) -> list[str]:
+    several = sum(len(scan) > 1 for scan in scans)
+    if not several:
+        return []
+    how = combination_of(settings)
+    scans_have = "scan has" if several == 1 else "scans have"
+    return [f"{several} {scans_have} several runs, combined by '{how}' (--combine-runs; 'none' means 'average' here)."]

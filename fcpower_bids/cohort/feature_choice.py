@@ -1,0 +1,223 @@
+"""Which of the connectomes that are there make up the cohort, and whether they belong together."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
+from fcpower_bids.inputs.sources import Source, join
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import Entities
+from fcpower_bids.settings import Settings
+
+ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
+"""Entities that tell one acquisition from another; the others tell versions of the same acquisition apart."""
+
+
+def choose_connectomes(found: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    """Choose the connectomes that the user wants, each acquisition once.
+
+    Parameters
+    ----------
+    found : sequence of Connectome
+        All that the participant level wrote.
+    settings : Settings
+        The selection, ``atlas`` and ``space``.
+
+    Returns
+    -------
+    connectomes : list of Connectome
+        In the same order; one atlas, one space.
+    notes : list of str
+        What was chosen without being asked for.
+
+    Raises
+    ------
+    DatasetError
+        If none is left, or the user has to choose among atlases, spaces, tasks or versions.
+    """
+    kept, notes = _filter(found, settings)
+    steps: tuple[Callable[[list[Connectome], Settings], tuple[list[Connectome], list[str]]], ...]
+    steps = (_choose_atlas, _choose_space, _check_tasks, _drop_combinations, _check_versions)
+    for step in steps:
+        kept, said = step(kept, settings)
+        notes += said
+    return kept, notes
+
+
+def _filter(found: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    """Apply the selection of the command line and of the filter file, as the participant level does."""
+    conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]
+    sources = [Source(one.path, settings.output_dir, "bold", one.entities, "bold", ".tsv") for one in found]
+    kept = {source.path for source in apply_filters(sources, conditions)}
+    return [one for one in found if one.path in kept], note_unmatched(sources, conditions)
+
+
+def _choose_atlas(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    names = sorted({one.atlas_name for one in found})
+    asked = settings.atlas != Settings.atlas
+    matching = sorted({name for spec in settings.atlas for name in _matching(spec, names)})
+    if len(matching) == 1 and len(names) > 1:
+        note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
+        return [one for one in found if one.atlas_name == matching[0]], [note]
+    if len(names) == 1 and (matching or not asked):
+        return found, []
+    counts = _count(one.atlas_name for one in found)
+    if not matching and asked:
+        raise DatasetError(
+            f"{settings.output_dir} has no FC of --atlas {' '.join(settings.atlas)}, only of {counts}. Name that one."
+        )
+    raise DatasetError(
+        f"{settings.output_dir} has FC of several atlases: {counts}. Name one with --atlas, for example "
+        f"--atlas {names[0]}; people are compared within one atlas only."
+    )
+
+
+def _matching(spec: str, names: Sequence[str]) -> list[str]:
+    """Which written atlases a specification means: by declared name, by the name in files, else by its letters."""
+    declared = declared_atlases().get(spec)
+    exact = {spec, f"atlas-{spec}"} | ({join(declared.entities)} if declared else set())
+    found = [name for name in names if name in exact]
+    if found or declared:
+        return found
+    letters = _letters(Path(spec.partition(":")[0]).name.partition(".")[0])
+    return [name for name in names if letters and letters in _letters(name.partition("-")[2])]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _choose_space(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    spaces = {one.space for one in found}
+    kept = [one for one in found if not settings.space or one.space in settings.space]
+    if not kept:
+        wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
+        raise DatasetError(f"{settings.output_dir} has no FC in --space {wanted}, only in {there}.")
+    counts = _count(one.space for one in kept)
+    if len({one.space for one in kept}) > 1:
+        raise DatasetError(f"{settings.output_dir} has FC in several spaces: {counts}. Name one with --space.")
+    return kept, []
+
+
+def _check_tasks(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    tasks = sorted({one.entity("task") or "(none)" for one in found})
+    if len(tasks) == 1:
+        return found, []
+    if not any(condition.key == "task" for condition in read_filters(settings)):
+        counts = _count(one.entity("task") or "(none)" for one in found)
+        raise DatasetError(
+            f"{settings.output_dir} has FC of several tasks: {counts}. Name one with --task-id; several names are "
+            "combined like runs."
+        )
+    return found, [f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."]
+
+
+def _drop_combinations(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    """Leave out what the participant level combined from runs that are there themselves."""
+
+    def without_run(one: Connectome) -> Entities:
+        return tuple(pair for pair in one.entities if pair[0] != "run")
+
+    with_runs = {without_run(one) for one in found if one.entity("run")}
+    kept = [one for one in found if one.entity("run") or one.entities not in with_runs]
+    n_dropped = len(found) - len(kept)
+    note = f"{n_dropped} combinations of runs are not read: the runs themselves are there."
+    return kept, [note] if n_dropped else []
+
+
+def _check_versions(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+    """Two files of one acquisition (two resolutions, say) would count a recording twice."""
+    seen: dict[Hashable, Connectome] = {}
+    for one in found:
+        acquisition = tuple(pair for pair in one.entities if pair[0] in ACQUISITION_KEYS)
+        other = seen.setdefault(acquisition, one)
+        if other is not one:
+            keys = sorted({key for key, _ in set(one.entities) ^ set(other.entities)})
+            raise DatasetError(
+                f"{other.path} and {one.path.name} are the same acquisition and differ in {', '.join(keys)} only. "
+                f"Choose one with --bids-filter-file, or remove the other."
+            )
+    return found, []
+
+
+def check_alike(found: Sequence[Connectome]) -> list[str]:
+    """Check that all connectomes were made alike, and return notes on what differs without harm.
+
+    Raises
+    ------
+    DatasetError
+        If confound strategy or pass-band differ, or no exponent is common to the FC^alpha of all.
+    """
+    _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
+    _same(found, "pass-band in Hz", _band)
+    powers = [set(one.powers) for one in found if one.powers]
+    if powers and not set.intersection(*powers):
+        counts = _count("+".join(one.powers) for one in found if one.powers)
+        raise DatasetError(
+            f"The exponents of FC^alpha differ between people: {counts}. Run the participant level for all with one "
+            "--alpha."
+        )
+    notes = []
+    for fact, words in (("ConfigurationHash", "participant-level settings"), ("SoftwareVersion", "versions")):
+        values = [str(one.facts.get(fact, "unknown")) for one in found]
+        if len(set(values)) > 1:
+            notes.append(f"The recordings were made with {len(set(values))} {words}: {_count(values)}.")
+    return notes
+
+
+def _band(one: Connectome) -> Any:
+    band = one.facts.get("SoftwareFilters", {}).get("Butterworth", {})
+    return f"{band.get('HighPassHz')} to {band.get('LowPassHz')}" if band else None
+
+
+def _same(found: Sequence[Connectome], what: str, value: Callable[[Connectome], Any]) -> None:
+    first: dict[str, Connectome] = {}
+    for one in found:
+        first.setdefault(str(value(one)), one)
+    if len(first) > 1:
+        told = ", ".join(f"{label} ({one.path.name})" for label, one in first.items())
+        raise DatasetError(
+            f"The {what} differs between recordings: {told}. Run the participant level for all with one choice, or "
+            "leave the others out with --exclude-file."
+        )
+
+
+def _count(labels: Iterable[str]) -> str:
+    return ", ".join(f"{label} ({count} recordings)" for label, count in sorted(Counter(labels).items()))
+
+
+OWN_ATLAS = "OfTheAtlasOfTheCohort"
+
+
+def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[str, dict[str, Any]]:
+    """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree.
+
+    Parameters
+    ----------
+    labels : collection of str
+        Names of the embeddings.
+    settings : Settings
+        The selection of the cohort.
+
+    Returns
+    -------
+    dict of str to dict
+        Labels without any sidecar are missing. `OWN_ATLAS` says whether the parcels are those of the cohort.
+    """
+    facts: dict[str, dict[str, Any]] = {}
+    if not labels:
+        return facts
+    for one in choose_connectomes(list_connectomes(settings.output_dir), settings)[0]:
+        for label in set(one.encoders) & set(labels) - set(facts):
+            sidecar = one.embedding(label).with_suffix(".json")
+            if sidecar.is_file():
+                facts[label] = {**read_json(sidecar), OWN_ATLAS: dict(one.embeddings)[label] == one.atlas}
+    return facts

@@ -1,0 +1,174 @@
+"""The connectomes that the participant level wrote, and what lies beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.sources import join
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import Entities, Output
+
+ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
+POWER = re.compile(r"power[0-9p]+")
+NO_SESSION = "n/a"
+
+
+@dataclass(frozen=True)
+class Connectome:
+    """One FC file, and what lies beside it.
+
+    Attributes
+    ----------
+    path : Path
+        ``..._stat-pearsoncorrelation_relmat.tsv``.
+    entities : Entities
+        Those of its recording.
+    atlas : Entities
+        Those of its atlas.
+    powers : tuple of str
+        ``desc`` labels of the FC^alpha beside it.
+    embeddings : tuple of pairs of str and Entities
+        ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+        one, since encoders have atlases of their own.
+    """
+
+    path: Path
+    entities: Entities
+    atlas: Entities
+    powers: tuple[str, ...] = ()
+    embeddings: tuple[tuple[str, Entities], ...] = ()
+
+    def entity(self, key: str) -> str | None:
+        """Return one label, or None."""
+        return dict(self.entities).get(key)
+
+    @property
+    def participant(self) -> str:
+        """``sub-01``."""
+        return f"sub-{self.entity('sub')}"
+
+    @property
+    def session(self) -> str:
+        """``ses-a``, or ``n/a`` where there are no sessions."""
+        return f"ses-{self.entity('ses')}" if self.entity("ses") else NO_SESSION
+
+    @property
+    def recording(self) -> str:
+        """Name of the recording, as in ``logs/status.tsv``."""
+        return join(self.entities)
+
+    @property
+    def atlas_name(self) -> str:
+        """``atlas-Schaefer2018_seg-7n_scale-400``."""
+        return join(self.atlas)
+
+    @property
+    def space(self) -> str:
+        """Template space."""
+        return self.entity("space") or "unknown"
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """``desc`` labels of the embeddings."""
+        return tuple(label for label, _ in self.embeddings)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """The sidecar of the FC; empty where there is none."""
+        sidecar = self.path.with_suffix(".json")
+        return read_json(sidecar) if sidecar.is_file() else {}
+
+    def beside(self, output: Output) -> Path:
+        """Return where another output of this recording and atlas is."""
+        return self._file(() if output is QUALITY else self.atlas, output)
+
+    def embedding(self, label: str) -> Path:
+        """Return where an embedding of this recording is."""
+        return self._file(dict(self.embeddings)[label], Output("embedding", (("desc", label),)))
+
+    def _file(self, atlas: Entities, output: Output) -> Path:
+        return self.path.with_name(
+            file_name(order_entities(self.entities, atlas, output.entities), output.suffix, output.extension)
+        )
+
+
+def list_connectomes(output_dir: Path) -> list[Connectome]:
+    """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name.
+
+    Raises
+    ------
+    DatasetError
+        If there are none.
+    """
+    found = sorted(_scan(output_dir), key=lambda one: (one.participant, one.session, one.path.name))
+    if not found:
+        raise DatasetError(
+            f"{output_dir} has no FC files (*_{join(CONNECTIVITY.entities)}_relmat.tsv). "
+            "Run the participant level with this output folder first."
+        )
+    return found
+
+
+def _scan(output_dir: Path) -> Iterator[Connectome]:
+    for subject in _folders(output_dir, "sub-"):
+        for holder in (subject, *_folders(subject, "ses-")):
+            yield from _in_folder(holder / "func")
+
+
+def _folders(parent: Path, prefix: str) -> list[Path]:
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return [Path(entry.path) for entry in entries if entry.name.startswith(prefix) and entry.is_dir()]
+
+
+def _in_folder(folder: Path) -> list[Connectome]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith("sub-") and entry.name.endswith(".tsv")]
+    connectomes: list[tuple[str, Entities]] = []
+    powers: dict[Entities, list[str]] = defaultdict(list)
+    embeddings: dict[Entities, list[tuple[str, Entities]]] = defaultdict(list)
+    for name in sorted(names):
+        try:
+            entities, suffix, _ = parse_name(name)
+        except ValueError:
+            continue  # not one of our files
+        labels = dict(entities)
+        stem = tuple(pair for pair in entities if pair[0] not in ("stat", "desc"))
+        if suffix == "relmat" and "desc" not in labels and ("stat", labels.get("stat")) in CONNECTIVITY.entities:
+            connectomes.append((name, stem))
+        elif suffix == "relmat" and POWER.fullmatch(labels.get("desc", "")):
+            powers[stem].append(labels["desc"])
+        elif suffix == "embedding" and "desc" in labels:
+            recording, atlas = _divide(stem)
+            embeddings[recording].append((labels["desc"], atlas))
+    return [_connectome(folder / name, stem, powers[stem], embeddings[_divide(stem)[0]]) for name, stem in connectomes]
+
+
+def _divide(stem: Entities) -> tuple[Entities, Entities]:
+    """Divide entities into those of the recording and those of the atlas."""
+    return (
+        tuple(pair for pair in stem if pair[0] not in ATLAS_KEYS),
+        tuple(pair for pair in stem if pair[0] in ATLAS_KEYS),
+    )
+
+
+def _connectome(
+    path: Path, stem: Entities, powers: Iterable[str], embeddings: Iterable[tuple[str, Entities]]
+) -> Connectome:
+    recording, atlas = _divide(stem)
+    nearest: dict[str, Entities] = {}
+    for label, of_atlas in sorted(embeddings, key=lambda one: (one[1] != atlas, one)):
+        nearest.setdefault(label, of_atlas)
+    return Connectome(path, recording, atlas, tuple(sorted(powers)), tuple(sorted(nearest.items())))

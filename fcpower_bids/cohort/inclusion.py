@@ -1,0 +1,280 @@
+"""Who and what stays in the cohort, and why not: status, quality, the user's list, duplicates, missing parcels."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.names import QUALITY, parse_name
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.settings import Settings
+
+RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
+FEWEST_PARCELS = 3
+
+
+class Exclusion(NamedTuple):
+    """One row of ``excluded.tsv``."""
+
+    participant_id: str
+    session: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Figures of one recording; NaN where unknown."""
+
+    seconds: float
+    volumes: float
+    mean_fd: float
+    degrees_of_freedom: float
+
+
+def read_quality(one: Connectome) -> Quality:
+    """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
+    row = _quality_row(one)
+    facts = one.facts
+    return Quality(
+        seconds=_number(row.get("seconds_kept", facts.get("SecondsUsed"))),
+        volumes=_number(row.get("kept_volumes", facts.get("NumberOfVolumesUsed"))),
+        mean_fd=_number(row.get("mean_fd")),
+        degrees_of_freedom=_number(row.get("degrees_of_freedom", facts.get("EffectiveDegreesOfFreedom"))),
+    )
+
+
+def _quality_row(one: Connectome) -> dict[str, str]:
+    """The row of the atlas; read without pandas, because there are thousands of these files."""
+    try:
+        with one.beside(QUALITY).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    except OSError:
+        return {}
+    return next((row for row in rows if row.get("atlas") == one.atlas_name), {})
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def exclude_by_status(
+    found: Sequence[Connectome], there: Sequence[Connectome], settings: Settings
+) -> tuple[list[Connectome], list[Exclusion]]:
+    """Leave out recordings that the participant level excluded or did not finish, though older files may be there.
+
+    Parameters
+    ----------
+    found : sequence of Connectome
+        The chosen ones.
+    there : sequence of Connectome
+        All with an FC file; a recording in neither is reported as well, where the selection asks for it.
+    settings : Settings
+        Output folder and selection.
+    """
+    bad = {
+        status.recording: status
+        for status in _statuses(settings.output_dir)
+        if status.state in (EXCLUDED, FAILED, RUNNING)
+    }
+    told = {one.recording for one in found}
+    others = {one.recording for one in there} - told
+    places = {(one.entity("task"), one.entity("space")) for one in found}
+    rows = [
+        row
+        for name, status in sorted(bad.items())
+        if name in told or (name not in others and status.stage != "combine")
+        for row in _status_row(status, places, settings)
+    ]
+    return [one for one in found if one.recording not in bad], rows
+
+
+def _statuses(output_dir: Path) -> Iterator[Status]:
+    folder = output_dir / "logs" / "status"
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        if name.endswith(".json") and not name.endswith("_embedding.json"):
+            status = read_status(output_dir, name.removesuffix(".json"))
+            if status is not None:
+                yield status
+
+
+def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Settings) -> Iterator[Exclusion]:
+    labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
+    wanted = (
+        ("sub", settings.participant_label),
+        ("ses", settings.session_label),
+        ("run", settings.run_id),
+    )
+    for key, asked in wanted:
+        if asked and _bare(labels.get(key, ""), key) not in {_bare(label, key) for label in asked}:
+            return
+    if (labels.get("task"), labels.get("space")) not in places:
+        return
+    reason = status.reason or {RUNNING: "the participant level did not finish it; run it again"}.get(status.state, "")
+    session = f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION
+    yield Exclusion(
+        f"sub-{labels['sub']}", session, RECORDING, f"{status.recording}: {status.state} at participant level: {reason}"
+    )
+
+
+def _bare(label: str, key: str) -> str:
+    bare = str(label).removeprefix(f"{key}-")
+    return bare.lstrip("0") or bare if key == "run" else bare
+
+
+def exclude_by_file(found: Sequence[Connectome], path: Path | None) -> tuple[list[Connectome], list[Exclusion]]:
+    """Leave out what the user's file names: ``participant_id`` and, where given, ``session``, ``task``, ``run``.
+
+    Raises
+    ------
+    DatasetError
+        If the file has no ``participant_id``.
+    """
+    if path is None:
+        return list(found), []
+    table = read_table(path)
+    table.columns = pd.Index([_column(name) for name in table.columns])
+    if "sub" not in table.columns:
+        raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
+    kept, rows = list(found), []
+    for number, line in enumerate(table.astype(object).to_dict("records")):
+        wanted = {key: _bare(_text(line[key]), key) for key in ("sub", "ses", "task", "run") if _given(line.get(key))}
+        if "sub" not in wanted:
+            raise DatasetError(f"{path} names no participant_id in row {number + 1}.")
+        named = [one for one in kept if all(_bare(one.entity(key) or "", key) == wanted[key] for key in wanted)]
+        reason = f"{path.name}: {line['reason'] if _given(line.get('reason')) else 'named there'}"
+        rows += [Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}") for one in named]
+        if not named:
+            session = f"ses-{wanted['ses']}" if "ses" in wanted else NO_SESSION
+            rows.append(Exclusion(f"sub-{wanted['sub']}", session, PERSON, f"{path.name} names it, but it is not here"))
+        kept = [one for one in kept if one not in named]
+    return kept, rows
+
+
+def _column(name: str) -> str:
+    short = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
+    return short.get(name.strip(), name.strip())
+
+
+def _given(value: Any) -> bool:
+    return value is not None and not pd.isna(value)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def exclude_by_quality(
+    found: Sequence[Connectome], quality: Sequence[Quality], settings: Settings
+) -> tuple[list[bool], list[Exclusion]]:
+    """Say which recordings pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
+    reasons = [_fault(one, settings) for one in quality]
+    rows = [
+        Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
+        for one, reason in zip(found, reasons, strict=True)
+        if reason
+    ]
+    return [not reason for reason in reasons], rows
+
+
+def _fault(quality: Quality, settings: Settings) -> str:
+    if quality.seconds < settings.min_time:
+        return f"{quality.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
+    limit = settings.max_mean_fd
+    if limit is not None and math.isnan(quality.mean_fd):
+        return "its mean framewise displacement is not known, and --max-mean-fd asks for it"
+    if limit is not None and quality.mean_fd > limit:
+        return f"mean framewise displacement {quality.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
+    return ""
+
+
+def exclude_duplicates(found: Sequence[Connectome], digests: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
+    """Keep the first of connectomes that are equal to the bit; two recordings never are."""
+    first: dict[str, Connectome] = {}
+    keep, rows = [], []
+    for one, digest in zip(found, digests, strict=True):
+        other = first.setdefault(digest, one)
+        keep.append(other is one)
+        if other is not one:
+            reason = (
+                f"{one.recording}: its connectome is identical to that of {other.recording}; only the first is used"
+            )
+            rows.append(Exclusion(one.participant, one.session, RECORDING, reason))
+    return keep, rows
+
+
+def choose_parcels(
+    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: Settings
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
+    """Choose scans and parcels so that nothing is missing, by three rules in this order.
+
+    Parcels that more than ``max_parcel_missing`` of the scans lack are dropped for all; scans that lack more than
+    ``max_missing_parcels`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
+    dropped for all. A missing parcel is never filled in.
+
+    Parameters
+    ----------
+    missing : ndarray of bool, shape (n, P)
+    scans : sequence of (participant, session), length n
+    parcels : sequence of str, length P
+    settings : Settings
+
+    Returns
+    -------
+    kept_scans : ndarray of bool, shape (n,)
+    kept_parcels : ndarray of bool, shape (P,)
+    rows : list of Exclusion
+
+    Raises
+    ------
+    DatasetError
+        If no scan, or fewer than three parcels, would be left.
+    """
+    common = missing.mean(axis=0) <= settings.max_parcel_missing
+    lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))
+    kept_scans = lacking <= settings.max_missing_parcels
+    kept_parcels = common & ~missing[kept_scans].any(axis=0)
+    if not kept_scans.any() or kept_parcels.sum() < FEWEST_PARCELS:
+        raise DatasetError(
+            f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Raise "
+            "--max-parcel-missing or lower --max-missing-parcels, or use another atlas."
+        )
+    rows = [
+        Exclusion(NO_SESSION, NO_SESSION, PARCEL, _parcel_reason(name, share, seldom, settings))
+        for name, share, seldom, kept in zip(parcels, missing.mean(axis=0), ~common, kept_parcels, strict=True)
+        if not kept
+    ]
+    for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
+        if not kept:
+            reason = (
+                f"lacks {share:.1%} of the parcels, more than --max-missing-parcels {settings.max_missing_parcels:.1%}"
+            )
+            rows.append(Exclusion(participant, session, RECORDING, reason))
+    return kept_scans, kept_parcels, rows
+
+
+def _parcel_reason(name: str, share: float, seldom: bool, settings: Settings) -> str:
+    if seldom:
+        limit = f"--max-parcel-missing {settings.max_parcel_missing:.1%}"
+        return f"{name}: {share:.1%} of the scans lack it, more than {limit}"
+    return f"{name}: {share:.1%} of the scans lack it, and what a scan lacks is not filled in"
+
+
+def tabulate_exclusions(rows: Iterable[Exclusion]) -> pd.DataFrame:
+    """Return the table of exclusions, in the order in which the rules were applied; no row twice."""
+    return pd.DataFrame(list(dict.fromkeys(rows)), columns=list(Exclusion._fields))

@@ -1,0 +1,170 @@
+"""The columns that an analysis uses: whether they exist and can be used, and which are the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.cohort.inclusion import VALUE, Exclusion
+from fcpower_bids.cohort.phenotypes import Phenotypes
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.settings import Settings
+
+MOTION = "mean_fd"
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Phenotypes ready for an analysis.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per person; targets, covariates and parts of composites are numbers where they can be.
+    targets : tuple of str
+        What is to be predicted, without the composites.
+    rows : tuple of Exclusion
+        Who misses a value.
+    notes : tuple of str
+        How text was coded, what was left out.
+    """
+
+    frame: pd.DataFrame
+    targets: tuple[str, ...]
+    rows: tuple[Exclusion, ...]
+    notes: tuple[str, ...]
+
+
+def parse_composites(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each composite: ``NAME=COLUMN,COLUMN,...``."""
+    pairs = (item.partition("=") for item in settings.composite)
+    return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
+
+
+def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Settings) -> Columns:
+    """Check the columns that the settings name, turn them into numbers, and settle the targets.
+
+    Parameters
+    ----------
+    phenotypes : Phenotypes
+        What the tables say, for conflicts and the default targets.
+    frame : pandas.DataFrame
+        Its rows of the people with scans.
+    settings : Settings
+        ``targets``, ``composite``, ``covariates``, ``family_column``, ``site_column``.
+
+    Returns
+    -------
+    Columns
+        Without named targets and composites, the targets are the numeric columns of ``--phenotypes``, or of
+        ``phenotype/*.tsv`` and ``participants.tsv``, that vary and have no other role.
+
+    Raises
+    ------
+    DatasetError
+        If a column does not exist, differs between files, or cannot be predicted; all such columns at once.
+    """
+    composites = parse_composites(settings)
+    parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
+    groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
+    # The motion of the scans is a covariate without being in any table.
+    covariates = tuple(name for name in settings.covariates if name != MOTION or name in frame.columns)
+    predicted = tuple(dict.fromkeys((*settings.targets, *parts)))
+    problems = [
+        *_unknown(phenotypes, frame, (*predicted, *covariates, *groups)),
+        *_faulty_composites(composites, frame),
+    ]
+    problems += [f"'{name}' is both target and covariate; name it once." for name in predicted if name in covariates]
+    notes: list[str] = []
+    frame = frame.copy()
+    for name in dict.fromkeys((*predicted, *covariates)):
+        if name in frame.columns:
+            frame[name] = _as_numbers(frame[name])
+            problems += _unusable(frame[name], name in predicted, name in parts)
+            notes += _coding(frame[name])
+    if problems:
+        raise DatasetError("\n".join(problems))
+    targets = settings.targets
+    if not predicted:
+        targets, said = _default_targets(phenotypes, frame, (*covariates, *groups))
+        notes += said
+    used = tuple(dict.fromkeys((*targets, *parts, *covariates, *groups)))
+    return Columns(frame, tuple(dict.fromkeys(targets)), tuple(_missing_rows(frame, used)), tuple(notes))
+
+
+def _unknown(phenotypes: Phenotypes, frame: pd.DataFrame, names: Sequence[str]) -> Iterator[str]:
+    known = [str(name) for name in frame.columns]
+    for name in dict.fromkeys(names):
+        if name in phenotypes.conflicts:
+            yield phenotypes.conflicts[name]
+        elif name not in known:
+            close = get_close_matches(name, known, n=1) or [one for one in known if one.lower() == name.lower()]
+            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
+            yield f"No phenotype table has a column '{name}'. {hint}"
+
+
+def _faulty_composites(composites: dict[str, tuple[str, ...]], frame: pd.DataFrame) -> Iterator[str]:
+    for name, columns in composites.items():
+        if name in frame.columns:
+            yield f"The composite '{name}' has the name of a column. Give it another name."
+        if len(set(columns)) < 2:
+            yield f"The composite '{name}' needs two different columns or more, as NAME=COLUMN,COLUMN."
+
+
+def _as_numbers(column: pd.Series) -> pd.Series:
+    """Numbers where there is nothing else, also in a column that was read as text; otherwise the text."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers.astype(float) if numbers.notna().sum() == column.notna().sum() else column
+
+
+def _is_text(column: pd.Series) -> bool:
+    return column.dtype != np.float64
+
+
+def _coding(column: pd.Series) -> list[str]:
+    levels = sorted({str(value) for value in column.dropna()})
+    if not _is_text(column) or len(levels) != 2:
+        return []
+    return [f"{column.name} is coded {levels[0]} = 0, {levels[1]} = 1."]
+
+
+def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
+    if column.isna().all():
+        yield f"The column '{column.name}' is missing for all {len(column)} people with scans; leave it out."
+    elif predicted and column.nunique() == 1:
+        yield f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
+    elif predicted and _is_text(column) and (in_composite or column.nunique() > 2):
+        numbers = pd.to_numeric(column, errors="coerce")
+        person = column.index[(column.notna() & numbers.isna()).to_numpy()][0]
+        allowed = "numbers" if in_composite else "numbers or text of two levels"
+        yield f"The target '{column.name}' is not numeric: {person} has '{column[person]}'. Only {allowed} can be used."
+
+
+def _default_targets(
+    phenotypes: Phenotypes, frame: pd.DataFrame, taken: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    left_out: list[str] = []
+    targets: list[str] = []
+    for name in phenotypes.defaults:
+        if name in taken or frame[name].dtype != np.float64:
+            continue
+        usable = name not in phenotypes.conflicts and frame[name].nunique() > 1
+        (targets if usable else left_out).append(name)
+    if not phenotypes.defaults:
+        return (), []
+    notes = [f"No targets were named, so they are all numeric columns: {', '.join(targets) or 'none'}."]
+    if left_out:
+        notes.append(f"Constant, missing or contradictory columns are no targets: {', '.join(left_out)}.")
+    return tuple(targets), notes
+
+
+def _missing_rows(frame: pd.DataFrame, used: Sequence[str]) -> Iterator[Exclusion]:
+    """One row per person who misses some of the columns in use."""
+    missing = frame[list(used)].isna()
+    for person in missing.index[missing.any(axis=1)]:
+        names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
+        yield Exclusion(str(person), "n/a", VALUE, f"missing: {names}")

@@ -1,0 +1,330 @@
+"""Phenotypes, one row per person: ``participants.tsv``, ``phenotype/*.tsv``, sessions tables and the user's files."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.cohort.inclusion import Exclusion
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.settings import Settings
+
+PERSON = "participant_id"
+SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
+MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
+SESSIONS = "sub-*/sub-*_sessions.tsv"
+
+
+@dataclass(frozen=True, eq=False)
+class PhenotypeTable:
+    """One file.
+
+    Attributes
+    ----------
+    path : Path
+        Where it was read from.
+    frame : pandas.DataFrame
+        One row per person, indexed by ``sub-01``; numbers where a column has numbers only.
+    hints : mapping
+        The JSON beside it.
+    is_default : bool
+        Whether its numeric columns are targets when the user names none.
+    """
+
+    path: Path
+    frame: pd.DataFrame
+    hints: Mapping[str, Any] = field(default_factory=dict)
+    is_default: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Phenotypes:
+    """What the tables say together.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row per person, indexed by ``participant_id``.
+    defaults : tuple of str
+        Columns of the tables from which targets are taken when the user names none.
+    conflicts : mapping of str to str
+        Columns on which two files disagree, and the sentence to raise when one of them is used.
+    rows : tuple of Exclusion
+        Codes for missing values, per person.
+    notes : tuple of str
+        What a reader of the results should know.
+    """
+
+    frame: pd.DataFrame
+    defaults: tuple[str, ...] = ()
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[Exclusion, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def load_phenotypes(settings: Settings, people: Sequence[str]) -> Phenotypes:
+    """Read and merge all phenotype tables.
+
+    Parameters
+    ----------
+    settings : Settings
+        ``bids_dir``, ``phenotypes``, ``session_label``.
+    people : sequence of str
+        ``sub-01``, whose sessions tables are read.
+
+    Raises
+    ------
+    DatasetError
+        If a table has no ``participant_id``, or two rows for one person.
+    """
+    notes: list[str] = []
+    tables = [
+        *(_read(path, settings, notes, is_default=True) for path in settings.phenotypes),
+        *(_read(path, settings, notes, is_default=not settings.phenotypes) for path in _dataset_tables(settings)),
+        *_sessions_table(settings, people, notes),
+    ]
+    rows: list[Exclusion] = []
+    cleaned = []
+    for table in tables:
+        frame, codes = remove_codes(table.frame, table.hints)
+        rows += [Exclusion(str(person), "n/a", "value", f"{table.path.name}: {text}") for person, text in codes]
+        cleaned.append(frame)
+    return _merge(tables, cleaned, tuple(rows), notes)
+
+
+def _dataset_tables(settings: Settings) -> list[Path]:
+    root = settings.bids_dir
+    paths = [root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
+    given = {path.absolute() for path in settings.phenotypes}
+    return [path for path in paths if path.is_file() and path.absolute() not in given]
+
+
+def read_phenotype_table(path: Path) -> pd.DataFrame:
+    """Read a TSV, or a CSV by its extension, with all cells as text; missing ones are NaN.
+
+    Raises
+    ------
+    DatasetError
+        If it cannot be read, has no ``participant_id``, or two columns of one name.
+    """
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    try:
+        frame = pd.read_csv(
+            path, sep=separator, dtype=str, header=None, na_values=list(MISSING), keep_default_na=False,
+            encoding="utf-8-sig", skipinitialspace=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read as a table: {' '.join(str(error).split())}.") from error
+    names = [str(name).strip() for name in frame.iloc[0]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if PERSON not in names:
+        close = get_close_matches(PERSON, names, n=1)
+        hint = f"Rename '{close[0]}'" if close else "Rename the column that holds the participants"
+        raise DatasetError(f"{path} has no column {PERSON}, only {', '.join(names[:8])}. {hint} to {PERSON}.")
+    if twice:
+        raise DatasetError(f"{path} has the column {twice[0]} twice. Remove or rename one of them.")
+    frame = frame.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
+    if frame[PERSON].isna().any():
+        number = int(frame[PERSON].isna().to_numpy().argmax()) + 2
+        raise DatasetError(f"{path} has no {PERSON} in line {number}. Fill it in, or remove the line.")
+    frame[PERSON] = ["sub-" + str(label).strip().removeprefix("sub-") for label in frame[PERSON]]
+    return frame
+
+
+def _read(path: Path, settings: Settings, notes: list[str], is_default: bool) -> PhenotypeTable:
+    frame = read_phenotype_table(path)
+    sidecar = path.with_suffix(".json")
+    # "session" alone may also be a count; it tells rows apart only where a person has several.
+    column = SESSION if SESSION in frame.columns or not frame[PERSON].duplicated().any() else SESSION_WHERE_REPEATED
+    if column in frame.columns:
+        frame = _first_session(frame, column, path, settings, notes)
+    repeated = frame[PERSON][frame[PERSON].duplicated()]
+    if len(repeated):
+        raise DatasetError(
+            f"{path} has more than one row for {repeated.iloc[0]}. Leave one row per person, or tell them apart by a "
+            "column session_id."
+        )
+    return PhenotypeTable(path, _typed(frame), read_json(sidecar) if sidecar.is_file() else {}, is_default)
+
+
+def _first_session(frame: pd.DataFrame, session: str, path: Path, settings: Settings, notes: list[str]) -> pd.DataFrame:
+    """One row per person: that of the first session by its label, among those that the user selected."""
+    labels = frame[session].astype(str).str.removeprefix("ses-")
+    wanted = {label.removeprefix("ses-") for label in settings.session_label}
+    if wanted:
+        frame = frame[labels.isin(wanted)]
+        labels = labels[frame.index]
+    if pd.DataFrame({PERSON: frame[PERSON], "label": labels}).duplicated().any():
+        raise DatasetError(f"{path} has two rows for one person and session. Leave one row for each.")
+    first = frame.loc[labels.sort_values(kind="stable").index].drop_duplicates(PERSON)
+    if len(first) < len(frame):
+        notes.append(f"{path.name} has several sessions per person; the values of the first session are used.")
+    return first.drop(columns=session).sort_index()
+
+
+def _sessions_table(settings: Settings, people: Sequence[str], notes: list[str]) -> Iterator[PhenotypeTable]:
+    """The sessions tables of all people as one table, with the values of the first session."""
+    lines: list[dict[str, str | None]] = []
+    for person in people:
+        path = settings.bids_dir / person / f"{person}_sessions.tsv"
+        if path.is_file():
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                lines += [{PERSON: person, **line} for line in csv.DictReader(file, delimiter="\t", restkey="")]
+    frame = pd.DataFrame(lines)
+    if SESSION not in frame.columns or len(frame.columns) == 2:
+        return
+    frame = frame.where(~frame.isin(MISSING))
+    frame = _first_session(frame, SESSION, Path(SESSIONS), settings, notes)
+    sidecar = settings.bids_dir / "sessions.json"
+    yield PhenotypeTable(Path(SESSIONS), _typed(frame), read_json(sidecar) if sidecar.is_file() else {})
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Numbers where a column has nothing else; identifiers such as ``family_id`` stay text."""
+    frame = frame.set_index(PERSON)
+    for name in frame.columns:
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        if not name.endswith("_id") and numbers.notna().sum() == frame[name].notna().sum():
+            frame[name] = numbers.astype(float)
+    return frame
+
+
+def _merge(
+    tables: Sequence[PhenotypeTable], frames: Sequence[pd.DataFrame], rows: tuple[Exclusion, ...], notes: list[str]
+) -> Phenotypes:
+    people = sorted({person for frame in frames for person in frame.index})
+    columns: dict[str, pd.Series] = {}
+    origins: dict[str, Path] = {}
+    conflicts: dict[str, str] = {}
+    for table, frame in zip(tables, frames, strict=True):
+        for name in map(str, frame.columns):
+            values = frame[name].reindex(people)
+            if name in columns:
+                if (sentence := _conflict(name, columns[name], values, (origins[name], table.path))) is not None:
+                    conflicts.setdefault(name, sentence)
+                values = _fill(columns[name], values)
+            columns[name] = values
+            origins.setdefault(name, table.path)
+    defaults = [str(name) for table in tables if table.is_default for name in table.frame.columns]
+    merged = pd.DataFrame(columns, index=pd.Index(people, name=PERSON))
+    return Phenotypes(merged, tuple(dict.fromkeys(defaults)), conflicts, rows, tuple(notes))
+
+
+def _conflict(name: str, first: pd.Series, second: pd.Series, paths: tuple[Path, Path]) -> str | None:
+    both = first.notna() & second.notna()
+    differ = both & (first.astype(object) != second.astype(object))
+    if not differ.any():
+        return None
+    person = differ.index[differ][0]
+    return (
+        f"The column '{name}' differs between {paths[0]} and {paths[1]}: {person} has {first[person]} in one and "
+        f"{second[person]} in the other. Rename or remove one of the two columns."
+    )
+
+
+def _fill(first: pd.Series, second: pd.Series) -> pd.Series:
+    if first.dtype == second.dtype:
+        return first.where(first.notna(), second)
+    return first.astype(object).where(first.notna(), second.astype(object))
+
+
+CODES = frozenset(
+    [int(digit * length) for digit in "789" for length in (2, 3, 4, 5)]
+    + [-int(digit * length) for digit in "789" for length in (1, 2, 3, 4, 5)]
+)
+"""99, 999, 9999, 99999, the same of 7 and 8, their negatives, and -7, -8, -9."""
+MEANS_MISSING = re.compile(
+    r"\b(missing|unknown|refused?|declined|not (available|applicable|known|done|assessed|collected|administered)|"
+    r"no (data|answer|response)|don'?t know|do not know|n/?a)\b",
+    re.IGNORECASE,
+)
+HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
+
+
+def remove_codes(frame: pd.DataFrame, hints: Mapping[str, Any]) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+    """Set codes for missing values to missing.
+
+    A value is a code when the sidecar declares it (``MissingValues``, or a level described as missing, unknown,
+    refused, ...), when it is infinite, or when it is one of `CODES` and either negative where the other values are not,
+    or further outside their range than the range is wide, and at least twice as far from zero.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per person.
+    hints : mapping
+        The sidecar: column name to its description.
+
+    Returns
+    -------
+    cleaned : pandas.DataFrame
+    codes : list of (str, str)
+        Person, and the columns with their codes.
+    """
+    cleaned = frame.copy()
+    found: dict[str, list[str]] = {}
+    for name in map(str, frame.columns):
+        column = frame[name]
+        is_code = _declared(column, hints.get(name)) | _obvious(column)
+        for person in column.index[is_code]:
+            found.setdefault(str(person), []).append(f"{name} = {_short(column[person])}")
+        cleaned[name] = column.mask(is_code)
+    return cleaned, [(person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())]
+
+
+def _short(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _declared(column: pd.Series, hint: Any) -> NDArray[np.bool_]:
+    codes = {_short(_number(code)) for code in _codes_of(hint)}
+    if not codes:
+        return np.zeros(len(column), dtype=bool)
+    return np.array([not pd.isna(value) and _short(value) in codes for value in column], dtype=bool)
+
+
+def _codes_of(hint: Any) -> Iterable[Any]:
+    if not isinstance(hint, Mapping):
+        return
+    for key in HINT_KEYS:
+        value = hint.get(key, [])
+        yield from value if isinstance(value, list) else [value]
+    levels = hint.get("Levels")
+    if isinstance(levels, Mapping):
+        yield from (code for code, text in levels.items() if MEANS_MISSING.search(_level_text(text)))
+
+
+def _level_text(level: Any) -> str:
+    return " ".join(map(str, level.values())) if isinstance(level, Mapping) else str(level)
+
+
+def _number(code: Any) -> Any:
+    try:
+        return float(code)
+    except (TypeError, ValueError):
+        return code
+
+
+def _obvious(column: pd.Series) -> NDArray[np.bool_]:
+    if column.dtype != np.float64:
+        return np.zeros(len(column), dtype=bool)
+    values = column.to_numpy()
+    suspect = np.isin(values, list(CODES))
+    others = values[np.isfinite(values) & ~suspect]
+    if not len(others):
+        return suspect | np.isinf(values)
+    low, high = others.min(), others.max()
+    width = high - low
+    above = (values > high + width) & (values > 2 * high)
+    below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
+    return (suspect & (above | below)) | np.isinf(values)

@@ -1,0 +1,169 @@
+"""What else is known of a scan: its embeddings and its series; and the networks of the parcels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.inclusion import VALUE, Exclusion
+from fcpower_bids.cohort.scans import Scan
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
+
+IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
+"""Facts of a sidecar that must agree, with the atlas, for embeddings to be comparable; ``weights`` only where there is
+no sha256."""
+
+
+def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
+    """Read the embeddings of all encoders, averaged over the runs of a scan that have one.
+
+    Returns
+    -------
+    embeddings : dict of str to ndarray, shape (n_scans, d)
+        By encoder; a scan without one is a row of NaN.
+    rows : list of Exclusion
+        Those scans.
+
+    Raises
+    ------
+    DatasetError
+        If embeddings of one encoder differ in size, weights or reading.
+    """
+    labels = sorted({label for scan in scans for run in scan for label in run.connectome.encoders})
+    embeddings = {}
+    rows: list[Exclusion] = []
+    for label in labels:
+        vectors = [_embed(scan, label) for scan in scans]
+        _check_encoder(scans, label)
+        sizes = sorted({len(vector) for vector in vectors if vector is not None})
+        if len(sizes) > 1:
+            raise DatasetError(f"The embeddings '{label}' have {' and '.join(map(str, sizes))} dimensions. {_AGAIN}")
+        empty = np.full(sizes[0], np.nan)
+        embeddings[label] = np.stack([empty if vector is None else vector for vector in vectors])
+        rows += [
+            Exclusion(scan[0].connectome.participant, scan[0].connectome.session, VALUE, f"no embedding '{label}'")
+            for scan, vector in zip(scans, vectors, strict=True)
+            if vector is None
+        ]
+    return embeddings, rows
+
+
+_AGAIN = "Run the participant level for all with the same --encoder, --encoder-weights and --encoder-read."
+
+
+def _embed(scan: Scan, label: str) -> NDArray[np.float64] | None:
+    vectors = [
+        read_matrix(run.connectome.embedding(label))[0].mean(axis=0) for run in scan if label in run.connectome.encoders
+    ]
+    sizes = {len(vector) for vector in vectors}
+    if len(sizes) > 1:
+        raise DatasetError(f"The embeddings '{label}' of {scan[0].connectome.participant} differ in size. {_AGAIN}")
+    return np.mean(vectors, axis=0) if vectors else None
+
+
+def _check_encoder(scans: Sequence[Scan], label: str) -> None:
+    first: dict[str, Path] = {}
+    for scan in scans:
+        for run in scan:
+            if label not in run.connectome.encoders:
+                continue
+            sidecar = run.connectome.embedding(label).with_suffix(".json")
+            if sidecar.is_file():
+                first.setdefault(_identity(read_json(sidecar)), sidecar)
+    if len(first) > 1:
+        one, other, *_ = first.values()
+        raise DatasetError(f"{one} and {other} are of different weights or were read differently. {_AGAIN}")
+
+
+def _identity(facts: dict[str, Any]) -> str:
+    known = {key: facts.get(key) for key in IDENTITY} | {"of": facts.get("Atlas", {}).get("Name")}
+    if known["sha256"]:
+        del known["weights"]  # the same weights may lie in different places
+    return repr(known)
+
+
+def series_of(
+    scans: Sequence[Scan], parcels: Sequence[str]
+) -> tuple[tuple[Callable[[], list[np.ndarray]], ...], list[str]]:
+    """Return one function per scan that reads its series, and a note; none where a scan has no series."""
+    paths = [tuple(run.connectome.beside(TIMESERIES) for run in scan) for scan in scans]
+    lacking = [path for of_scan in paths for path in of_scan if not path.is_file()]
+    if lacking:
+        note = (
+            f"Analyses of scan length are not possible: {len(lacking)} series are not there, such as {lacking[0].name}."
+        )
+        return (), [note]
+    return tuple(partial(read_series, of_scan, tuple(parcels)) for of_scan in paths), []
+
+
+def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarray]:
+    """Read the cleaned series of the runs of one scan.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        One table per run.
+    parcels : sequence of str
+        Columns to return, in this order.
+
+    Returns
+    -------
+    list of ndarray, shape (T, P)
+
+    Raises
+    ------
+    DatasetError
+        If a table lacks a parcel.
+    """
+    series = []
+    for path in paths:
+        values, names = read_matrix(path)
+        place = {name: column for column, name in enumerate(names)}
+        lacking = [name for name in parcels if name not in place]
+        if lacking:
+            raise DatasetError(f"{path} has no parcel {lacking[0]}. Run the participant level again.")
+        series.append(values[:, [place[name] for name in parcels]])
+    return series
+
+
+@dataclass(frozen=True, eq=False)
+class ParcelFacts:
+    """What the copy of the atlas says of the P parcels of a cohort.
+
+    Attributes
+    ----------
+    networks : tuple of str
+        ``n/a`` where it says nothing.
+    centroids : ndarray, shape (P, 3), or None
+        In mm; None where no parcel has a place.
+    notes : tuple of str
+        What is not known.
+    """
+
+    networks: tuple[str, ...]
+    centroids: NDArray[np.float64] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
+    """Return networks and places of the parcels from the copy of the atlas."""
+    template = f"tpl-{one.space}"
+    path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
+    if not path.is_file():
+        note = f"The networks of the parcels are not known: {path} is not there."
+        return ParcelFacts(("n/a",) * len(parcels), notes=(note,))
+    table = read_table(path)
+    table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
+    networks = tuple(table["network"].fillna("n/a").astype(str))
+    if not {*"xyz"} <= set(table.columns) or table["x"].isna().all():
+        return ParcelFacts(networks)
+    return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float))

@@ -1,0 +1,199 @@
+"""Scans: all included runs of one person in one session, and their connectome."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.cohort.cache import Edges, read_row, track, write_rows
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.inclusion import RECORDING, Exclusion, Quality
+from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
+from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.combination import AVERAGE, CONCAT
+from fcpower_bids.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One included recording.
+
+    Attributes
+    ----------
+    connectome : Connectome
+        Its FC file.
+    quality : Quality
+        Its figures.
+    place : int
+        Its position among the `Edges`.
+    """
+
+    connectome: Connectome
+    quality: Quality
+    place: int
+
+    @property
+    def repetition_time(self) -> float:
+        """Seconds between volumes; the quotient is exact to rounding, so the last digits are dropped."""
+        return round(self.quality.seconds / self.quality.volumes, 9) if self.quality.volumes > 0 else math.nan
+
+
+Scan = tuple[Run, ...]
+
+
+def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
+    """Group runs by person and session; a scan whose runs have different repetition times is left out."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.connectome.participant, run.connectome.session), []).append(run)
+    scans: list[Scan] = []
+    rows = []
+    for (participant, session), members in groups.items():
+        times = sorted({run.repetition_time for run in members if math.isfinite(run.repetition_time)})
+        if len(times) > 1:
+            reason = (
+                f"its runs have the repetition times {', '.join(f'{one:g} s' for one in times)}; choose with --run-id"
+            )
+            rows.append(Exclusion(participant, session, RECORDING, reason))
+        else:
+            scans.append(tuple(members))
+    return scans, rows
+
+
+def combination_of(settings: Settings) -> str:
+    """How the runs of a scan become one connectome; ``none`` is about files of the participant level."""
+    return CONCAT if settings.combine_runs == CONCAT else AVERAGE
+
+
+def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
+    """Return one row per scan; motion is averaged over runs by their length."""
+    rows = []
+    for scan in scans:
+        motion = np.array([run.quality.mean_fd for run in scan])
+        volumes = np.array([run.quality.volumes for run in scan])
+        rows.append(
+            {
+                "participant_id": scan[0].connectome.participant,
+                "session": scan[0].connectome.session,
+                "seconds": float(sum(run.quality.seconds for run in scan)),
+                "mean_fd": float(motion @ volumes / volumes.sum())
+                if np.isfinite(volumes).all()
+                else float(motion.mean()),
+                "n_runs": len(scan),
+                "combination": combination_of(settings) if len(scan) > 1 else "none",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
+    """Which parcels each scan lacks, shape (n_scans, P): those that one of its runs lacks."""
+    return np.stack([edges.missing[[run.place for run in scan]].any(axis=0) for scan in scans])
+
+
+def assemble_edges(
+    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Settings
+) -> np.ndarray:
+    """Return the edges of the scans among the kept parcels, from disk.
+
+    The array of the cache itself is returned where it is just that; otherwise the scans are written beside it.
+
+    Parameters
+    ----------
+    scans : sequence of Scan
+        n scans.
+    edges : Edges
+        Of all recordings.
+    kept : ndarray of bool, shape (P,)
+        Parcels to keep.
+    folder : Path
+        Of the cache.
+    settings : Settings
+        How to combine runs.
+
+    Returns
+    -------
+    memory map, shape (n, E)
+
+    Raises
+    ------
+    DatasetError
+        If runs cannot be averaged.
+    """
+    order = [edges.rows[run.place] for scan in scans for run in scan]
+    if kept.all() and len(order) == len(scans) and order == list(range(len(edges.array))):
+        return edges.array
+    target = folder / f"scans-{_key(scans, edges, kept, settings)}.npy"
+    shape = (len(scans), edge_count(int(kept.sum())))
+    array = _open(target, shape)
+    if array is None:
+        among_kept = vectorise_edges(np.outer(kept, kept).astype(float), weighted=False) > 0
+        rows = (combine_edges(scan, edges, settings)[among_kept] for scan in scans)
+        write_rows(target, shape, track(rows, len(scans), "scans", settings))
+        array = _open(target, shape)
+        for stale in folder.glob("scans-*.npy"):
+            if stale != target:
+                stale.unlink(missing_ok=True)
+    if array is None:
+        raise DatasetError(f"{target} cannot be read back. Check the disk, or name another --work-dir.")
+    return array
+
+
+def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Settings) -> str:
+    """What the assembled array depends on: contents, weights, rule, parcels."""
+    contents = [[(edges.digests[run.place], weight_of(run, settings)) for run in scan] for scan in scans]
+    text = json.dumps([combination_of(settings), contents, kept.tolist()])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _open(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError):
+        return None
+    return array if array.shape == shape else None
+
+
+def weight_of(run: Run, settings: Settings) -> float:
+    """Weight of a run: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other."""
+    return run.quality.volumes - 1 if combination_of(settings) == CONCAT else run.quality.degrees_of_freedom
+
+
+def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
+    """Return the edges of a scan among all P parcels, shape (P (P - 1) / 2,).
+
+    ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is
+    exact; ``average`` the mean Fisher z weighted by degrees of freedom, turned back into correlations.
+
+    Raises
+    ------
+    DatasetError
+        If a weight is unknown or not positive, or two parcels are perfectly correlated.
+    """
+    rows = np.stack([read_row(edges.array, edges.rows[run.place]) for run in scan])
+    if len(scan) == 1:
+        return rows[0]
+    weights = np.array([weight_of(run, settings) for run in scan])
+    names = f"{scan[0].connectome.recording} and the other runs of its session"
+    if not (weights > 0).all():
+        raise DatasetError(f"{names} have no known length. Run the participant level again, or choose with --run-id.")
+    if combination_of(settings) == CONCAT:
+        return weights @ rows / weights.sum()
+    diagonals = np.where(edges.missing[[run.place for run in scan]], np.nan, 1.0)
+    try:
+        average = average_connectivity(rebuild_matrix(rows, diagonals, weighted=False), weights)
+    except ParcelError as error:
+        parcels = ", ".join(edges.parcels[parcel] for parcel in error.parcels[:5])
+        raise DatasetError(
+            f"{names} cannot be averaged: {error.reason} ({parcels}). Use --combine-runs concat."
+        ) from error
+    return vectorise_edges(average, weighted=False)

@@ -1,0 +1,1 @@
+"""Connectomes: correlation, edges, functions of symmetric positive definite matrices, their spectrum and means."""

@@ -1,0 +1,136 @@
+"""Means of symmetric positive definite matrices: the references of the tangent space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.connectome.spd import (
+    eigendecompose,
+    inverse,
+    matrix_log,
+    regularise,
+    spectral_map,
+    spectral_power,
+)
+
+MAXIMUM_ITERATIONS = 50
+TOLERANCE = 1e-10
+SHORTEST = 0.1
+"""Least step of the affine-invariant mean, as a share of the mean tangent vector."""
+
+
+def _exponential(matrix: ArrayLike) -> Array:
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, np.exp(eigenvalues))
+
+
+def _average(function: Callable[[ArrayLike], Array], matrices: Sequence[ArrayLike]) -> Array:
+    """Average one image at a time: a large cohort does not fit into memory twice."""
+    total = np.zeros(np.shape(matrices[0]))
+    for matrix in matrices:
+        total += function(matrix)
+    return total / len(matrices)
+
+
+def whitening(reference: ArrayLike) -> tuple[Array, Array]:
+    """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
+
+    Raises
+    ------
+    ValueError
+        The reference is rank-deficient.
+    """
+    eigenvalues, eigenvectors = eigendecompose(reference)
+    root = np.sqrt(regularise(eigenvalues))
+    return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)
+
+
+def whiten(matrix: ArrayLike, whitener: Array) -> Array:
+    """R^(-1/2) Sigma R^(-1/2), exactly symmetric: shape (P, P)."""
+    whitened = whitener @ np.asarray(matrix, dtype=np.float64) @ whitener
+    return (whitened + whitened.T) / 2
+
+
+def _tangent_vector(matrix: ArrayLike, whitener: Array) -> Array:
+    return matrix_log(whiten(matrix, whitener))
+
+
+def arithmetic_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """(1/n) sum Sigma_i, shape (P, P)."""
+    return _average(np.array, matrices)
+
+
+def harmonic_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient: its inverse would be noise.
+    """
+    return inverse(_average(inverse, matrices))
+
+
+def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
+    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006).
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient.
+    """
+    return _exponential(_average(matrix_log, matrices))
+
+
+def _halfway(first: Array, second: Array) -> Array:
+    """Return the affine-invariant mean of two matrices (Bhatia 2007, chapter 4)."""
+    whitener, root = whitening(first)
+    return whiten(spectral_power(whiten(second, whitener), 0.5), root)
+
+
+def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> Array:
+    """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
+
+    Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
+    tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
+    1988); at most 1, which would do if all commuted.
+
+    Parameters
+    ----------
+    matrices : sequence of array_like, each (P, P)
+    tolerance : float
+        Norm of the mean tangent vector over P at which the mean is found.
+
+    Raises
+    ------
+    ValueError
+        A matrix is rank-deficient, or the iteration does not converge.
+    """
+    mean, length, last = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None
+    for _ in range(MAXIMUM_ITERATIONS):
+        whitener, root = whitening(mean)
+        gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)
+        if last is not None:
+            change = float((last * (last - gradient)).sum())
+            length = float(np.clip(length * (last**2).sum() / change, SHORTEST, 1.0)) if change > 0 else SHORTEST
+        mean, last = whiten(_exponential(length * gradient), root), gradient
+        if np.linalg.norm(gradient) <= tolerance * len(mean):
+            return mean
+    raise ValueError("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
+
+
+MEANS: Mapping[str, Callable[..., Array]] = MappingProxyType(
+    {
+        "harmonic": harmonic_mean,
+        "arithmetic": arithmetic_mean,
+        "logeuclidean": log_euclidean_mean,
+        "riemannian": riemannian_mean,
+    }
+)
+"""By the name of the tangent reference: functions of the matrices; the affine-invariant one has a tolerance too."""

@@ -1,0 +1,246 @@
+"""Functions of a symmetric positive (semi)definite matrix through its eigenvalues: FC^alpha, logarithm, spectrum.
+
+Every map is ``eigendecompose -> weights of the eigenvalues -> spectral_map``: one decomposition serves all exponents,
+and the signs and the order of the eigenvectors do not matter. The weights and what is said about the spectrum are in
+`spectrum`, and can be imported from here as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg
+
+from fcpower_bids.core.connectome.connectivity import Array, ParcelError, standardise
+from fcpower_bids.core.connectome.spectrum import (
+    ALPHA_STAR,
+    CLIP_TOLERANCE,
+    box_cox_weights,
+    clip_tolerance,
+    heat_trace,
+    log_weights,
+    n_clipped,
+    participation_ratio,
+    power_weights,
+    rank,
+    regularise,
+    spectrum_summary,
+)
+
+__all__ = [
+    "ALPHA_STAR",
+    "CLIP_TOLERANCE",
+    "box_cox_weights",
+    "clip_tolerance",
+    "decompose_series",
+    "eigendecompose",
+    "full_rank",
+    "heat_trace",
+    "inverse",
+    "log_weights",
+    "matrix_log",
+    "n_clipped",
+    "participation_ratio",
+    "power_from_series",
+    "power_weights",
+    "rank",
+    "regularise",
+    "spectral_map",
+    "spectral_power",
+    "spectrum_summary",
+]
+
+
+def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
+    """Sigma = V diag(lambda) V' (the paper, Section 3.2).
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Symmetric.
+
+    Returns
+    -------
+    eigenvalues : ndarray of float64, shape (P,)
+        In descending order.
+    eigenvectors : ndarray of float64, shape (P, P)
+        One per column, in the same order; signs are arbitrary.
+
+    Raises
+    ------
+    ParcelError
+        The matrix has NaN or infinite entries, which would silently spoil the whole decomposition.
+    ValueError
+        Not square or not symmetric.
+    """
+    eigenvalues, eigenvectors = linalg.eigh(_checked(matrix), driver="evd", check_finite=False)
+    return eigenvalues[::-1], eigenvectors[:, ::-1]
+
+
+def _checked(matrix: ArrayLike) -> Array:
+    """Return a matrix that is square, finite and symmetric, in double precision."""
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
+    broken = ~np.isfinite(matrix)
+    if broken.any():
+        # A missing parcel spoils its row in every column; its diagonal tells it from the parcels it merely touches.
+        parcels = np.diag(broken) if np.diag(broken).any() else broken.any(axis=0)
+        raise ParcelError("A connectome has missing or infinite values", np.flatnonzero(parcels))
+    if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():
+        raise ValueError("A connectome must be symmetric, and this matrix is not.")
+    return matrix
+
+
+def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> Array:
+    """V diag(weights) V', exactly symmetric.
+
+    Parameters
+    ----------
+    eigenvalues : array_like, shape (k,)
+        Unused by the arithmetic; checked against the weights so that spectra of two recordings cannot be mixed up.
+    eigenvectors : array_like, shape (P, k)
+    weights : array_like, shape (k,)
+
+    Raises
+    ------
+    ValueError
+        The numbers of eigenvalues, eigenvectors and weights differ.
+    """
+    eigenvectors, weights = np.asarray(eigenvectors), np.asarray(weights)
+    if not np.shape(eigenvalues) == weights.shape == eigenvectors.shape[1:]:
+        raise ValueError("Eigenvalues, eigenvectors and weights must belong to the same decomposition.")
+    # numpy computes W @ W.T with one triangle (syrk): half the work, and symmetric to the last bit.
+    negative = weights < 0
+    half = (eigenvectors if not negative.any() else eigenvectors[:, ~negative]) * np.sqrt(weights[~negative])
+    mapped: Array = half @ half.T
+    if negative.any():
+        half = eigenvectors[:, negative] * np.sqrt(-weights[negative])
+        mapped -= half @ half.T
+    return mapped
+
+
+def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> Array:
+    """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Symmetric positive semidefinite.
+    alpha : float
+        The exponent; alpha = 1 returns the matrix.
+    tolerance : float, optional
+        By default from the type of `matrix`.
+
+    Returns
+    -------
+    ndarray of float64, shape (P, P)
+
+    Raises
+    ------
+    ValueError
+        NaN (a `ParcelError`), or not a symmetric matrix.
+    """
+    matrix = np.asarray(matrix)
+    tolerance = clip_tolerance(matrix.dtype) if tolerance is None else tolerance
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))
+
+
+def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> Array:
+    """Log Sigma = V diag(ln lambda) V', the log-Euclidean map: the limit of (Sigma^alpha - I) / alpha at alpha -> 0.
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Symmetric positive definite, or made so by `regularise` with `floor` or `shrinkage`.
+
+    Raises
+    ------
+    ValueError
+        Rank-deficient without a remedy, or not a symmetric matrix.
+    """
+    matrix = np.asarray(matrix)
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    regular = regularise(eigenvalues, floor, shrinkage, clip_tolerance(matrix.dtype))
+    return spectral_map(eigenvalues, eigenvectors, np.log(regular))
+
+
+def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> Array:
+    """Return a matrix (P, P) made full rank in the way the caller chose by name, or as it is where it has full rank.
+
+    Raises
+    ------
+    ValueError
+        Rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
+    """
+    matrix = np.asarray(matrix)
+    tolerance = clip_tolerance(matrix.dtype)
+    if floor is None and shrinkage is None:
+        matrix = _checked(matrix)
+        if not _surely_full_rank(matrix, tolerance):
+            regularise(linalg.eigvalsh(matrix, check_finite=False), tolerance=tolerance)  # for its refusal
+        return matrix
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
+
+
+def _surely_full_rank(matrix: Array, tolerance: float) -> bool:
+    """Whether a Cholesky factorisation, a fifth of the work of the eigenvalues, already shows full rank.
+
+    It exists for Sigma - t ||Sigma|| I if and only if the smallest eigenvalue is above t ||Sigma||, and the norm taken
+    here is no less than the largest eigenvalue. If it does not exist, nothing is decided.
+    """
+    lowered = matrix.copy()
+    lowered.flat[:: len(matrix) + 1] -= tolerance * np.abs(matrix).sum(axis=0).max()
+    _, failed = linalg.lapack.dpotrf(lowered.T, lower=1, clean=0, overwrite_a=1)
+    return not failed
+
+
+def inverse(matrix: ArrayLike) -> Array:
+    """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric.
+
+    Raises
+    ------
+    ValueError
+        Rank-deficient, so that the inverse would be noise (see `regularise`), or not a symmetric matrix.
+    """
+    factor, _ = linalg.lapack.dpotrf(full_rank(matrix).T, lower=1, clean=1)  # full rank: it does not fail
+    lower, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def decompose_series(series: ArrayLike) -> tuple[Array, Array]:
+    """Spectrum of the Pearson FC of a series, without forming FC: from the singular values of Z / sqrt(T - 1).
+
+    Exact, and cheaper than `eigendecompose` when there are fewer volumes than parcels.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Any unit; every parcel covered.
+
+    Returns
+    -------
+    eigenvalues : ndarray of float64, shape (min(T, P),)
+        In descending order; the remaining P - T eigenvalues are zero.
+    eigenvectors : ndarray of float64, shape (P, min(T, P))
+
+    Raises
+    ------
+    ParcelError
+        An uncovered, constant or partly missing parcel.
+    """
+    standardised = standardise(series)
+    uncovered = np.isnan(standardised[0])
+    if uncovered.any():
+        raise ParcelError("The spectrum needs a series for every parcel", np.flatnonzero(uncovered))
+    scaled = standardised / np.sqrt(len(standardised) - 1)
+    _, singular_values, rows = linalg.svd(scaled, full_matrices=False, check_finite=False)
+    return singular_values**2, rows.T
+
+
+def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE) -> Array:
+    """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
+    eigenvalues, eigenvectors = decompose_series(series)
+    return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))

@@ -1,0 +1,1 @@
+"""Which eigenvalues serve: alignment, exponents, learned and random spectral filters."""

@@ -1,0 +1,233 @@
+"""Centred kernel alignment: how well the geometry of a kernel matches a target or another kernel.
+
+With a mask m_f of training subjects (size s), y_f the target centred within the mask and zero outside it,
+
+    A = N / sqrt(D),   N = y_f' K y_f / y_f' y_f,
+    D = m'(K o K)m - (2/s) sum_{i in f} (K m)_i^2 + (m'K m)^2 / s^2                    (equation 4 of the paper)
+
+so every fold and target comes out of three matrix products per kernel. `exponents` searches the best alpha with them.
+
+The debiased variant is the ratio of unbiased HSIC estimates (Song et al. 2012, J. Mach. Learn. Res. 13:1393): the same
+bilinear form on kernels with an empty diagonal, with (s - 2) and (s - 1)(s - 2) in the place of s and s^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spectrum import in_range, power_weights
+
+Array = NDArray[np.float64]
+
+_SMALLEST_FOLD = 4
+
+
+def checked_kernel(kernel: ArrayLike, n: int | None = None) -> Array:
+    """Return a kernel as float64; refuse one that is not (n, n) or has missing values."""
+    kernel = np.asarray(kernel, dtype=np.float64)
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or n not in (None, len(kernel)):
+        wanted = "square" if n is None else f"of shape ({n}, {n})"
+        raise ValueError(f"A kernel must be {wanted}, not of shape {kernel.shape}.")
+    if not np.isfinite(kernel).all():
+        raise ValueError("A kernel has missing or infinite values; leave out the subjects without features first.")
+    return kernel
+
+
+def emptied(kernel: Array, debiased: bool) -> Array:
+    """Return the kernel as the estimator reads it: the unbiased HSIC ignores each subject's similarity to itself."""
+    return kernel - np.diag(np.diag(kernel)) if debiased else kernel
+
+
+def _corrections(sizes: Array, debiased: bool) -> tuple[Array, Array]:
+    """Return the factors of the row sums and of the total in the bilinear form; NaN where a fold is too small."""
+    sizes = np.where(sizes >= _SMALLEST_FOLD, sizes, np.nan)
+    return (2 / (sizes - 2), 1 / ((sizes - 1) * (sizes - 2))) if debiased else (2 / sizes, 1 / sizes**2)
+
+
+def _centred_inner(first: Array, second: Array, masks: Array, debiased: bool) -> Array:
+    """<H K H, H L H> within each mask, shape (F,); its unbiased counterpart for kernels with an empty diagonal."""
+    rows, total = _corrections(masks.sum(axis=1), debiased)
+    first_sums = masks * (masks @ first)
+    second_sums = first_sums if second is first else masks * (masks @ second)
+    squares = np.einsum("fi,fi->f", masks @ (first * second), masks)
+    crossed = np.einsum("fi,fi->f", first_sums, second_sums)
+    return squares - rows * crossed + total * first_sums.sum(axis=1) * second_sums.sum(axis=1)
+
+
+def _with_outer_product(kernel: Array, masks: Array, targets: Array, debiased: bool) -> Array:
+    """<H K H, H y y' H> / ||H y y' H|| within each mask, shape (F,), without forming y y'; the targets are centred."""
+    squares = targets**2
+    power = squares.sum(axis=1)
+    inner = np.einsum("fi,fi->f", targets @ kernel, targets)
+    if not debiased:
+        return _divide(inner, power)
+    rows, total = _corrections(masks.sum(axis=1), debiased)
+    sums = masks * (masks @ kernel)
+    fourth = (squares**2).sum(axis=1)
+    inner = inner + rows * (sums * squares).sum(axis=1) - total * sums.sum(axis=1) * power
+    return _divide(inner, np.sqrt(np.maximum((1 + total) * power**2 - (1 + rows) * fourth, 0)))
+
+
+def _divide(numerator: Array, denominator: Array) -> Array:
+    """Divide; NaN where the denominator is not positive (a constant target, an empty fold)."""
+    positive = denominator > 0
+    return np.where(positive, numerator / np.where(positive, denominator, 1), np.nan)
+
+
+def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[Array, Array]]:
+    """Return, per target, its masks (F, n) without missing values and its values centred within them (F, n)."""
+    masks = np.atleast_2d(np.asarray(masks, dtype=bool))
+    targets = np.asarray(targets, dtype=np.float64)
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim not in (2, 3) or targets.shape[-2] != masks.shape[1]:
+        raise ValueError(f"Masks of shape {masks.shape} (folds, subjects) do not fit targets of shape {targets.shape}.")
+    pairs = []
+    for values in np.moveaxis(targets, -1, 0):
+        known = (masks & np.isfinite(values)).astype(np.float64)
+        filled = known * np.where(np.isfinite(values), values, 0)
+        centred = filled - known * (filled.sum(axis=1) / np.maximum(known.sum(axis=1), 1))[:, None]
+        # A constant target leaves a rounding remainder that would otherwise pass for variance.
+        varies = (centred**2).sum(axis=1) > 1e-24 * (filled**2).sum(axis=1)
+        pairs.append((known, centred * varies[:, None]))
+    return pairs
+
+
+def fold_moments(kernel: Array, pairs: list[tuple[Array, Array]], debiased: bool, other: Array | None = None) -> Array:
+    """N of `kernel`, and the inner product of `other` (default: itself) with it, shape (2, F, q)."""
+    norms: dict[bytes, Array] = {}
+    for known, _ in pairs:
+        pattern = known.tobytes()
+        if pattern not in norms:
+            norms[pattern] = _centred_inner(kernel, kernel if other is None else other, known, debiased)
+    numerators = [_with_outer_product(kernel, known, values, debiased) for known, values in pairs]
+    return np.stack([np.stack(numerators, axis=-1), np.stack([norms[k.tobytes()] for k, _ in pairs], axis=-1)])
+
+
+def alignment_from(moments: Array) -> Array:
+    """A = N / sqrt(D) from moments of shape (M, 2, ...)."""
+    return _divide(moments[:, 0], np.sqrt(np.maximum(moments[:, 1], 0)))
+
+
+def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> Array:
+    """Centred kernel-target alignment A within each fold, for each target (equation 4 of the paper).
+
+    Parameters
+    ----------
+    kernel : array_like, shape (n, n)
+        Symmetric similarity of the subjects.
+    masks : array_like of bool, shape (F, n)
+        Training subjects of each fold.
+    targets : array_like, shape (n,), (n, q) or (F, n, q)
+        NaN is missing and leaves the subject out for this target; the three-axis form is for targets that are
+        themselves fitted within the fold, such as a composite.
+    debiased : bool
+        Use the ratio of unbiased HSIC estimates.
+
+    Returns
+    -------
+    ndarray of float64, shape (F, q)
+        NaN for a fold of fewer than four subjects or with a constant target.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, or a kernel with missing values.
+    """
+    pairs = fold_targets(masks, targets)
+    kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
+    return alignment_from(fold_moments(kernel, pairs, debiased)[None])[0]
+
+
+def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
+    """Centred alignment of two kernels over the same subjects, also called CKA (equation 5 of the paper).
+
+    Parameters
+    ----------
+    first, second : array_like, shape (n, n)
+        Symmetric.
+    debiased : bool
+        Use the ratio of unbiased HSIC estimates, which does not grow with the number of features over n.
+
+    Returns
+    -------
+    float
+        Between 0 and 1 for positive semidefinite kernels (the debiased estimate can be below 0).
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, or a kernel has missing values.
+    """
+    first = emptied(checked_kernel(first), debiased)
+    second = emptied(checked_kernel(second, len(first)), debiased)
+    masks = np.ones((1, len(first)))
+    pairs = ((first, second), (first, first), (second, second))
+    inner, *norms = (_centred_inner(*pair, masks, debiased) for pair in pairs)
+    return float(_divide(inner, np.sqrt(np.maximum(norms[0] * norms[1], 0)))[0])
+
+
+def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: ArrayLike, alpha: float) -> tuple[Array, Array]:
+    """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
+
+    With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda):
+    u' = (x' - u (u.x')) / s, and K' = U'U^T + U U'^T.
+
+    Parameters
+    ----------
+    eigenvalues : array_like, shape (n, P)
+    eigenvectors : array_like, shape (n, P, P)
+        One per column.
+    alpha : float
+        The exponent.
+
+    Returns
+    -------
+    kernel, derivative : ndarray of float64, shape (n, n)
+    """
+    eigenvalues, eigenvectors = np.asarray(eigenvalues), np.asarray(eigenvectors)
+    pairs = [_unit_edges(values, vectors, alpha) for values, vectors in zip(eigenvalues, eigenvectors, strict=True)]
+    units, slopes = (np.stack(each) for each in zip(*pairs, strict=True))
+    half = slopes @ units.T
+    return units @ units.T, half + half.T
+
+
+def _unit_edges(eigenvalues: Array, eigenvectors: Array, alpha: float) -> tuple[Array, Array]:
+    """Features u and their derivative u' of one subject, shape (E,) each."""
+    weights = power_weights(eigenvalues, alpha)
+    logs = np.log(np.where(in_range(eigenvalues), eigenvalues, 1))
+    edges, slopes = (vectorise_edges((eigenvectors * w) @ eigenvectors.T) for w in (weights, weights * logs))
+    edges, slopes = edges - edges.mean(), slopes - slopes.mean()
+    norm = np.linalg.norm(edges)
+    unit = edges / norm
+    return unit, (slopes - unit * (unit @ slopes)) / norm
+
+
+def alignment_slope(
+    kernel: ArrayLike, derivative: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False
+) -> Array:
+    """Slope dA/dalpha = A (dN/N - dD/(2D)), with dN of K' and dD = 2 <HKH, K'>; parameters as in `target_alignment`.
+
+    Parameters
+    ----------
+    kernel, derivative : array_like, shape (n, n)
+        From `kernel_and_derivative`.
+    masks, targets, debiased
+        See `target_alignment`.
+
+    Returns
+    -------
+    ndarray of float64, shape (F, q)
+    """
+    pairs = fold_targets(masks, targets)
+    n = pairs[0][0].shape[1]
+    kernel, derivative = (emptied(checked_kernel(each, n), debiased) for each in (kernel, derivative))
+    moments = fold_moments(kernel, pairs, debiased)
+    return slope_from(moments, fold_moments(derivative, pairs, debiased, other=kernel))
+
+
+def slope_from(moments: Array, slopes: Array) -> Array:
+    """The slope dA from (N, D) and (dN, <HKH, K'>): A (dN/N - dD/2D) written so that N = 0 is harmless."""
+    numerators, norms = moments
+    return _divide(slopes[0] - numerators * _divide(slopes[1], norms), np.sqrt(np.maximum(norms, 0)))

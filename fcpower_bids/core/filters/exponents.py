@@ -1,0 +1,211 @@
+"""The exponent that aligns the kernel best with a target, per training fold (the paper, Section 3.3 and Appendix D.4).
+
+N and D of the alignment (see `alignment`) are smooth in alpha, sums of exponentials divided by norms: a dozen Chebyshev
+nodes describe them, and Brent's search on the interpolant needs no further kernel for any number of folds and targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebfit
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import BarycentricInterpolator
+from scipy.optimize import minimize_scalar
+
+from fcpower_bids.core.connectome.spd import ALPHA_STAR
+from fcpower_bids.core.filters.alignment import (
+    Array,
+    alignment_from,
+    checked_kernel,
+    emptied,
+    fold_moments,
+    fold_targets,
+    slope_from,
+)
+
+Kernels = Callable[[float], ArrayLike] | ArrayLike
+
+ALPHA_BOUNDS = (0.02, 1.0)
+N_NODES = 13
+_GRID_POINTS = 99
+
+
+def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> Array:
+    """Chebyshev nodes of the first kind on an interval of exponents.
+
+    Parameters
+    ----------
+    n_nodes : int
+        11 to 13 are enough for a spectrum of condition number 1e5.
+    bounds : (float, float)
+        Smallest and largest exponent.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_nodes,)
+        In ascending order.
+    """
+    low, high = bounds
+    angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
+    return (low + high) / 2 - (high - low) / 2 * np.cos(angles)
+
+
+@dataclass(frozen=True)
+class AlignmentOptimum:
+    """The best exponent of each fold and target, every array of shape (F, q).
+
+    Attributes
+    ----------
+    alpha : ndarray
+        alpha_A: where the alignment is largest within the bounds; NaN for a fold without variance.
+    alignment : ndarray
+        A there.
+    alignment_at_star : ndarray
+        A at alpha = 0.35.
+    slope : ndarray
+        dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given.
+    evaluations : ndarray of int
+        Steps of Brent's search on the interpolant.
+    at_bound : ndarray of bool
+        The optimum lies at an end of the interval: the true one may be outside.
+    """
+
+    alpha: Array
+    alignment: Array
+    alignment_at_star: Array
+    slope: Array
+    evaluations: NDArray[np.int64]
+    at_bound: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class AlignmentCurves:
+    """A(alpha) of every fold and target as an interpolant through the nodes.
+
+    Attributes
+    ----------
+    nodes : ndarray, shape (M,)
+        Exponents at which kernels were computed.
+    moments : ndarray, shape (M, 2, F, q)
+        N and D at the nodes.
+    slopes : ndarray, shape (M, 2, F, q), or None
+        dN/dalpha and <HKH, K'> at the nodes.
+    """
+
+    nodes: Array
+    moments: Array
+    slopes: Array | None = None
+
+    @cached_property
+    def _basis(self) -> BarycentricInterpolator:
+        return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)))
+
+    def at(self, alphas: ArrayLike) -> Array:
+        """Alignment at any exponents between the nodes, shape (len(alphas), F, q)."""
+        return alignment_from(np.tensordot(self._basis(np.atleast_1d(alphas)), self.moments, axes=1))
+
+    def truncation(self) -> Array:
+        """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by.
+
+        Take more nodes where it is not small against the height of the curve.
+        """
+        low, high = self.nodes.min(), self.nodes.max()
+        scaled = (2 * self.nodes - low - high) / (high - low)
+        curves = alignment_from(self.moments)
+        coefficients = chebfit(scaled, curves.reshape(len(scaled), -1), len(scaled) - 1)
+        return np.abs(coefficients[-2:]).max(axis=0).reshape(curves.shape[1:])
+
+    def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
+        """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours.
+
+        Parameters
+        ----------
+        bounds : (float, float)
+            Interval of the search; not beyond the interval of the nodes.
+        tolerance : float
+            Absolute tolerance on alpha.
+
+        Returns
+        -------
+        AlignmentOptimum
+        """
+        grid = np.linspace(*bounds, _GRID_POINTS)
+        on_grid = self.at(grid)
+        folds, targets = on_grid.shape[1:]
+        result = np.full((4, folds, targets), np.nan)
+        for fold, target in np.ndindex(folds, targets):
+            if np.isfinite(on_grid[:, fold, target]).all():
+                best = int(on_grid[:, fold, target].argmax())
+                bracket = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS - 1)]
+                result[:, fold, target] = self._search(fold, target, bracket, tolerance)
+        alpha, alignment, slope, evaluations = result
+        at_bound = np.isfinite(alpha) & ((alpha - bounds[0] < 1e-4) | (bounds[1] - alpha < 1e-4))
+        counts = np.nan_to_num(evaluations).astype(np.int64)
+        return AlignmentOptimum(alpha, alignment, self.at(ALPHA_STAR)[0], slope, counts, at_bound)
+
+    def _search(
+        self, fold: int, target: int, bracket: tuple[float, float], tolerance: float
+    ) -> tuple[float, float, float, int]:
+        moments = self.moments[:, :, fold, target]
+        found = minimize_scalar(
+            lambda alpha: -alignment_from((self._basis(alpha) @ moments)[None])[0],
+            bounds=bracket,
+            method="bounded",
+            options={"xatol": tolerance},
+        )
+        slope = np.nan
+        if self.slopes is not None:
+            basis = self._basis(found.x)
+            slope = slope_from((basis @ moments)[:, None], (basis @ self.slopes[:, :, fold, target])[:, None])[0]
+        return found.x, -found.fun, slope, found.nfev
+
+
+def alignment_curves(
+    kernels: Kernels,
+    masks: ArrayLike,
+    targets: ArrayLike,
+    nodes: ArrayLike | None = None,
+    derivatives: Kernels | None = None,
+    debiased: bool = False,
+) -> AlignmentCurves:
+    """Compute N and D of every fold and target at the nodes, one kernel at a time.
+
+    Parameters
+    ----------
+    kernels : callable alpha -> (n, n), or array_like, shape (M, n, n)
+        A function that computes the kernel at an exponent, or the kernels at the nodes.
+    masks, targets, debiased
+        See `target_alignment`.
+    nodes : array_like, shape (M,), optional
+        Default: `chebyshev_nodes`.
+    derivatives : like `kernels`, optional
+        The derivative of the kernel in alpha; makes `AlignmentOptimum.slope` an independent check.
+
+    Returns
+    -------
+    AlignmentCurves
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, or a kernel with missing values.
+    """
+    nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
+    pairs = fold_targets(masks, targets)
+    n = pairs[0][0].shape[1]
+    moments, slopes = [], []
+    for position, alpha in enumerate(nodes):
+        kernel = emptied(checked_kernel(_take(kernels, position, alpha), n), debiased)
+        moments.append(fold_moments(kernel, pairs, debiased))
+        if derivatives is not None:
+            derivative = emptied(checked_kernel(_take(derivatives, position, alpha), n), debiased)
+            slopes.append(fold_moments(derivative, pairs, debiased, other=kernel))
+    return AlignmentCurves(nodes, np.stack(moments), np.stack(slopes) if slopes else None)
+
+
+def _take(kernels: Kernels, position: int, alpha: float) -> ArrayLike:
+    return kernels(float(alpha)) if callable(kernels) else np.asarray(kernels)[position]

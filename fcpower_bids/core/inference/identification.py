@@ -1,0 +1,333 @@
+"""Identification of people between sessions (connectome fingerprinting, Finn et al. 2015, Nature Neuroscience 18:1664).
+
+Rules that the literature leaves open:
+
+- Pairs of sessions. Every ordered pair (a, b) of sessions is searched: each scan of a looks for the most similar scan
+  of b. Only people who have both a and b take part, as seekers and as candidates. With two sessions these are Finn's
+  two directions.
+- Average. Every search counts the same, so a pair of sessions weighs as many searches as it has people. With two
+  sessions this is the mean of both directions.
+- Ties. When k candidates are equally and most similar, one is drawn at random in expectation: the search earns 1/k if
+  the person is among them. A constant similarity therefore scores chance, not 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations as ordered_pairs
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
+from fcpower_bids.core.inference.reliability import intraclass_correlation
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.str_]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Identification:
+    """One row per search, every array of shape (Q,).
+
+    Attributes
+    ----------
+    person, session, searched : ndarray of str
+        Whose scan, of which session, looked in which other session.
+    matched : ndarray of str
+        The most similar person there; among equals the own person if possible, else the first.
+    similarity, own_similarity : ndarray
+        To the match, and to the own scan.
+    rank : ndarray of int
+        1 + number of other people who are more similar than the person's own scan.
+    credit : ndarray
+        1 if the own scan alone is the most similar, 1/k if it ties with k - 1 others, else 0.
+    candidates : ndarray of int
+        People searched.
+    """
+
+    person: Labels
+    session: Labels
+    searched: Labels
+    matched: Labels
+    similarity: Array
+    own_similarity: Array
+    rank: Rows
+    credit: Array
+    candidates: Rows
+
+    @property
+    def accuracy(self) -> float:
+        """Mean credit over all searches."""
+        return float(self.credit.mean())
+
+    @property
+    def chance(self) -> float:
+        """Expected accuracy of guessing: 1 / n, averaged over the searches."""
+        return float((1 / self.candidates).mean())
+
+    def by_direction(self) -> dict[tuple[str, str], float]:
+        """Accuracy of each ordered pair of sessions (session, searched)."""
+        pairs = sorted(set(zip(self.session.tolist(), self.searched.tolist(), strict=True)))
+        return {(a, b): float(self.credit[(self.session == a) & (self.searched == b)].mean()) for a, b in pairs}
+
+    def bootstrap(self, n_draws: int = 2000, seed: int = 0, level: float = 0.95) -> Bootstrap:
+        """Spread of the accuracy over people, who are resampled with the outcomes of their searches.
+
+        The searches are not repeated on the resampled people: a person drawn twice would meet their own copy.
+        """
+        return subject_bootstrap(self.credit, self.person, n_draws, seed, level)
+
+
+def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels, Labels]:
+    """Return the labels as strings; refuse what would make a scan ambiguous."""
+    persons, sessions = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
+    if persons.shape != (n,) or sessions.shape != (n,):
+        raise ValueError(f"Identification needs one person and one session label for each of the {n} scans.")
+    seen: set[tuple[str, str]] = set()
+    for scan in zip(persons.tolist(), sessions.tolist(), strict=True):
+        if scan in seen:
+            raise ValueError(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
+        seen.add(scan)
+    return persons, sessions
+
+
+def _session_pairs(persons: Labels, sessions: Labels) -> Iterator[tuple[str, str, Rows, Rows]]:
+    """Yield ordered pairs of sessions with the rows of the people who have both, in the same order of people."""
+    rows = {
+        session: dict(zip(persons[sessions == session].tolist(), np.flatnonzero(sessions == session), strict=True))
+        for session in np.unique(sessions).tolist()
+    }
+    for first, second in ordered_pairs(rows, 2):
+        both = [person for person in rows[first] if person in rows[second]]
+        if len(both) > 1:
+            yield first, second, np.array([rows[first][p] for p in both]), np.array([rows[second][p] for p in both])
+
+
+def _check_similarity(similarity: ArrayLike) -> Array:
+    similarity = np.asarray(similarity, dtype=np.float64)
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(f"A similarity matrix must be square, not of shape {similarity.shape}.")
+    if not np.isfinite(similarity).all():
+        scan = int(np.flatnonzero(~np.isfinite(similarity).all(axis=1))[0])
+        raise ValueError(f"Scan {scan} (counted from 0) has a missing similarity; leave out scans without features.")
+    return similarity
+
+
+def session_blocks(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike
+) -> tuple[Labels, list[tuple[str, str, Rows, Array]]]:
+    """Return the labels and, per pair of sessions, the seekers and their similarities, own scan on the diagonal."""
+    similarity = _check_similarity(similarity)
+    persons, sessions = scan_labels(persons, sessions, len(similarity))
+    blocks = [
+        (a, b, rows, similarity[np.ix_(rows, columns)]) for a, b, rows, columns in _session_pairs(persons, sessions)
+    ]
+    if not blocks:
+        raise ValueError("Identification needs at least two people with scans in the same two sessions.")
+    return persons, blocks
+
+
+def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
+    """Find the most similar scan of every other session for every scan.
+
+    Parameters
+    ----------
+    similarity : array_like, shape (N, N)
+        Similarity of all scans, larger is more alike; `kernels.correlation_kernel` of their features gives Finn's.
+        Row i holds what scan i sees, so it need not be symmetric.
+    persons, sessions : array_like, shape (N,)
+        Labels of each scan. A person without another session takes no part.
+
+    Returns
+    -------
+    Identification
+
+    Raises
+    ------
+    ValueError
+        Missing similarities, labels that do not fit, two scans of one person in one session, or nothing to search.
+    """
+    persons, blocks = session_blocks(similarity, persons, sessions)
+    columns = [
+        (
+            persons[rows],
+            np.full(len(rows), session),
+            np.full(len(rows), searched),
+            *_search(block, persons[rows]),
+            np.full(len(rows), len(rows)),
+        )
+        for session, searched, rows, block in blocks
+    ]
+    return Identification(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _search(block: Array, people: Labels) -> tuple[Labels, Array, Array, Rows, Array]:
+    """Return match, its similarity, own similarity, rank and credit; the own scan is on the diagonal."""
+    own, best = np.diag(block), block.max(axis=1)
+    ties = (block == best[:, None]).sum(axis=1)
+    found = own == best
+    match = np.where(found, np.arange(len(block)), block.argmax(axis=1))
+    rank = 1 + (block > own[:, None]).sum(axis=1)
+    return people[match], best, own, rank, np.where(found, 1 / ties, 0)
+
+
+def permutation_null(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, n_permutations: int = 1000, seed: int = 0
+) -> Array:
+    """Accuracy when the person labels are shuffled within every session, for `permutation.permutation_p_value`.
+
+    Parameters
+    ----------
+    similarity, persons, sessions
+        See `identify`.
+    n_permutations : int
+        Shuffles.
+    seed : int
+        Seed of the shuffles.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_permutations,)
+    """
+    similarity = _check_similarity(similarity)
+    persons, sessions = scan_labels(persons, sessions, len(similarity))
+    rng = np.random.default_rng(seed)
+    null = np.empty(n_permutations)
+    for position in range(n_permutations):
+        shuffled = persons.copy()
+        for session in np.unique(sessions):
+            shuffled[sessions == session] = rng.permutation(persons[sessions == session])
+        null[position] = identify(similarity, shuffled, sessions).accuracy
+    return null
+
+
+@dataclass(frozen=True)
+class IdentificationComparison:
+    """Two representations on the searches that both made.
+
+    Attributes
+    ----------
+    difference : float
+        Accuracy of the first minus that of the second.
+    n_searches, only_first, only_second : int
+        Shared searches, and those that one representation alone got right.
+    p_mcnemar : float
+        Exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
+    bootstrap : Bootstrap
+        The difference under resampling of people, which keeps a person's searches together.
+    """
+
+    difference: float
+    n_searches: int
+    only_first: int
+    only_second: int
+    p_mcnemar: float
+    bootstrap: Bootstrap
+
+
+def compare_identification(
+    first: Identification, second: Identification, n_draws: int = 2000, seed: int = 0
+) -> IdentificationComparison:
+    """Compare two representations on shared scans (the paper, Section 4.2).
+
+    A search counts as right for the McNemar test if the own scan alone is the most similar (credit 1); a tie is not.
+
+    Parameters
+    ----------
+    first, second : Identification
+        From `identify`; searches that only one of them made are left out. The number of candidates must be the same.
+    n_draws : int
+        Resamples of people.
+    seed : int
+        Seed of the bootstrap.
+
+    Returns
+    -------
+    IdentificationComparison
+
+    Raises
+    ------
+    ValueError
+        No shared search, or a shared search had a different number of candidates.
+    """
+    keys = [list(zip(each.person, each.session, each.searched, strict=True)) for each in (first, second)]
+    positions = {key: position for position, key in enumerate(keys[1])}
+    shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
+    rows, others = shared.T
+    if not len(shared) or (first.candidates[rows] != second.candidates[others]).any():
+        raise ValueError("Two identifications can be compared only on the same people and sessions.")
+    one, two = first.credit[rows], second.credit[others]
+    alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
+    spread = subject_bootstrap(one - two, first.person[rows], n_draws, seed)
+    return IdentificationComparison(float((one - two).mean()), len(shared), *alone, exact_mcnemar(*alone), spread)
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """How far a person's own scans stand out.
+
+    Attributes
+    ----------
+    i_self, i_others : float
+        Mean similarity to the own scan and to those of others (Amico & Goni 2018, Scientific Reports 8:8254).
+    i_diff : float
+        100 (i_self - i_others), their percentage.
+    d_prime : float
+        (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance.
+    """
+
+    i_self: float
+    i_others: float
+    i_diff: float
+    d_prime: float
+
+
+def identifiability(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identifiability:
+    """Compare similarities within and between people, over the same searches as `identify`; parameters as there.
+
+    I_diff has the unit of the similarity: a representation that spreads all correlations less can have a smaller I_diff
+    and identify more people. d' does not depend on the scale.
+    """
+    _, blocks = session_blocks(similarity, persons, sessions)
+    own = np.concatenate([np.diag(block) for *_, block in blocks])
+    others = np.concatenate([block[~np.eye(len(block), dtype=bool)] for *_, block in blocks])
+    gap, spread = own.mean() - others.mean(), np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
+    return Identifiability(
+        float(own.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan
+    )
+
+
+def edge_reliability(features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)") -> Array:
+    """Intraclass correlation of every edge over the people who have all sessions.
+
+    Parameters
+    ----------
+    features : array_like, shape (N, E)
+        One row per scan.
+    persons, sessions : array_like, shape (N,)
+        Labels of each scan.
+    form : str
+        Name of the coefficient, see `reliability.intraclass_correlation`.
+
+    Returns
+    -------
+    ndarray of float64, shape (E,)
+
+    Raises
+    ------
+    ValueError
+        Fewer than two people have all sessions, or the labels do not fit.
+    """
+    features = np.asarray(features, dtype=np.float64)
+    persons, sessions = scan_labels(persons, sessions, len(features))
+    names = np.unique(sessions)
+    rows = {scan: row for row, scan in enumerate(zip(persons.tolist(), sessions.tolist(), strict=True))}
+    complete = [p for p in dict.fromkeys(persons.tolist()) if all((p, name) in rows for name in names.tolist())]
+    if len(complete) < 2:
+        raise ValueError("The reliability of edges needs at least two people who have all sessions.")
+    return intraclass_correlation(
+        np.stack([features[[rows[p, name] for name in names.tolist()]] for p in complete]), form
+    )

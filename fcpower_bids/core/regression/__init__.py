@@ -1,0 +1,1 @@
+"""Kernel ridge regression and the linear probe: folds, targets, kernels, nested cross-validation, scores."""

@@ -1,0 +1,245 @@
+"""Nested cross-validation: every person predicted by a model that has seen neither them nor their relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.core.regression.folds import Fold, Rows, check_folds
+from fcpower_bids.core.regression.ridge import Sides, Solver, Split
+from fcpower_bids.core.regression.scores import (
+    NEEDS_TRAINING,
+    Training,
+    best_penalty,
+    pool_training,
+    score_predictions,
+    selection_scores,
+)
+from fcpower_bids.core.regression.targets import TargetBuilder
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NestedResult:
+    """Out-of-fold predictions with the penalty selected inside each training set.
+
+    Attributes
+    ----------
+    folds : tuple of Fold
+        The F outer folds.
+    penalties : ndarray, shape (n_penalties,)
+        The grid that was searched.
+    chosen : ndarray, shape (F, m)
+        Penalty selected for each fold and target.
+    inner_scores : ndarray, shape (F, n_penalties, m)
+        Selection score of each penalty, more is better, NaN where it is not defined.
+    observed, predicted : tuple of ndarray, shape (n_test, m)
+        Targets of the test rows as this fold defines them (NaN if missing), and their predictions.
+    train : tuple of Training
+        Mean and standard deviation (m,) of the training targets of each fold.
+    notes : tuple of str
+        Dropped penalties, penalties at the edge of the grid, selections without a score.
+    """
+
+    folds: tuple[Fold, ...]
+    penalties: FloatArray
+    chosen: FloatArray
+    inner_scores: FloatArray
+    observed: tuple[FloatArray, ...]
+    predicted: tuple[FloatArray, ...]
+    train: tuple[Training, ...]
+    notes: tuple[str, ...]
+
+    def fold_scores(self, name: str) -> FloatArray:
+        """Score each outer fold: shape (F, m), NaN where a fold has no score (count them)."""
+        cells = zip(self.observed, self.predicted, self.train, strict=True)
+        return np.stack([score_predictions(name, *cell) for cell in cells])
+
+    def pooled_scores(self, name: str) -> FloatArray:
+        """Score the out-of-fold predictions of each repeat together: shape (n_repeats, m)."""
+        scores = []
+        for repeat in dict.fromkeys(fold.repeat for fold in self.folds):
+            cells = [i for i, fold in enumerate(self.folds) if fold.repeat == repeat]
+            train = pool_training([self.train[i] for i in cells], [len(self.observed[i]) for i in cells])
+            observed = np.concatenate([self.observed[i] for i in cells])
+            predicted = np.concatenate([self.predicted[i] for i in cells])
+            scores.append(score_predictions(name, observed, predicted, train))
+        return np.stack(scores)
+
+    @property
+    def at_edge(self) -> NDArray[np.bool_]:
+        """Whether the smallest or the largest penalty was selected, shape (F, m): the best may lie outside the grid."""
+        return (self.chosen == self.penalties.min()) | (self.chosen == self.penalties.max())
+
+
+def nested_cv(
+    solver: Solver,
+    targets: FloatArray | TargetBuilder,
+    folds: Sequence[Fold],
+    selection: str = "pooled_pearson",
+    strict: bool = False,
+) -> NestedResult:
+    """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
+
+    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols".
+
+    Parameters
+    ----------
+    solver : Solver
+        A kernel (`factorise_kernel`) or a linear probe (`core.probe.LinearProbe`).
+    targets : ndarray, shape (n, m), or TargetBuilder
+        NaN marks a missing value: such a row trains nothing for that target and is predicted in its test fold. A
+        builder is called once per fold with the training rows. Permuted targets are further columns.
+    folds : sequence of Fold
+        The outer folds and their inner folds.
+    selection : str
+        Selection score, see `core.scores.selection_scores`; the first best penalty is taken.
+    strict : bool
+        With a builder: build the targets anew on the training rows of every inner fold. The default builds them on the
+        outer training rows and uses these in the inner loop too, as CBIG does and the paper's wording allows: the test
+        fold informs nothing either way; `strict` also keeps the inner validation rows out of the target's definition.
+
+    Returns
+    -------
+    NestedResult
+        Penalties, predictions and selection scores of every fold.
+
+    Raises
+    ------
+    ValueError
+        If the folds are not sound, the selection score is unknown, or a target has no training rows in some fold.
+    """
+    source = _TargetSource(solver, targets, strict)
+    check_folds(folds, source.n_rows(folds[0].train) if folds else 0)
+    outcomes = [_evaluate_fold(solver, fold, source.sides(fold), selection) for fold in folds]
+    chosen = solver.penalties[np.stack([outcome.best for outcome in outcomes])]
+    inner_scores = np.stack([outcome.scores for outcome in outcomes])
+    return NestedResult(
+        folds=tuple(folds),
+        penalties=solver.penalties,
+        chosen=chosen,
+        inner_scores=inner_scores,
+        observed=tuple(outcome.observed for outcome in outcomes),
+        predicted=tuple(outcome.predicted for outcome in outcomes),
+        train=tuple(outcome.train for outcome in outcomes),
+        notes=(*solver.notes, *_selection_notes(chosen, inner_scores, solver.penalties)),
+    )
+
+
+class _TargetSource:
+    """Right-hand sides of a fold, prepared once for all folds where the targets do not depend on the fold."""
+
+    def __init__(self, solver: Solver, targets: FloatArray | TargetBuilder, strict: bool) -> None:
+        self.solver, self.strict = solver, strict
+        self.build = targets if callable(targets) else None
+        if not callable(targets):
+            self.values = _as_columns(targets)
+            self.prepared = solver.prepare(np.nan_to_num(self.values))
+
+    def n_rows(self, train: Rows) -> int:
+        return len(self.values if self.build is None else self.build(train))
+
+    def sides(self, fold: Fold) -> tuple[FloatArray, Sides, list[Sides]]:
+        """Return the targets with NaN, the right-hand sides of the outer and those of each inner fold."""
+        if self.build is None:
+            return self.values, self.prepared, [self.prepared] * len(fold.inner)
+        values = _as_columns(self.build(fold.train))
+        if not self.strict:
+            outer = self.solver.prepare(np.nan_to_num(values))
+            return values, outer, [outer] * len(fold.inner)
+        again = [_as_columns(self.build(np.setdiff1d(fold.train, rows))) for rows in fold.inner]
+        if any((np.isnan(each) != np.isnan(values))[fold.train].any() for each in again):
+            raise ValueError("A target that is built in the fold is missing in other rows when built on an inner fold.")
+        # One multiplication for all: the inverse, not the right-hand sides, is what has to be read from memory.
+        stacked = self.solver.prepare(np.nan_to_num(np.hstack([values, *again])))
+        m = values.shape[1]
+        blocks = [stacked.columns(slice(i * m, (i + 1) * m)) for i in range(1 + len(again))]
+        return values, blocks[0], blocks[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    best: NDArray[np.intp]
+    scores: FloatArray
+    observed: FloatArray
+    predicted: FloatArray
+    train: Training
+
+
+def _evaluate_fold(
+    solver: Solver, fold: Fold, target: tuple[FloatArray, Sides, list[Sides]], selection: str
+) -> _Outcome:
+    values, outer, inner = target
+    m = values.shape[1]
+    outcome = _Outcome(
+        best=np.empty(m, np.intp),
+        scores=np.empty((solver.penalties.size, m)),
+        observed=values[fold.test],
+        predicted=np.empty((fold.test.size, m)),
+        train=Training(np.empty(m), np.empty(m)),
+    )
+    for columns, split, used in _splits(fold, values):
+        sides = outer.columns(columns)
+        own = [sides if inner[i] is outer else inner[i].columns(columns) for i in used]
+        test, validation = solver.predict(split, sides, own)
+        scores = _score_inner(selection, split, own, validation)
+        best = best_penalty(scores, solver.penalties)
+        outcome.scores[:, columns], outcome.best[columns] = scores, best
+        outcome.predicted[:, columns] = np.take_along_axis(test, best[None, None, :], axis=0)[0]
+        outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
+    return outcome
+
+
+def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:
+    observed = [each.values[rows] for each, rows in zip(sides, split.inner, strict=True)]
+    train = None
+    if selection.partition("_")[2] in NEEDS_TRAINING:
+        rest = [np.concatenate([*split.inner[:v], *split.inner[v + 1 :]]) for v in range(len(split.inner))]
+        train = [Training.of(each.values[rows]) for each, rows in zip(sides, rest, strict=True)]
+    return selection_scores(selection, observed, validation, train)
+
+
+def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np.bool_], Split, list[int]]]:
+    """Group the targets by the training rows in which they are missing; name the inner folds that keep any row."""
+    everyone = np.arange(values.shape[0])
+    missing = np.isnan(values[fold.train])
+    if not missing.any():
+        others = np.setdiff1d(everyone, np.concatenate([fold.train, fold.test]))
+        yield slice(None), Split(fold.test, fold.train, fold.inner, others), list(range(len(fold.inner)))
+        return
+    patterns, members = np.unique(missing, axis=1, return_inverse=True)
+    for number, pattern in enumerate(patterns.T):
+        columns = members.ravel() == number
+        train = fold.train[~pattern]
+        inner = [rows[np.isin(rows, train)] for rows in fold.inner]
+        used = [i for i, rows in enumerate(inner) if rows.size]
+        if len(used) < 2:
+            raise ValueError(
+                f"Target {np.flatnonzero(columns)[0]} is known for only {train.size} training rows of repeat "
+                f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
+            )
+        others = np.setdiff1d(everyone, np.concatenate([train, fold.test]))
+        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others), used
+
+
+def _as_columns(targets: FloatArray) -> FloatArray:
+    values = np.asarray(targets, dtype=float)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or np.isinf(values).any():
+        raise ValueError("Targets must be finite numbers (or NaN where missing), one column per target.")
+    return values
+
+
+def _selection_notes(chosen: FloatArray, inner_scores: FloatArray, penalties: FloatArray) -> Iterator[str]:
+    for name, edge in (("smallest", penalties.min()), ("largest", penalties.max())):
+        count = int((chosen == edge).sum())
+        if count and penalties.size > 1:
+            where = f"was selected in {count} of {chosen.size} fits"
+            yield f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid."
+    unscored = int(np.isnan(inner_scores).all(axis=1).sum())
+    if unscored:
+        yield f"In {unscored} of {chosen.size} fits no penalty had a score (constant target); the largest was taken."

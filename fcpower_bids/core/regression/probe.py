@@ -1,0 +1,218 @@
+"""Linear probe: ridge regression on features z-scored inside the fold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
+
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
+from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
+
+FloatArray = NDArray[np.float64]
+PRIMAL_WIDTH = 512
+"""Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
+
+MEMORY = 2e9
+"""Bytes up to which the features are kept from fold to fold."""
+
+SINGLE = 20_000_000
+"""Numbers (people x features) above which wide features are multiplied in single precision: hours become half."""
+
+ROUNDING = 1e-12
+"""Variance over second moment below which a feature is constant."""
+
+
+class LinearProbe:
+    """Linear-kernel ridge regression on z-scored features, to be given to `core.nested.nested_cv`.
+
+    The scaler depends on the training rows, so the factors of `core.ridge` cannot be shared between folds: every fold
+    is solved anew: for the weights of up to 512 features (and no more than people), and above that by `SubsetSolver`
+    on the kernel of the z-scored features.
+
+    Parameters
+    ----------
+    features : FeatureSource, shape (n, d)
+        Embeddings or edges: an array, or a memmap or HDF5 dataset on disk. None missing.
+    penalties : array_like
+        Ridge penalties, none negative. Zero is dropped, with a warning, unless the features have full column rank.
+    intercept : bool
+        Whether the regression has an unpenalised intercept.
+    strict : bool
+        Fit the scaler again on the training rows of every inner fold. By default it is fitted on the outer training
+        rows; the test fold informs nothing either way.
+
+    Raises
+    ------
+    ValueError
+        If a feature is NaN or infinite, or the penalties cannot be used.
+
+    Notes
+    -----
+    Source: the paper, Appendix "Evaluation protocols". A feature that is constant in the training rows is centred and
+    not scaled, as in scikit-learn's StandardScaler.
+    """
+
+    def __init__(
+        self, features: FeatureSource, penalties: ArrayLike, intercept: bool = True, strict: bool = False
+    ) -> None:
+        self.features: FeatureSource = features
+        if len(self.features.shape) != 2:
+            raise ValueError(f"Features must be one row per person, not of shape {self.features.shape}.")
+        for start in range(0, self.features.shape[1], PANEL):
+            broken = ~np.isfinite(self.features[:, start : start + PANEL]).all(axis=1)
+            if broken.any():
+                raise ValueError(
+                    f"The features of row {np.argmax(broken)} are missing or infinite; exclude that person."
+                )
+        self.intercept, self.strict = intercept, strict
+        self._kept: list[_Panel] = []
+        self.penalties = check_penalties(penalties)
+        self.notes: tuple[str, ...] = ()
+        if 0 in self.penalties and not self._has_full_rank():
+            self.notes = ("Penalty 0 was dropped: without one the features do not determine the weights.",)
+            warnings.warn(self.notes[0], stacklevel=2)
+            self.penalties = check_penalties(self.penalties[self.penalties > 0])
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Nothing here depends on the targets alone."""
+        return Sides(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict the test rows and each inner validation set: (n_penalties, rows, m)."""
+        if not self.strict:
+            return self._predict(split, outer, inner)
+        test, _ = self._predict(Split(split.test, split.train, (), split.others), outer, ())
+        validation = []
+        for rows, sides in zip(split.inner, inner, strict=True):
+            train = np.setdiff1d(split.train, rows, assume_unique=True)
+            validation.append(self._predict(Split(rows, train, (), split.others), sides, ())[0])
+        return test, validation
+
+    def _predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict all sets of a split under one scaler, that of its training rows."""
+        if self.features.shape[1] <= min(PRIMAL_WIDTH, split.train.size):
+            return self._predict_primal(split, outer, inner)
+        used = np.union1d(split.train, split.test)
+        solver = SubsetSolver(self._kernel(split.train, used), self.penalties, self.intercept)
+        place = np.empty(len(outer.values), np.intp)
+        place[used] = np.arange(used.size)
+        within = Split(place[split.test], place[split.train], tuple(place[rows] for rows in split.inner), split.others)
+        shared = Sides(outer.values[used])
+        own = [shared if sides is outer else Sides(sides.values[used]) for sides in inner]
+        return solver.predict(within, shared, own)
+
+    def _predict_primal(
+        self, split: Split, outer: Sides, inner: Sequence[Sides]
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        standard = _standardise(np.asarray(self.features, dtype=float), split.train)
+        fits = [(split.train, split.test, outer.values)]
+        for rows, sides in zip(split.inner, inner, strict=True):
+            fits.append((np.setdiff1d(split.train, rows, assume_unique=True), rows, sides.values))
+        paths = [self._primal_path(standard[train], values[train], standard[rows]) for train, rows, values in fits]
+        return paths[0], paths[1:]
+
+    def _primal_path(self, x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
+        """Predictions (n_penalties, rows, m) at some features, of a fit to features x (n, d) and targets y (n, m)."""
+        level = np.zeros(y.shape[1])
+        if self.intercept:
+            centre, level = x.mean(axis=0), y.mean(axis=0)
+            x, y, at = x - centre, y - level, at - centre
+        return _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
+
+    def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
+        """Inner products (used, used) of features z-scored on the spread of some rows."""
+        kernel = np.zeros((used.size, used.size))
+        for panel in self._panels():
+            standard = panel.standardise(scaled_on, used)
+            kernel += standard @ standard.T
+        return kernel
+
+    def _panels(self) -> Iterable[_Panel]:
+        """The features, a few columns at a time; kept from fold to fold where they fit in memory."""
+        if self._kept:
+            return self._kept
+        n, n_features = self.features.shape
+        large = n * n_features > SINGLE and n_features > n
+        dtype = np.float32 if large and self.intercept else np.float64
+        each = (
+            _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
+            for start in range(0, n_features, PANEL)
+        )
+        if n * n_features * np.dtype(dtype).itemsize > MEMORY:
+            return each
+        self._kept = list(each)
+        return self._kept
+
+    def _has_full_rank(self) -> bool:
+        n, d = self.features.shape
+        return d < n and int(np.linalg.matrix_rank(self.features[:] - np.mean(self.features[:], axis=0))) == d
+
+
+class _Panel:
+    """Some features of everyone, less their mean, from which those of any training rows are soon z-scored.
+
+    Single precision is half the work of the matrix products, which are summed in double precision. It is kept for large
+    cohorts with more features than people and an intercept: then no eigenvalue of the kernel is so small that an error
+    of 1e-7 counts.
+    """
+
+    def __init__(self, features: FloatArray, dtype: type[np.floating]) -> None:
+        self.mean = features.mean(axis=0)
+        self.centred: NDArray[np.floating] = (features - self.mean).astype(dtype)
+        self.total = _moments(self.centred)
+
+    def standardise(self, rows: Rows, used: Rows) -> NDArray[np.floating]:
+        """Z-score some people on the spread of `rows`: shape (used, width)."""
+        others = np.setdiff1d(np.arange(len(self.centred)), rows)
+        if len(others) < len(rows):
+            first, second = (
+                total - part for total, part in zip(self.total, _moments(self.centred[others]), strict=True)
+            )
+        else:
+            first, second = _moments(self.centred[rows])
+        first, second = first / len(rows), second / len(rows)
+        variance = second - first**2
+        # A feature is constant where what is left of its spread is rounding: of the sums, or of the feature itself.
+        constant = variance <= np.maximum(ROUNDING * second, (10 * np.finfo(float).eps * (self.mean + first)) ** 2)
+        scale = np.sqrt(np.where(constant, 1.0, variance))
+        dtype = self.centred.dtype
+        chosen = self.centred if len(used) == len(self.centred) else self.centred[used]
+        standard: NDArray[np.floating] = chosen - first.astype(dtype)
+        standard *= (1 / scale).astype(dtype)
+        return standard
+
+
+def _moments(values: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
+    """Sums of the columns and of their squares, in double precision."""
+    wide = values.astype(float)
+    return wide.sum(axis=0), np.einsum("ij,ij->j", wide, wide)
+
+
+def standardising_scale(features: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of every feature (columns); the deviation of a constant feature is given as 1."""
+    mean, scale = features.mean(axis=0), features.std(axis=0)
+    constant = scale <= 10 * np.finfo(float).eps * np.abs(mean)
+    return mean, np.where(constant, 1.0, scale)
+
+
+def _standardise(features: FloatArray, scaled_on: Rows) -> FloatArray:
+    mean, scale = standardising_scale(features[scaled_on])
+    return (features - mean) / scale
+
+
+def _solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:
+    """Cross (gram + l I)^-1 right for every penalty l, shape (n_penalties, rows, m)."""
+    path = np.empty((penalties.size, cross.shape[0], right.shape[1]))
+    for i, penalty in enumerate(penalties):
+        penalised = gram.copy()
+        penalised.flat[:: gram.shape[0] + 1] += penalty
+        _, solution, failed = lapack.dposv(penalised.T, right, lower=1, overwrite_a=1)
+        if failed:
+            raise ValueError(f"Penalty {penalty:g} is too small for these features; remove it from the grid.")
+        path[i] = cross @ solution
+    return path

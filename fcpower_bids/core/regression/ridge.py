@@ -1,0 +1,307 @@
+"""Kernel ridge regression on every fold, exactly, from one inverse per penalty."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+from scipy.linalg import blas, lapack
+
+from fcpower_bids.core.regression.folds import Rows
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One fold for targets that are missing in the same rows.
+
+    Attributes
+    ----------
+    test : ndarray of int
+        The rows to predict.
+    train : ndarray of int
+        The rows to train on.
+    inner : tuple of ndarray of int
+        The training rows divided into inner validation sets, none empty.
+    others : ndarray of int
+        All remaining rows: their target is missing, or the fold leaves them out.
+    """
+
+    test: Rows
+    train: Rows
+    inner: tuple[Rows, ...]
+    others: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """Right-hand sides: finite target values (n, m) and, per penalty, what the solver has multiplied them by."""
+
+    values: FloatArray
+    products: tuple[FloatArray, ...] = ()
+
+    def columns(self, chosen: slice | NDArray[np.bool_]) -> Sides:
+        """Return some of the targets."""
+        return Sides(self.values[:, chosen], tuple(product[:, chosen] for product in self.products))
+
+
+class Solver(Protocol):
+    """What the nested cross-validation asks of a regression: predictions for every penalty at once."""
+
+    @property
+    def penalties(self) -> FloatArray:
+        """The grid, shape (n_penalties,)."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about the grid."""
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Do what depends on the targets and not on the split."""
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Return predictions (n_penalties, rows, m) of the test rows, and of each inner validation set.
+
+        `inner` holds the right-hand sides of each inner fold; they are the object `outer` itself unless the targets
+        were built anew for it.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSolver:
+    """A kernel on all people with its penalised inverses; one object serves all folds, targets and permutations.
+
+    For penalty l, ``A = (K + l I)^-1`` and, with an unpenalised intercept, ``C = A - (A1)(A1)' / (1'A1)`` (else C = A).
+    The model trained without the rows R predicts them as ``y_R - (C_RR)^-1 (C y)_R``, whatever the finite y_R.
+
+    Attributes
+    ----------
+    penalties : ndarray, shape (n_penalties,)
+        The grid, without a zero that the kernel does not allow.
+    inverses : tuple of ndarray, shape (n, n)
+        C of each penalty.
+    notes : tuple of str
+        Penalties that were dropped.
+    """
+
+    penalties: FloatArray
+    inverses: tuple[FloatArray, ...]
+    notes: tuple[str, ...] = ()
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Multiply the targets (n, m) by every C."""
+        return Sides(targets, tuple(inverse @ targets for inverse in self.inverses))
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict the test rows and, with these held out too, each inner validation set."""
+        held, train = np.concatenate([split.test, split.others]), np.concatenate(split.inner)
+        edges = np.cumsum([0, *(rows.size for rows in split.inner)])
+        n = len(outer.values)
+        within, across = _places(held, held, n), _places(held, train, n)
+        validating = [_places(rows, rows, n) for rows in split.inner]
+        # Predictions start as the targets, from which every penalty takes its residuals.
+        test = np.stack([outer.values[held]] * len(self.inverses))
+        validation = [
+            np.stack([sides.values[rows]] * len(self.inverses)) for rows, sides in zip(split.inner, inner, strict=True)
+        ]
+        for i, inverse in enumerate(self.inverses):
+            root = _root(inverse.take(within))
+            half = _solve(root, outer.products[i][held])
+            test[i] -= _solve(root, half.copy(), transposed=True)
+            cross = _solve(root, inverse.take(across))
+            for v, rows in enumerate(split.inner):
+                block = np.ascontiguousarray(cross[:, edges[v] : edges[v + 1]])
+                own_half = half if inner[v] is outer else _solve(root, inner[v].products[i][held])
+                schur = _root(_less_square(inverse.take(validating[v]), block))
+                residual = inner[v].products[i][rows]
+                residual -= block.T @ own_half
+                validation[v][i] -= _solve(schur, _solve(schur, residual), transposed=True)
+        return test[:, : split.test.size], validation
+
+
+def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver:
+    """Invert a kernel once per penalty.
+
+    Parameters
+    ----------
+    kernel : ndarray, shape (n, n)
+        Symmetric positive semidefinite.
+    penalties : array_like
+        Ridge penalties, none negative.
+    intercept : bool
+        Whether the regression has an unpenalised intercept.
+
+    Returns
+    -------
+    KernelSolver
+        Holds ``n_penalties * n**2`` numbers. A penalty too small to make a singular kernel invertible (zero, as a rule)
+        is dropped, with a warning that is also kept in `notes`.
+
+    Raises
+    ------
+    ValueError
+        If the kernel is not square, symmetric and finite, a penalty is negative, or no penalty is left.
+    """
+    grid = check_penalties(penalties)
+    _check_kernel(kernel)
+    kept, inverses, notes = [], [], []
+    for penalty in grid:
+        inverse = _penalised_inverse(kernel, penalty)
+        if inverse is None:
+            notes.append(f"Penalty {penalty:g} was dropped: with it the kernel is singular to working precision.")
+            continue
+        if intercept:
+            ones = inverse.sum(axis=1)
+            inverse -= np.outer(ones, ones / ones.sum())
+        kept.append(penalty)
+        inverses.append(inverse)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    if not kept:
+        raise ValueError("The kernel is singular for every penalty; use larger penalties.")
+    return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes))
+
+
+def check_penalties(penalties: ArrayLike) -> FloatArray:
+    """Return the grid as an array; a ValueError says why it cannot be used."""
+    grid = np.atleast_1d(np.asarray(penalties, dtype=float))
+    if grid.ndim != 1 or grid.size == 0 or not np.isfinite(grid).all() or (grid < 0).any():
+        raise ValueError("Penalties must be a list of finite numbers, none negative.")
+    if np.unique(grid).size != grid.size:
+        raise ValueError("A penalty is given twice.")
+    return grid
+
+
+def _check_kernel(kernel: FloatArray) -> None:
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] < 3:
+        raise ValueError(f"A kernel must be square with three people or more, not of shape {kernel.shape}.")
+    if not np.isfinite(kernel).all():
+        row = np.flatnonzero(~np.isfinite(kernel).all(axis=1))[0]
+        raise ValueError(f"The kernel has missing or infinite values, first in row {row}; exclude that person.")
+    if not np.allclose(kernel, kernel.T, rtol=0, atol=1e-6 * np.abs(kernel).max()):
+        raise ValueError("The kernel is not symmetric.")
+
+
+def _penalised_inverse(kernel: FloatArray, penalty: float) -> FloatArray | None:
+    """(K + l I)^-1, or None where that is singular to working precision."""
+    penalised = np.array(kernel, dtype=float, order="F")
+    penalised.flat[:: kernel.shape[0] + 1] += penalty
+    norm = np.abs(penalised).sum(axis=0).max()
+    factor, failed = lapack.dpotrf(penalised, lower=1, clean=1, overwrite_a=1)
+    if failed or lapack.dpocon(factor, norm, uplo="L")[0] < kernel.shape[0] * np.finfo(float).eps:
+        return None
+    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    inverse: FloatArray = lower + np.tril(lower, -1).T
+    return np.ascontiguousarray(inverse)
+
+
+def _places(rows: Rows, columns: Rows, n: int) -> Rows:
+    """Where a block lies in a flattened (n, n) matrix: found once per fold, it serves every penalty."""
+    return rows[:, None] * n + columns
+
+
+def _less_square(matrix: FloatArray, factor: FloatArray) -> FloatArray:
+    """Matrix - factor' factor, in its upper triangle only (row-major, which LAPACK reads as lower)."""
+    reduced: FloatArray = blas.dsyrk(-1.0, factor.T, beta=1.0, c=matrix.T, lower=1, overwrite_c=1)
+    return reduced.T
+
+
+def _root(matrix: FloatArray) -> FloatArray:
+    """Lower Cholesky factor; LAPACK is called directly, since this runs once per inner fold and penalty."""
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        raise ValueError("The smallest penalty is too small for this kernel; remove it from the grid.")
+    return factor
+
+
+def _solve(root: FloatArray, right: FloatArray, transposed: bool = False) -> FloatArray:
+    """Solve with the lower triangle of `root`, or with its transpose; the right-hand sides, columns, are lost."""
+    if right.shape[1] == 1:
+        solution, _ = lapack.dtrtrs(root, right, lower=1, trans=int(transposed), overwrite_b=1)
+        return solution
+    # From the right BLAS reads row-major columns as they lie; that is faster by a quarter than from the left.
+    solved: FloatArray = blas.dtrsm(1.0, root, right.T, side=1, lower=1, trans_a=int(not transposed), overwrite_b=1)
+    return solved.T
+
+
+TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetSolver:
+    """A kernel on all people whose block of the training rows is decomposed in every fold, once for all penalties.
+
+    The predictions are those of `core.ridge.KernelSolver`. With ``U diag(s) U'`` the block, centred where there is an
+    intercept and without the direction of the ones then, C of the training rows (see there) is
+    ``U diag(1 / (s + l)) U'``. The weights are ``a = C y``, and a test row with kernel values k is predicted as
+    ``mean(y) - mean(K a) + k'a``.
+
+    Attributes
+    ----------
+    kernel : ndarray, shape (n, n)
+        Symmetric positive semidefinite.
+    penalties : ndarray, shape (n_penalties,)
+        The grid; what the kernel of all people allows is allowed by every block of it.
+    intercept : bool
+        Whether the regression has an unpenalised intercept.
+    notes : tuple of str
+        What a reader must know about the grid.
+    """
+
+    kernel: FloatArray
+    penalties: FloatArray
+    intercept: bool = True
+    notes: tuple[str, ...] = ()
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Nothing here depends on the targets alone."""
+        return Sides(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict the test rows and, with these held out too, each inner validation set."""
+        train = split.train
+        block, cross = self.kernel[np.ix_(train, train)], self.kernel[np.ix_(split.test, train)]
+        place = np.empty(len(self.kernel), np.intp)
+        place[train] = np.arange(train.size)
+        scales, basis = _decompose(block, self.intercept)
+        if not scales.size or scales[0] + self.penalties.min() <= train.size * np.finfo(float).eps * abs(scales[-1]):
+            raise ValueError(TOO_SMALL)
+        values = outer.values[train]
+        level: FloatArray | float = 0.0
+        if self.intercept:
+            cross, level = cross - block.mean(axis=0), values.mean(axis=0)
+        across, shared = cross @ basis, basis.T @ values
+        shrunk = 1 / (scales + self.penalties[:, None])
+        test = np.stack([across @ (each[:, None] * shared) + level for each in shrunk])
+        validation = []
+        for held, sides in zip(split.inner, inner, strict=True):
+            own = basis[place[held]]
+            seen = shared if sides is outer else basis.T @ sides.values[train]
+            validation.append(np.stack([sides.values[held] - _residuals(own, each, seen) for each in shrunk]))
+        return test, validation
+
+
+def _decompose(block: FloatArray, intercept: bool) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and eigenvectors of a kernel, of the centred one without the ones where there is an intercept."""
+    if not intercept:
+        return linalg.eigh(block, driver="evd", check_finite=False)
+    means = block.mean(axis=0)
+    # Lifted above all others the direction of the ones comes last, as a direction of its own.
+    lifted = block - means - means[:, None] + means.mean() + 2 * np.trace(block) / len(block)
+    scales, basis = linalg.eigh(lifted, driver="evd", check_finite=False)
+    return scales[:-1], basis[:, :-1]
+
+
+def _residuals(own: FloatArray, shrunk: FloatArray, shared: FloatArray) -> FloatArray:
+    """(C_RR)^-1 (C y)_R of the rows R whose part of the eigenvectors is `own`."""
+    half = own * np.sqrt(shrunk)
+    _, residuals, failed = lapack.dposv(half @ half.T, own @ (shrunk[:, None] * shared), lower=1)
+    if failed:
+        raise ValueError(TOO_SMALL)
+    return np.asarray(residuals)

@@ -1,0 +1,178 @@
+"""A fitted regression as plain arrays: weights of the features, to be saved without pickle and used on new scans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.regression.probe import standardising_scale
+
+FloatArray = NDArray[np.float64]
+ModelArrays = dict[str, NDArray[np.generic]]
+KINDS = ("correlation", "linear")
+
+ROUNDING = 1e-9
+"""Share of the range by which the training scans at its ends may miss it when their features are computed again."""
+
+
+@dataclass(frozen=True, eq=False)
+class NewPredictions:
+    """Predictions for new scans, and whether these are like the scans that the model was fitted on.
+
+    Attributes
+    ----------
+    predicted : ndarray, shape (n, m)
+        In the unit of the targets.
+    similarity : ndarray, shape (n,)
+        Correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
+    familiar : ndarray of bool, shape (n,)
+        Whether `similarity` lies in the range that the training scans have among themselves.
+    within_range : ndarray of bool, shape (n, m)
+        Whether the prediction lies in the range of the training targets.
+    """
+
+    predicted: FloatArray
+    similarity: FloatArray
+    familiar: NDArray[np.bool_]
+    within_range: NDArray[np.bool_]
+
+
+def ridge_model_arrays(
+    features: ArrayLike, targets: ArrayLike, penalty: ArrayLike, kind: str = "correlation", intercept: bool = True
+) -> ModelArrays:
+    """Fit a kernel ridge regression on all rows and describe it by arrays.
+
+    Both kernels are linear in the (row-normalised or z-scored) features, so the model is one weight per feature: small,
+    and without the data of any single person.
+
+    Parameters
+    ----------
+    features : array_like, shape (n, E)
+        One scan per row.
+    targets : array_like, shape (n,) or (n, m)
+        None missing.
+    penalty : float or array_like, shape (m,)
+        Ridge penalty of each target, above 0.
+    kind : str
+        "correlation" (rows centred and of unit norm) or "linear" (columns z-scored).
+    intercept : bool
+        Whether there is an unpenalised intercept.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m),
+        ``similarity_range`` (2,), ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale``
+        (E,). Plain types, for ``numpy.savez``.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown, a value is missing, or a penalty is not positive.
+    """
+    y = np.asarray(targets, dtype=float)
+    y = y[:, None] if y.ndim == 1 else y
+    x = np.asarray(features, dtype=float)
+    penalties = np.broadcast_to(np.asarray(penalty, dtype=float), (y.shape[1],))
+    if kind not in KINDS:
+        raise ValueError(f"There is no kernel called '{kind}'. Choose from: {', '.join(KINDS)}.")
+    if not np.isfinite(y).all() or not np.isfinite(x).all() or x.shape[0] != y.shape[0]:
+        raise ValueError("A model is fitted on rows whose features and targets are both known.")
+    if not (penalties > 0).all():
+        raise ValueError("The penalty of a model must be above 0.")
+    mean, scale = standardising_scale(x)
+    rows = normalise_rows(x) if kind == "correlation" else (x - mean) / scale
+    weights, level = fit_weights(rows, y, penalties, intercept)
+    arrays: ModelArrays = {
+        "kind": np.asarray(kind),
+        "penalty": penalties.copy(),
+        "weights": weights,
+        "intercept": level,
+        "target_range": np.stack([y.min(axis=0), y.max(axis=0)]),
+        "n_train": np.asarray(len(y)),
+    }
+    if kind == "correlation":
+        arrays["mean_features"] = rows.mean(axis=0)
+        # A training scan is compared with the others, not with itself.
+        similarity = (rows @ rows.sum(axis=0) - 1) / (len(rows) - 1)
+    else:
+        arrays["centre"], arrays["scale"] = mean, scale
+        similarity = np.mean(rows**2, axis=1)
+    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
+    return arrays
+
+
+def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
+    """Predict new scans from the arrays of `ridge_model_arrays`.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        As written; an open ``.npz`` file will do.
+    features : array_like, shape (n, E)
+        One scan per row, made as the training features were.
+
+    Raises
+    ------
+    ValueError
+        If the number of features differs, or one is missing.
+    """
+    x = np.asarray(features, dtype=float)
+    model = {name: np.asarray(arrays[name]) for name in arrays}
+    weights = model["weights"].astype(float)
+    if x.ndim != 2 or x.shape[1] != weights.shape[0]:
+        raise ValueError(f"The model has {weights.shape[0]} features per scan; the new scans are of shape {x.shape}.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"Scan {np.argmin(np.isfinite(x).all(axis=1))} has missing or infinite features.")
+    if str(model["kind"]) == "correlation":
+        rows = normalise_rows(x)
+        similarity = rows @ model["mean_features"].astype(float)
+    else:
+        rows = (x - model["centre"].astype(float)) / model["scale"].astype(float)
+        similarity = np.mean(rows**2, axis=1)
+    predicted = rows @ weights + model["intercept"].astype(float)
+    low, high = model["similarity_range"].astype(float)
+    slack = ROUNDING * max(abs(low), abs(high))
+    least, most = model["target_range"].astype(float)
+    return NewPredictions(
+        predicted,
+        similarity,
+        (similarity >= low - slack) & (similarity <= high + slack),
+        (predicted >= least) & (predicted <= most),
+    )
+
+
+def fit_weights(
+    rows: FloatArray, y: FloatArray, penalties: FloatArray, intercept: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Weights and intercept of a ridge regression, by way of the smaller of the two Gram matrices.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, E)
+        Features, already normalised or z-scored.
+    y : ndarray, shape (n, m)
+        Targets.
+    penalties : ndarray, shape (m,)
+        Ridge penalty of each target, above 0.
+    intercept : bool
+        Whether there is an unpenalised intercept.
+
+    Returns
+    -------
+    weights : ndarray, shape (E, m)
+    intercept : ndarray, shape (m,)
+    """
+    centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
+    level = y.mean(axis=0) if intercept else np.zeros(y.shape[1])
+    x, right = rows - centre, y - level
+    primal = x.shape[1] < x.shape[0]
+    eigenvalues, vectors = np.linalg.eigh(x.T @ x if primal else x @ x.T)
+    coordinates = vectors.T @ (x.T @ right if primal else right)
+    solution = vectors @ (coordinates / (np.maximum(eigenvalues, 0.0)[:, None] + penalties))
+    weights = solution if primal else x.T @ solution
+    return weights, level - centre @ weights

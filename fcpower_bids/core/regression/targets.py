@@ -1,0 +1,277 @@
+"""What is predicted: measures, composites and residuals, each defined on the training rows of its fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.regression.folds import Rows, family_numbers
+
+FloatArray = NDArray[np.float64]
+TargetBuilder = Callable[[Rows], FloatArray]
+"""Given the training rows, the targets (n, m) of all rows, fitted on those rows alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Composite:
+    """First principal component of several measures, as fitted on some rows.
+
+    Attributes
+    ----------
+    mean, scale : ndarray, shape (q,)
+        Mean (also the value imputed for a missing measure) and standard deviation of each measure.
+    loadings : ndarray, shape (q,)
+        Unit-norm weights of the z-scored measures; the sign makes the large ones positive.
+    explained : float
+        Share of the variance of the imputed, z-scored measures.
+    """
+
+    mean: FloatArray
+    scale: FloatArray
+    loadings: FloatArray
+    explained: float
+
+    def apply(self, measures: FloatArray) -> FloatArray:
+        """Composite of each row, shape (n,); NaN where a person has none of the measures."""
+        return _weigh(measures, self.mean, self.scale, self.loadings)
+
+
+def fit_composite(measures: FloatArray, train: Rows) -> Composite:
+    """Impute by the mean, z-score and take the first principal component, all on the training rows.
+
+    The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
+    positive, so that the measures that load most load positively.
+
+    Parameters
+    ----------
+    measures : ndarray, shape (n, q)
+        NaN where a measure is missing.
+    train : ndarray of int
+        The rows to fit on.
+
+    Raises
+    ------
+    ValueError
+        If a measure is missing or constant in all training rows.
+    """
+    mean, scale, standard = _standardise(measures, train)
+    eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
+    loadings = eigenvectors[:, -1] * _sign(eigenvectors[:, -1])
+    return Composite(mean, scale, loadings, float(eigenvalues[-1] / eigenvalues.sum()))
+
+
+def composite_target(measures: ArrayLike) -> TargetBuilder:
+    """Target built in the fold: the composite of the measures (n, q), fitted on the training rows.
+
+    Source: the paper, Section "Evaluation": the PCA that defines each composite is fit on training folds only.
+    """
+    values = np.asarray(measures, dtype=float)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise ValueError("A composite needs two measures or more, one per column.")
+    return lambda train: fit_composite(values, train).apply(values)[:, None]
+
+
+def component_targets(measures: ArrayLike, n_components: int = 3) -> TargetBuilder:
+    """Targets built in the fold: varimax-rotated principal components of the measures (n, q), on the training rows.
+
+    Components are z-scored, ordered by the variance that they explain after the rotation, and signed by their cubed
+    loadings. Two components that explain nearly the same may change places between folds: score each fold by itself.
+
+    Source: Ooi et al. 2022 (doi:10.1016/j.neuroimage.2022.119636), who predict three such components.
+    """
+    values = np.asarray(measures, dtype=float)
+    if values.ndim != 2 or not 2 <= n_components <= values.shape[1]:
+        raise ValueError(f"There cannot be {n_components} components of measures of shape {values.shape}.")
+
+    def build(train: Rows) -> FloatArray:
+        mean, scale, standard = _standardise(values, train)
+        eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard / len(standard))
+        eigenvalues, eigenvectors = eigenvalues[: -n_components - 1 : -1], eigenvectors[:, : -n_components - 1 : -1]
+        if eigenvalues[-1] <= 1e-10 * eigenvalues[0]:
+            raise ValueError(f"The measures have fewer than {n_components} components; ask for fewer.")
+        rotation = varimax(eigenvectors * np.sqrt(eigenvalues))
+        loadings = eigenvectors * np.sqrt(eigenvalues) @ rotation
+        order = np.argsort(-np.sum(loadings**2, axis=0), kind="stable")
+        weights = (eigenvectors / np.sqrt(eigenvalues)) @ rotation
+        return _weigh(values, mean, scale, (weights * _sign(loadings))[:, order])
+
+    return build
+
+
+def varimax(loadings: FloatArray, tolerance: float = 1e-12, max_iterations: int = 1000) -> FloatArray:
+    """Rotation (k, k) that makes the squared loadings (q, k) vary most within components, rows of unit length first.
+
+    Source: Kaiser 1958 (doi:10.1007/BF02289233), with Kaiser's normalisation as in MATLAB's ``rotatefactors``.
+    """
+    length = np.sqrt(np.sum(loadings**2, axis=1, keepdims=True))
+    rows = loadings / np.where(length > 0, length, 1.0)
+    rotation, before = np.eye(loadings.shape[1]), 0.0
+    for _ in range(max_iterations):
+        turned = rows @ rotation
+        left, singular, right = np.linalg.svd(rows.T @ (turned**3 - turned * np.mean(turned**2, axis=0)))
+        rotation = left @ right
+        if singular.sum() <= before * (1 + tolerance):
+            break
+        before = singular.sum()
+    return rotation
+
+
+def fixed_target(values: ArrayLike) -> TargetBuilder:
+    """Targets (n,) or (n, m) that do not depend on the fold, as a builder, to be joined or residualised."""
+    columns = np.asarray(values, dtype=float)
+    columns = columns[:, None] if columns.ndim == 1 else columns
+    return lambda train: columns
+
+
+def join_targets(builders: Sequence[TargetBuilder]) -> TargetBuilder:
+    """Put the targets of several builders side by side."""
+    return lambda train: np.hstack([build(train) for build in builders])
+
+
+def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike) -> TargetBuilder:
+    """Targets minus what the covariates explain, fitted on the training rows (see `remove_covariates`)."""
+    build = targets if callable(targets) else fixed_target(targets)
+    return lambda train: remove_covariates(build(train), covariates, train)
+
+
+def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:
+    """Residuals of the targets after a linear regression on covariates, fitted on the training rows.
+
+    Parameters
+    ----------
+    targets : array_like, shape (n, m)
+        NaN where missing; each target is fitted on the training rows in which it is known.
+    covariates : array_like, shape (n, c)
+        Age, sex, motion, site indicators, ...; none missing. Collinear columns do no harm.
+    train : ndarray of int
+        The rows to fit on.
+    demean_rest : bool
+        Centre the covariates of the other rows by their own mean instead of the training mean. This uses the test set
+        as a whole; CBIG did so before mid-2022 and it exists only to reproduce its published numbers.
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+        Residuals of all rows, NaN where the target is missing. The intercept is removed too.
+
+    Raises
+    ------
+    ValueError
+        If a covariate is missing.
+    """
+    y = np.asarray(targets, dtype=float)
+    x = np.asarray(covariates, dtype=float).reshape(y.shape[0], -1)
+    if not np.isfinite(x).all():
+        raise ValueError(f"A covariate is missing in row {np.argmin(np.isfinite(x).all(axis=1))}; exclude that person.")
+    centre = np.broadcast_to(x[train].mean(axis=0), x.shape).copy()
+    if demean_rest:
+        rest = np.setdiff1d(np.arange(x.shape[0]), train)
+        centre[rest] = x[rest].mean(axis=0)
+    design = np.column_stack([np.ones(x.shape[0]), x - centre])
+    residuals = np.full_like(y, np.nan)
+    patterns, members = np.unique(np.isnan(y[train]), axis=1, return_inverse=True)
+    for number, missing in enumerate(patterns.T):
+        columns, rows = members.ravel() == number, train[~missing]
+        if not rows.size:
+            continue
+        coefficients = np.linalg.lstsq(design[rows], y[np.ix_(rows, columns)], rcond=None)[0]
+        residuals[:, columns] = y[:, columns] - design @ coefficients
+    return residuals
+
+
+def encode_binary(labels: ArrayLike, positive: object | None = None) -> FloatArray:
+    """Encode two classes as 0 and 1.
+
+    Parameters
+    ----------
+    labels : array_like, shape (n,)
+        Strings or numbers; None, NaN, "" and "n/a" are missing.
+    positive : object, optional
+        The class that becomes 1. By default the later one in sorted order.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        0, 1 or NaN.
+
+    Raises
+    ------
+    ValueError
+        If there are not exactly two classes, or `positive` is neither.
+    """
+    names = np.asarray(labels, dtype=object)
+    known = np.array([name is not None and name == name and name not in ("", "n/a") for name in names])
+    classes = sorted(set(names[known].tolist()))
+    if len(classes) != 2:
+        raise ValueError(f"A binary target needs two classes; found {len(classes)}: {classes[:5]}.")
+    chosen = classes[1] if positive is None else positive
+    if chosen not in classes:
+        raise ValueError(f"The positive class {chosen!r} is neither {classes[0]!r} nor {classes[1]!r}.")
+    encoded = np.full(names.shape, np.nan)
+    encoded[known] = names[known] == chosen
+    return encoded
+
+
+def permuted_rows(n: int, n_permutations: int, seed: int, families: ArrayLike | None = None) -> Rows:
+    """Row orders for permutation tests; families are exchanged whole, and only with families of the same size.
+
+    Parameters
+    ----------
+    n : int
+        Number of people. For targets with missing values permute the people who have them.
+    n_permutations : int
+        Number of orders.
+    seed : int
+        Seed of the orders.
+    families : array_like, shape (n,), optional
+        Family of each person. Members change places within their family too.
+
+    Returns
+    -------
+    ndarray of int, shape (n_permutations, n)
+        ``targets[order]`` is a permuted target.
+
+    Notes
+    -----
+    Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and between blocks.
+    """
+    family = family_numbers(families, n)
+    sizes = np.bincount(family)
+    by_family = np.argsort(family, kind="stable")
+    rng = np.random.default_rng(seed)
+    orders = np.empty((n_permutations, n), dtype=np.intp)
+    for size in np.unique(sizes):
+        blocks = by_family[np.isin(family[by_family], np.flatnonzero(sizes == size))].reshape(-1, size)
+        for order in orders:
+            order[blocks] = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
+    return orders
+
+
+def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean and deviation of the measures in the training rows, and these rows imputed and z-scored."""
+    rows = measures[train]
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    known = ~np.isnan(rows)
+    if not known.any(axis=0).all():
+        raise ValueError(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
+    mean = np.nanmean(rows, axis=0)
+    centred = np.where(known, rows - mean, 0.0)
+    scale = np.sqrt(np.mean(centred**2, axis=0))
+    flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
+    if flat.any():
+        raise ValueError(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
+    return mean, scale, centred / scale
+
+
+def _weigh(measures: FloatArray, mean: FloatArray, scale: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sums of the z-scored measures, the mean in place of a missing one; NaN for people with none."""
+    scores = np.nan_to_num((measures - mean) / scale) @ weights
+    scores[np.isnan(measures).all(axis=1)] = np.nan
+    return scores
+
+
+def _sign(loadings: FloatArray) -> FloatArray:
+    return np.where(np.sum(loadings**3, axis=0) < 0, -1.0, 1.0)

@@ -1,0 +1,1 @@
+"""Parcel series: cleaning, filtering, censoring, quality."""

@@ -1,0 +1,162 @@
+"""Band-pass filtering of evenly sampled series with censored volumes, without phase shift."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.signal import butter, detrend, sosfiltfilt
+
+from fcpower_bids.core.signal.censoring import interpolate_censored
+
+Band = tuple[float | None, float | None]
+"""Lower and upper edge of the pass-band in Hz; None on a side without a limit."""
+
+Padding = Literal["even", "constant", "odd"]
+"""How a series goes on beyond its ends while it is filtered."""
+
+ORDER = 2
+"""Order of the Butterworth filter, before its two passes."""
+
+
+def filter_series(
+    series: ArrayLike, kept: ArrayLike, repetition_time: float, band: Band, padding: Padding = "even"
+) -> NDArray[np.float64]:
+    """Interpolate the censored volumes, de-trend, band-pass, and return the kept volumes only.
+
+    The straight line is removed only where a high-pass filter follows: it lies outside the pass-band, and the filter
+    would ring on it at both ends. Without a high-pass the mean alone is removed.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Finite in every kept volume.
+    kept : array_like of bool, shape (T,)
+        True where the volume is kept.
+    repetition_time : float
+        Seconds between volumes.
+    band : tuple of float or None
+        Edges of the pass-band in Hz.
+    padding : {"even", "constant", "odd"}
+        See `butterworth`.
+
+    Returns
+    -------
+    ndarray, shape (T_kept, P)
+    """
+    series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
+    high_pass, low_pass = band
+    if not series.shape[1] or not (high_pass or low_pass):
+        return series[kept] - series[kept].mean(axis=0)
+    first, last = np.flatnonzero(kept)[[0, -1]]
+    inside = kept[first : last + 1]
+    whole = interpolate_censored(series[first : last + 1], inside)
+    whole = detrend(whole, axis=0, type="linear" if high_pass else "constant")
+    return butterworth(whole, repetition_time, high_pass, low_pass, padding=padding)[inside]
+
+
+def butterworth(
+    series: ArrayLike,
+    repetition_time: float,
+    high_pass: float | None,
+    low_pass: float | None,
+    order: int = ORDER,
+    padding: Padding = "even",
+) -> NDArray[np.float64]:
+    """Filter along time with a Butterworth filter run forwards and backwards (no phase shift).
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Evenly sampled, without NaN.
+    repetition_time : float
+        Seconds between volumes.
+    high_pass, low_pass : float or None
+        Edges of the pass-band in Hz; None or 0 for no limit on that side.
+    order : int
+        Order of one pass.
+    padding : {"even", "constant", "odd"}
+        Continuation beyond both ends. "even" (default) mirrors the whole series and "constant" repeats the end value
+        over its whole length; "odd" is the short point reflection of `scipy.signal.sosfiltfilt`, which nilearn uses.
+
+    Returns
+    -------
+    ndarray, shape (T, P)
+
+    Raises
+    ------
+    ValueError
+        If the band is empty or reaches the Nyquist frequency, or the series is too short.
+
+    Notes
+    -----
+    The default was measured: windows of 150 to 600 volumes cut out of a longer filtered series differ from it by 0.8 to
+    2.7 % of the variance with "even", 1.6 to 8 % with "constant" and 5 to 30 % with "odd" padding (white and 1/f noise,
+    repetition times of 0.8 and 2 s), nearly all of it at the ends.
+    """
+    series = np.asarray(series, dtype=np.float64)
+    check_band(repetition_time, high_pass, low_pass)
+    if not (high_pass or low_pass):
+        return series
+    kind: Literal["bandpass", "highpass", "lowpass"]
+    kind = "bandpass" if high_pass and low_pass else "highpass" if high_pass else "lowpass"
+    edges = [edge for edge in (high_pass, low_pass) if edge]
+    sections = butter(order, edges if len(edges) > 1 else edges[0], btype=kind, fs=1 / repetition_time, output="sos")
+    shortest = 3 * (2 * len(sections) + 1) + 1
+    if len(series) < shortest:
+        raise ValueError(
+            f"{len(series)} volumes are too few to filter: the filter needs at least {shortest}; "
+            "leave the recording out or turn the filter off."
+        )
+    length = None if padding == "odd" else len(series) - 1
+    return sosfiltfilt(sections, series, axis=0, padtype=padding, padlen=length)
+
+
+def filter_degrees_of_freedom(
+    n_volumes: int, repetition_time: float, high_pass: float | None, low_pass: float | None
+) -> int:
+    """Count the degrees of freedom that a band-pass takes from a series.
+
+    A pass-band of width B holds 2 B / f_s of the T dimensions of a series; the high-pass also takes the mean, which is
+    counted elsewhere. For example, 0.01-0.1 Hz at a repetition time of 2 s takes 191 of 300.
+
+    Parameters
+    ----------
+    n_volumes : int
+        Volumes T.
+    repetition_time : float
+        Seconds between volumes.
+    high_pass, low_pass : float or None
+        Edges of the pass-band in Hz; None or 0 for no limit.
+
+    Returns
+    -------
+    int
+    """
+    nyquist = 0.5 / repetition_time
+    share = ((low_pass or nyquist) - (high_pass or 0.0)) / nyquist
+    return max(0, round(n_volumes * (1.0 - share)) - bool(high_pass))
+
+
+def check_band(repetition_time: float, high_pass: float | None, low_pass: float | None) -> None:
+    """Refuse a pass-band that a series with this repetition time cannot have.
+
+    Raises
+    ------
+    ValueError
+        With what to change.
+    """
+    if not (np.isfinite(repetition_time) and repetition_time > 0):
+        raise ValueError(f"The repetition time must be a positive number of seconds, not {repetition_time}.")
+    low, high, nyquist = high_pass or 0.0, low_pass or np.inf, 0.5 / repetition_time
+    if not 0 <= low < min(high, nyquist):
+        raise ValueError(
+            f"The pass-band from {high_pass} to {low_pass} Hz is empty at a repetition time of {repetition_time} s; "
+            f"the high-pass must be below the low-pass and below {nyquist:.4g} Hz (Nyquist)."
+        )
+    if low_pass and low_pass >= nyquist:
+        raise ValueError(
+            f"The low-pass of {low_pass} Hz is not below {nyquist:.4g} Hz, the Nyquist frequency at a repetition time "
+            f"of {repetition_time} s; choose a lower one, or 0 for none."
+        )

@@ -1,1 +1,0 @@
-"""BIDS derivatives: finding inputs, naming and writing outputs, assembling cohorts."""

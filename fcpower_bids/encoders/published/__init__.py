@@ -1,0 +1,1 @@
+"""Encoders of others, fed as their authors meant."""

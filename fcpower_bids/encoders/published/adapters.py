@@ -1,0 +1,319 @@
+"""What every published encoder does alike: match parcels, check, resample, cut into windows, average, account."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.cohort import CohortStatistics, fit_statistics
+from fcpower_bids.encoders.containers import DEFAULTS, Places, PublishedOptions
+from fcpower_bids.encoders.embedding import Read
+from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
+from fcpower_bids.errors import RecordingError
+
+logger = logging.getLogger(__name__)
+
+Self = TypeVar("Self", bound="PublishedEncoder")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the authors of a model feed it.
+
+    Attributes
+    ----------
+    name : str
+        The registry entry.
+    licence : str
+        Of the weights, in words.
+    source : str
+        Where model and weights were published.
+    atlas : str
+        Its parcels, as for ``--atlas``.
+    n_parcels : int
+        How many they are.
+    n_dimensions : int
+        Length of the embedding.
+    repetition_time : float or None
+        Seconds between the volumes it was trained on; None if it takes any.
+    tolerance : float
+        Repetition times this close (relative) are taken as they are.
+    frames : int or None
+        Volumes of a window; None if it takes the whole recording.
+    band : tuple of float, or None
+        Pass-band of its training series in Hz, where it was filtered.
+    """
+
+    name: str
+    licence: str
+    source: str
+    atlas: str
+    n_parcels: int
+    n_dimensions: int
+    repetition_time: float | None = None
+    tolerance: float = 0.12
+    frames: int | None = None
+    band: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class PublishedEncoder:
+    """A published encoder with the weights the user supplied; one subclass per model.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    model : Module
+        In evaluation mode.
+    source : mapping
+        Paths and sha256 of weights and auxiliary files.
+    protocol : {"own", "paper"}
+    allow_missing_parcels : bool
+        Whether parcels without data are filled with their mean, 0.
+    statistics : CohortStatistics or None
+        Where the model is fed relative to a cohort.
+    places : mapping of str to tuple of float
+        MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown.
+    """
+
+    recipe: Recipe
+    model: nn.Module
+    source: Mapping[str, Any] = field(default_factory=dict)
+    protocol: str = "own"
+    allow_missing_parcels: bool = False
+    statistics: CohortStatistics | None = None
+    places: Places = field(default_factory=dict)
+
+    uses_statistics: ClassVar[bool] = False
+    needs_statistics: ClassVar[bool] = False
+
+    @abstractmethod
+    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+        """Turn one recording (T, P), in the order of the model, into its windows (n, ...)."""
+
+    def columns(self, parcel_names: Sequence[str]) -> Columns:
+        """Position in the input of each parcel of the model, -1 for one that the model can do without.
+
+        Raises
+        ------
+        RecordingError
+            Parcels are missing.
+        """
+        return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
+
+    def coordinates(self, parcel_names: Sequence[str]) -> Array | None:
+        """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
+        if not self.places:
+            return None
+        return np.array([self.places.get(name, (np.nan, np.nan, np.nan)) for name in parcel_names])
+
+    def embed(
+        self,
+        series: Sequence[ArrayLike],
+        parcel_names: Sequence[str],
+        repetition_time: float | Sequence[float],
+        read: Read = "sequence",
+    ) -> NDArray[np.float32]:
+        """Embed recordings: the mean over the windows of each.
+
+        Parameters
+        ----------
+        series : sequence of n array_like, shapes (T_i, P)
+            Cleaned parcel series.
+        parcel_names : sequence of P str
+            Names of the columns; their order is free.
+        repetition_time : float or sequence of n float
+            Seconds.
+        read : {"sequence", "windows"}
+            Not used: these models have windows of their own.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, n_dimensions)
+
+        Raises
+        ------
+        RecordingError
+            Parcels are missing or without data, the repetition time cannot be used, the recording is too short, or
+            cohort statistics are needed and were not given.
+        """
+        if self.needs_statistics and self.statistics is None:
+            raise RecordingError(
+                f"{self.recipe.name} is fed relative to a cohort, which a single recording has not; "
+                "give cohort_statistics.tsv with --encoder-aux, or fit it on the training recordings."
+            )
+        columns = self.columns(parcel_names)
+        times = np.broadcast_to(np.asarray(repetition_time, np.float64), len(series))
+        return np.stack(
+            [self._embed_one(self.select(x, columns), float(t)) for x, t in zip(series, times, strict=True)]
+        )
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether recordings are fed relative to a cohort, so that the cohort matters to the embedding."""
+        return self.needs_statistics or self.statistics is not None
+
+    def fit(self: Self, train_series: Sequence[ArrayLike], parcel_names: Sequence[str]) -> Self:
+        """Return the encoder with cohort statistics of the training recordings, if it uses any."""
+        if not self.uses_statistics:
+            return self
+        columns = self.columns(parcel_names)
+        alone = [self.scaled_alone(self.select(one, columns)) for one in train_series]
+        return replace(self, statistics=fit_statistics(alone))
+
+    def scaled_alone(self, series: Array) -> Array:
+        """What is done to a recording by itself before it is compared with the cohort: its parcels are centred."""
+        return np.asarray(series - series.mean(axis=0))
+
+    def provenance(self, read: Read = "sequence") -> dict[str, Any]:
+        """What identifies the embeddings: for the sidecar."""
+        recipe = self.recipe
+        return {
+            "name": recipe.name,
+            **self.source,
+            "licence": recipe.licence,
+            "source": recipe.source,
+            "n_parameters": count_parameters(self.model),
+            "n_dimensions": recipe.n_dimensions,
+            "n_parcels": recipe.n_parcels,
+            "atlas": recipe.atlas,
+            "protocol": self.protocol,
+            "repetition_time": self.target_time,
+            "window": recipe.frames,
+            "band": recipe.band,
+            "read": f"{self.reading} ({self.protocol} protocol)",
+            "statistics": None if self.statistics is None else self.statistics.origin,
+            "missing_parcels": "filled with their mean" if self.allow_missing_parcels else "refused",
+        }
+
+    @property
+    def reading(self) -> str:
+        """What is taken from a recording, in words."""
+        if self.recipe.frames is None:
+            return "whole recording"
+        apart = f" {self.target_time:g} s apart" if self.target_time else ""
+        return f"windows of {self.recipe.frames} volumes{apart}"
+
+    @property
+    def statistics_names(self) -> tuple[str, ...]:
+        """Names of the parcels in the file of cohort statistics."""
+        return parcel_order(self.recipe.atlas).names
+
+    @property
+    def target_time(self) -> float | None:
+        """Repetition time that recordings are resampled to; None where volumes are taken as they are."""
+        return self.recipe.repetition_time if self.protocol == "own" else None
+
+    def select(self, series: ArrayLike, columns: Columns) -> Array:
+        """Take the parcels of the model from one recording: (T, P) float64, 0 for parcels it does without."""
+        values = np.asarray(series, np.float64)
+        if values.ndim != 2 or values.shape[1] <= columns.max():
+            raise RecordingError(f"A series must be volumes by named parcels, not of the shape {values.shape}.")
+        chosen = np.where(columns >= 0, values[:, columns], 0.0)
+        empty = np.isnan(chosen).all(axis=0)
+        broken = ~np.isfinite(chosen).all(axis=0) & ~empty
+        if broken.any() or (empty.any() and not self.allow_missing_parcels):
+            what, n = ("partly missing or infinite", broken.sum()) if broken.any() else ("without data", empty.sum())
+            raise RecordingError(f"{n} parcels that {self.recipe.name} needs are {what}; leave the recording out.")
+        return np.where(empty, 0.0, chosen)
+
+    def resampled(self, series: Array, repetition_time: float) -> Array:
+        """Bring a recording to the repetition time of the model, or leave it as the protocol asks.
+
+        Raises
+        ------
+        RecordingError
+            Not a repetition time, or too long to be made shorter without inventing volumes.
+        """
+        if not (np.isfinite(repetition_time) and 0 < repetition_time < 20):
+            raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
+        target, recipe = self.target_time, self.recipe
+        if target is None or abs(repetition_time / target - 1) <= recipe.tolerance:
+            return series
+        if repetition_time > target:
+            as_they_are = replace(self, protocol="paper").target_time is None
+            remedy = "use --encoder-protocol paper to feed them as they are" if as_they_are else "leave it out"
+            raise RecordingError(
+                f"{recipe.name} was trained on volumes {target:g} s apart and those of the recording are "
+                f"{repetition_time:g} s apart; {remedy}."
+            )
+        return resample(series, repetition_time, target)
+
+    def windows(self, series: Array, frames: int) -> Array:
+        """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread so that they cover all of it.
+
+        Raises
+        ------
+        RecordingError
+            The recording is shorter than one window.
+        """
+        if len(series) < frames:
+            raise RecordingError(
+                f"The recording has {len(series)} volumes at the repetition time of {self.recipe.name}, which needs "
+                f"{frames}; leave it out of the embedding."
+            )
+        return crops(series, frames, -(-len(series) // frames))
+
+    @torch.inference_mode()
+    def _embed_one(self, series: Array, repetition_time: float) -> NDArray[np.float32]:
+        windows = self.prepare(series, repetition_time)
+        total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
+        vector: NDArray[np.float32] = (total / len(windows)).numpy()  # type: ignore[union-attr]
+        return vector
+
+
+def ready(encoder: Self, parcel_names: Sequence[str] | None, published: PublishedOptions = DEFAULTS) -> Self:
+    """Compare the parcels at loading, once, instead of at the first recording.
+
+    Raises
+    ------
+    CheckpointError
+        They are not those of the encoder.
+    """
+    encoder = replace(encoder, places=published.places)
+    if parcel_names is not None:
+        try:
+            encoder.columns(parcel_names)
+        except RecordingError as error:
+            raise CheckpointError(str(error)) from None
+    return encoder
+
+
+Array = NDArray[np.float64]
+
+
+def resample(series: Array, repetition_time: float, target: float) -> Array:
+    """Interpolate linearly at multiples of `target` seconds: (T, P) to (T', P)."""
+    times = np.arange(len(series)) * repetition_time
+    wanted = np.arange(int(times[-1] / target + 1e-9) + 1) * target
+    left = np.minimum((wanted / repetition_time).astype(int), len(series) - 2)
+    share = (wanted / repetition_time - left)[:, None]
+    return np.asarray((1 - share) * series[left] + share * series[left + 1])
+
+
+def crops(series: Array, frames: int, n: int) -> Array:
+    """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
+    starts = np.linspace(0, len(series) - frames, n).astype(int)
+    return np.stack([series[start : start + frames] for start in starts])
+
+
+def z_scored(series: Array) -> Array:
+    """Centre each parcel and divide by its standard deviation (denominator T); parcels without variance become 0."""
+    centred = series - series.mean(axis=0)
+    spread = centred.std(axis=0)
+    return np.asarray(centred / np.where(spread > 1e-8, spread, np.inf))
+
+
+def as_tensor(array: ArrayLike) -> Tensor:
+    """Make a float32 tensor."""
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))

@@ -1,0 +1,133 @@
+"""Brain-JEPA (Dong et al. 2024): a vision transformer over patches of 16 volumes of one parcel, 450 x 10 tokens.
+
+Parcels: Tian S3 first, then Schaefer 400 in the order of its 17-network release. The position of a token is the sine
+code of its time beside a projection of its parcel's functional gradient; the gradients are a file of the authors.
+Embedding: the mean of all tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fcpower_bids.encoders.containers import (
+    DEFAULTS,
+    PublishedOptions,
+    describe_files,
+    fill,
+    find_aux,
+    find_weights,
+    read_number_table,
+    read_state,
+)
+from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.encoders.published.vit import Block, scaled_to_unit_range
+
+GRADIENTS = "gradient_mapping_450.csv"
+RECIPE = Recipe(
+    name="brain-jepa",
+    licence="none stated by the authors",
+    source="https://github.com/Eric-LRL/Brain-JEPA",
+    atlas="Schaefer450x17",
+    n_parcels=450,
+    n_dimensions=768,
+    repetition_time=2.0,
+    frames=160,
+)
+
+
+@dataclass(frozen=True)
+class BrainJEPASize:
+    """Width, layers, heads, feed-forward; parcels, volumes of a patch, patches, gradients."""
+
+    d: int = 768
+    layers: int = 12
+    heads: int = 12
+    ff: int = 3072
+    parcels: int = 450
+    patch: int = 16
+    patches: int = 10
+    gradients: int = 30
+
+
+class PatchEmbed(nn.Module):
+    """One linear map for all patches, stored as a convolution."""
+
+    def __init__(self, d: int, patch: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(1, d, (1, patch), stride=(1, patch))
+
+
+class Position(nn.Module):
+    """Time code (tokens, d/2) of the checkpoint beside the projected gradients of the parcels."""
+
+    def __init__(self, size: BrainJEPASize) -> None:
+        super().__init__()
+        self.emb_h = nn.Parameter(torch.zeros(size.parcels * size.patches, size.d // 2))
+        self.predictor_pos_embed_proj = nn.Linear(size.gradients, size.d // 2)
+
+    def forward(self, gradients: Tensor) -> Tensor:
+        """Gradients (parcels, 30) to positions (tokens, d), tokens parcel by parcel."""
+        patches = len(self.emb_h) // len(gradients)
+        space = scaled_to_unit_range(self.predictor_pos_embed_proj(gradients))
+        return torch.cat((self.emb_h, space.repeat_interleave(patches, dim=0)), dim=1)
+
+
+class BrainJEPA(nn.Module):
+    """The target encoder."""
+
+    def __init__(self, size: BrainJEPASize, gradients: Tensor) -> None:
+        super().__init__()
+        self.gradients = gradients
+        self.patch_embed = PatchEmbed(size.d, size.patch)
+        self.pos_embed_proj = Position(size)
+        self.blocks = nn.ModuleList(Block(size.d, size.heads, size.ff) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.d, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Series (B, 1, parcels, volumes) to the mean token (B, d)."""
+        tokens = self.patch_embed.proj(x).flatten(2).transpose(1, 2) + self.pos_embed_proj(self.gradients)
+        for block in self.blocks:
+            tokens = block(tokens)
+        out: Tensor = self.norm(tokens).mean(dim=1)
+        return out
+
+
+@dataclass(frozen=True)
+class BrainJEPAEncoder(PublishedEncoder):
+    """Brain-JEPA, fed one recording standardised as a whole."""
+
+    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+        """Standardise with one mean and one standard deviation, resample, cut: (n, 1, 450, 160)."""
+        assert self.recipe.frames is not None
+        standard = (series - series.mean()) / series.std(ddof=1)
+        windows = self.windows(self.resampled(standard, repetition_time), self.recipe.frames)
+        return as_tensor(windows.transpose(0, 2, 1)[:, None])
+
+
+def load_brain_jepa(
+    weights: str | Path | None,
+    *,
+    published: PublishedOptions = DEFAULTS,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+    size: BrainJEPASize | None = None,
+    **unused: Any,
+) -> BrainJEPAEncoder:
+    """Load the target encoder of a Brain-JEPA checkpoint; see `fcpower_bids.encoders.load_encoder`."""
+    size = size or BrainJEPASize()
+    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
+    aux = find_aux(RECIPE.name, published.aux, {GRADIENTS: "the functional gradients of its parcels"})
+    gradients = read_number_table(aux[GRADIENTS], size.parcels, size.gradients)
+    with torch.device("meta"):
+        model = BrainJEPA(size, gradients)
+    fill(model, read_state(path, nested="target_encoder"), str(path))
+    source = describe_files(path, aux)
+    return ready(
+        BrainJEPAEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
+    )

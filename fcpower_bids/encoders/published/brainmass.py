@@ -1,0 +1,109 @@
+"""BrainMass (Yang et al. 2024): transformer layers over the rows of a 100 x 100 correlation matrix.
+
+Embedding: the 100 rows after 16 layers, each reduced to 8 numbers, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fcpower_bids.encoders.containers import (
+    DEFAULTS,
+    PublishedOptions,
+    describe_files,
+    fill,
+    find_weights,
+    read_state,
+)
+from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
+
+RECIPE = Recipe(
+    name="brainmass",
+    licence="none stated by the authors",
+    source="https://github.com/podismine/BrainMass",
+    atlas="Schaefer100",
+    n_parcels=100,
+    n_dimensions=800,
+)
+
+
+@dataclass(frozen=True)
+class BrainMassSize:
+    """Parcels (the width), layers, heads, feed-forward, numbers per parcel in the embedding."""
+
+    d: int = 100
+    layers: int = 16
+    heads: int = 10
+    ff: int = 2048
+    reduced: int = 8
+
+
+class BrainMass(nn.Module):
+    """The online network without its projection head."""
+
+    def __init__(self, size: BrainMassSize) -> None:
+        super().__init__()
+        self.attention_list = nn.ModuleList(
+            nn.TransformerEncoderLayer(size.d, size.heads, size.ff, batch_first=True) for _ in range(size.layers)
+        )
+        self.dim_reduction = nn.Sequential(nn.Linear(size.d, size.reduced))
+
+    def forward(self, matrices: Tensor) -> Tensor:
+        """Matrices (B, P, P) to embeddings (B, 8 P)."""
+        x = matrices
+        for layer in self.attention_list:
+            x = layer(x)
+        return F.leaky_relu(self.dim_reduction(x)).flatten(1)
+
+
+def shrunk_correlation(series: Array) -> Array:
+    """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0.
+
+    References
+    ----------
+    Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    covariance = ledoit_wolf(z_scored(series))[0]
+    spread = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(spread, spread)
+    np.fill_diagonal(correlation, 1.0)
+    return np.asarray(np.nan_to_num(correlation, nan=0.0))
+
+
+@dataclass(frozen=True)
+class BrainMassEncoder(PublishedEncoder):
+    """BrainMass, fed the correlations of the whole recording under both protocols."""
+
+    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+        """Correlate: (1, 100, 100)."""
+        return as_tensor(shrunk_correlation(self.resampled(series, repetition_time))[None])
+
+
+def load_brainmass(
+    weights: str | Path | None,
+    *,
+    published: PublishedOptions = DEFAULTS,
+    allow_missing_parcels: bool = False,
+    parcel_names: Sequence[str] | None = None,
+    size: BrainMassSize | None = None,
+    **unused: Any,
+) -> BrainMassEncoder:
+    """Load the online network of a BrainMass checkpoint; see `fcpower_bids.encoders.load_encoder`."""
+    path = find_weights(RECIPE.name, RECIPE.licence, weights, published)
+    with torch.device("meta"):
+        model = BrainMass(size or BrainMassSize())
+    fill(model, read_state(path, nested="online_network_state_dict"), str(path), unused=("g.",))
+    source = describe_files(path, {})
+    return ready(
+        BrainMassEncoder(RECIPE, model, source, published.protocol, allow_missing_parcels), parcel_names, published
+    )

@@ -1,0 +1,1 @@
+"""Parcellations: declared, found, read, merged."""

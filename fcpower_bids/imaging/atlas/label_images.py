@@ -1,0 +1,229 @@
+"""Label images as arrays of integers: 3-D NIfTI and CIFTI ``dlabel``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from nibabel.cifti2 import BrainModelAxis, LabelAxis
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.series.streaming import DAMAGED
+
+CIFTI_LABELS = ".dlabel.nii"
+LABEL_NOISE = 1e-3
+"""What rounding in a scaled image may add to a label."""
+
+
+def is_cifti_labels(path: Path) -> bool:
+    """Return whether a file is a CIFTI label image, by its name."""
+    return Path(path).name.endswith(CIFTI_LABELS)
+
+
+def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read a 3-D label image.
+
+    Returns
+    -------
+    labels : ndarray of shape (X, Y, Z), int32
+        0 is background.
+    affine : ndarray of shape (4, 4)
+        Voxel to mm.
+
+    Raises
+    ------
+    UsageError
+        If the file is missing, damaged, not 3-D or not made of whole numbers.
+    """
+    image = _load(path)
+    if not hasattr(image, "affine"):
+        raise UsageError(f"The atlas {path} is CIFTI, not NIfTI: name the file *.dlabel.nii if it is a label image.")
+    values = _read(path, image)
+    if values.ndim == 4 and values.shape[3] == 1:
+        values = values[..., 0]
+    if values.ndim != 3:
+        raise UsageError(f"The atlas {path} has shape {values.shape}: a label image has three dimensions.")
+    return _whole_numbers(path, values), image.affine
+
+
+def read_grayordinate_labels(
+    path: Path, map_name: str | None = None
+) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
+    """Read one map of a CIFTI ``dlabel``.
+
+    Parameters
+    ----------
+    path : Path
+        ``.dlabel.nii``.
+    map_name : str, optional
+        Which map; the first by default.
+
+    Returns
+    -------
+    labels : ndarray of shape (G,), int32
+        Key of each grayordinate.
+    axis : nibabel.cifti2.BrainModelAxis
+        Where the grayordinates are.
+    table : dict of int to str
+        Key to name, from the label axis of the file.
+
+    Raises
+    ------
+    UsageError
+        If the file is missing, damaged, not a label image, or has no map of that name.
+    """
+    image = _load(path)
+    axes = [image.header.get_axis(i) for i in range(len(image.shape))] if hasattr(image, "nifti_header") else []
+    if [type(axis) for axis in axes] != [LabelAxis, BrainModelAxis]:
+        raise UsageError(f"The atlas {path} is not a CIFTI label image (dlabel): give one, or a NIfTI label image.")
+    names = [str(name) for name in axes[0].name]
+    if map_name is not None and map_name not in names:
+        raise UsageError(f"The atlas {path} has no map '{map_name}'. Choose from: {', '.join(names)}.")
+    row = names.index(map_name) if map_name is not None else 0
+    table = {int(key): str(name) for key, (name, _) in axes[0].label[row].items()}
+    return _whole_numbers(path, _read(path, image)[row]), axes[1], table
+
+
+def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
+    """Replace labels by their place in a list.
+
+    Parameters
+    ----------
+    values : ndarray of int
+        Label image, any shape.
+    labels : sequence of int, length P
+        Distinct labels; others become 0.
+
+    Returns
+    -------
+    ndarray of int32, same shape
+        1 to P, or 0.
+    """
+    order = np.argsort(labels)
+    ordered = np.asarray(labels)[order]
+    labelled = values != 0  # most of an image is background: search for the rest only
+    found = values[labelled]
+    place = np.minimum(np.searchsorted(ordered, found), len(ordered) - 1)
+    indexed = np.zeros_like(values, dtype=np.int32)
+    indexed[labelled] = np.where(ordered[place] == found, order[place] + 1, 0)
+    return indexed
+
+
+def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
+    """Carry grayordinate labels to another set of grayordinates, by structure and vertex or voxel.
+
+    Files of one surface differ in what they leave out (medial wall, subcortex), so equal length is no proof of
+    equal order; the axes are compared before a label is trusted.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (G,)
+        One per grayordinate of ``axis``.
+    axis, to_axis : nibabel.cifti2.BrainModelAxis
+        From where, to where.
+
+    Returns
+    -------
+    ndarray of shape (len(to_axis),)
+        0 where the labels say nothing.
+
+    Raises
+    ------
+    ValueError
+        If a surface has another number of vertices or the volume another grid, or nothing is shared.
+    """
+    if axis == to_axis:
+        return labels
+    sources = {str(name): (labels[rows], part) for name, rows, part in axis.iter_structures()}
+    carried = np.zeros(len(to_axis), dtype=labels.dtype)
+    shared = False
+    for name, rows, part in to_axis.iter_structures():
+        if str(name) in sources:
+            carried[rows] = _align_structure(str(name), *sources[str(name)], part)
+            shared = True
+    if not shared:
+        raise ValueError("they share no brain structure")
+    return carried
+
+
+def _align_structure(name: str, labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
+    if name in axis.nvertices and name in to_axis.nvertices:
+        extent, other = (axis.nvertices[name],), (to_axis.nvertices[name],)
+        place, to_place = (axis.vertex,), (to_axis.vertex,)
+    elif name not in axis.nvertices and name not in to_axis.nvertices:
+        extent, other = axis.volume_shape, to_axis.volume_shape
+        place, to_place = tuple(axis.voxel.T), tuple(to_axis.voxel.T)
+        if not np.allclose(axis.affine, to_axis.affine, atol=1e-3):
+            raise ValueError(f"{name} is on another voxel grid")
+    else:
+        raise ValueError(f"{name} is a surface in one and a volume in the other")
+    if tuple(extent) != tuple(other):
+        raise ValueError(f"{name} has {extent} places in one and {other} in the other")
+    lookup = np.zeros(extent, dtype=labels.dtype)
+    lookup[place] = labels
+    return lookup[to_place]
+
+
+def _load(path: Path) -> Any:
+    try:
+        return nibabel.load(path)
+    except FileNotFoundError:
+        raise UsageError(f"The atlas {path} does not exist: check the path.") from None
+    except DAMAGED as error:
+        raise UsageError(f"The atlas {path} cannot be read as an image ({error}): fetch or copy it again.") from error
+
+
+def _read(path: Path, image: Any) -> np.ndarray:
+    try:
+        return np.asanyarray(image.dataobj)
+    except DAMAGED as error:
+        raise UsageError(f"The atlas {path} is truncated or damaged ({error}): fetch or copy it again.") from error
+
+
+def _whole_numbers(path: Path, values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind not in "iuf" or not np.isfinite(extremes := (values.min(), values.max())).all():
+        raise UsageError(f"The atlas {path} holds values that are not labels: give an image of whole numbers.")
+    if max(map(abs, map(float, extremes))) > np.iinfo(np.int32).max:
+        raise UsageError(f"The atlas {path} holds labels beyond 32 bits: renumber them from 1.")
+    if values.dtype.kind in "iu":
+        return values.astype(np.int32)
+    whole = np.rint(values).astype(np.int32)
+    if np.abs(whole - values).max() > LABEL_NOISE:
+        raise UsageError(
+            f"The atlas {path} holds fractions, like a probabilistic atlas: give a label image (dseg), not a probseg."
+        )
+    return whole
+
+
+def replace_file(path: Path, content: bytes) -> Path:
+    """Write a file as a whole or not at all: temporary beside it, then rename.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if missing.
+    content : bytes
+        All of it.
+
+    Returns
+    -------
+    Path
+        The same path.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        # mkstemp makes files that only their owner can read; an atlas in a shared folder is for everybody.
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,1 @@
+"""Confounds tables, strategies, and the cleaning of parcel series with them."""

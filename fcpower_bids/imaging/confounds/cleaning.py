@@ -1,0 +1,137 @@
+"""From parcel means and a confounds table to cleaned series: the volumes to keep, then the cleaning itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fcpower_bids.core.signal.censoring import censor_mask
+from fcpower_bids.core.signal.filtering import check_band
+from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
+from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
+from fcpower_bids.settings import Settings
+
+Parcels = tuple[np.ndarray, np.ndarray]
+"""Parcel means (T, P) of every volume and coverage (P,)."""
+
+
+def clean_recording(
+    recording: Recording, atlases: Sequence[Atlas], parcels: Sequence[Parcels], settings: Settings
+) -> tuple[Cleaning, list[ParcelSeries]]:
+    """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
+
+    Parameters
+    ----------
+    recording : Recording
+        Gives the confounds table and the repetition time.
+    atlases : sequence of Atlas
+        Give the parcels' names for error messages.
+    parcels : sequence of (ndarray (T, P), ndarray (P,))
+        Parcel means and coverage, one pair per atlas.
+    settings : Settings
+        Strategy, pass-band, censoring and quality limits.
+
+    Returns
+    -------
+    Cleaning, list of ParcelSeries
+        An excluded recording has series without rows and says why.
+
+    Raises
+    ------
+    RecordingError
+        If confounds are missing or do not fit the series, or no parcel has signal.
+    """
+    n_volumes = len(parcels[0][0])
+    confounds = _confounds(recording, settings, n_volumes)
+    n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
+    kept = _kept_volumes(recording, confounds, n_dummy, settings)
+    excluded = _too_short(kept, recording.repetition_time, settings)
+    series = [
+        (_covered(mean, coverage, atlas, settings), coverage)
+        for (mean, coverage), atlas in zip(parcels, atlases, strict=True)
+    ]
+    cleaned: list[CleanedSeries] = []
+    if not excluded:
+        try:
+            cleaned = [_clean(one, confounds, kept, recording, settings) for one, _ in series]
+        except ValueError as error:
+            excluded = str(error)
+    first = cleaned[0] if cleaned else None
+    cleaning = Cleaning(
+        kept=_as_mask(first.kept, n_volumes) if first else kept,
+        framewise_displacement=confounds.framewise_displacement,
+        dvars=confounds.dvars,
+        design=confounds.values,
+        design_names=tuple(confounds.names),
+        dropped_confounds=tuple(confounds.names[i] for i in first.dropped_confounds) if first else (),
+        n_dummy=n_dummy,
+        degrees_of_freedom=float(first.degrees_of_freedom) if first else 0.0,
+        n_regressors=first.n_regressors if first else 0,
+        repetition_time=recording.repetition_time,
+        excluded=excluded,
+        notes=tuple(confounds.notes),
+    )
+    empty = np.empty((0, 0))
+    rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
+    return cleaning, [
+        ParcelSeries(coverage, mean, clean, empty, flat)
+        for (mean, coverage), (clean, flat) in zip(parcels, rows, strict=True)
+    ]
+
+
+def _confounds(recording: Recording, settings: Settings, n_volumes: int) -> Confounds:
+    strategy = load_strategy(settings.strategy)
+    if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
+        raise RecordingError(
+            f"{recording.bold} has no confounds table. Run fMRIPrep for it, or use --strategy none --fd-thresh 0."
+        )
+    if recording.confounds is None:
+        unknown = np.full(n_volumes, np.nan)
+        return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, 0, ("There was no confounds table.",))
+    return load_confounds(recording.confounds, recording.confounds_metadata, strategy, n_volumes)
+
+
+def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Settings) -> np.ndarray:
+    """Check what depends on the recording and the choices alone, so that it is not taken for bad quality later."""
+    try:
+        check_band(recording.repetition_time, *settings.band)
+        return censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
+    except ValueError as error:
+        raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
+
+
+def _too_short(kept: np.ndarray, repetition_time: float, settings: Settings) -> str:
+    """Say why the recording is excluded, or nothing."""
+    seconds = float(kept.sum() * repetition_time)
+    if seconds >= settings.min_time and kept.any():
+        return ""
+    return (
+        f"Only {seconds:.0f} s of {len(kept) * repetition_time:.0f} s are left after dummy scans and censoring at "
+        f"{settings.fd_thresh:g} mm, less than --min-time {settings.min_time:g} s."
+    )
+
+
+def _covered(mean: np.ndarray, coverage: np.ndarray, atlas: Atlas, settings: Settings) -> np.ndarray:
+    """Parcels below the coverage threshold become NaN; they stay in their place everywhere."""
+    seen = coverage >= settings.min_coverage
+    if not seen.any():
+        raise RecordingError(
+            f"No parcel of {atlas.name} is covered to {settings.min_coverage:g}. "
+            "Check that the scan is in the space of the atlas, and its brain mask."
+        )
+    return np.where(seen, mean, np.nan)
+
+
+def _clean(
+    series: np.ndarray, confounds: Confounds, kept: np.ndarray, recording: Recording, settings: Settings
+) -> CleanedSeries:
+    return clean_series(series, confounds.values, kept, recording.repetition_time, *settings.band)
+
+
+def _as_mask(rows: np.ndarray, n_volumes: int) -> np.ndarray:
+    mask = np.zeros(n_volumes, dtype=bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,271 @@
+"""The confounds table of one recording: any version of fMRIPrep in, one array with today's column names out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern, load_strategy, strategy_names
+
+__all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy_names"]
+
+FIRST_NAMES = {
+    "X": "trans_x",
+    "Y": "trans_y",
+    "Z": "trans_z",
+    "RotX": "rot_x",
+    "RotY": "rot_y",
+    "RotZ": "rot_z",
+    "CSF": "csf",
+    "WhiteMatter": "white_matter",
+    "GlobalSignal": "global_signal",
+    "FramewiseDisplacement": "framewise_displacement",
+    "stdDVARS": "std_dvars",
+    "non-stdDVARS": "dvars",
+}
+"""Names of fMRIPrep 1.0 and 1.1, and what they have been called since."""
+
+FIRST_PATTERNS = (
+    (re.compile(r"([at])CompCor(\d+)"), r"\1_comp_cor_\2"),
+    (re.compile(r"Cosine(\d+)"), r"cosine\1"),
+    (re.compile(r"AROMAAggrComp(\d+)"), r"aroma_motion_\1"),
+    (re.compile(r"NonSteadyStateOutlier(\d+)"), r"non_steady_state_outlier\1"),
+)
+
+EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
+DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
+COMBINED = re.compile(r"a_comp_cor_\d+")
+FIRST_COMPONENTS = 6
+"""fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
+
+
+class Confounds(NamedTuple):
+    """What `load_confounds` returns.
+
+    Attributes
+    ----------
+    names : tuple of str
+        One per column, in fMRIPrep's present spelling.
+    values : ndarray, shape (T, K)
+        Without NaN.
+    framewise_displacement : ndarray, shape (T,)
+        In mm; NaN where the table has none (the first volume, or everywhere).
+    dvars : ndarray, shape (T,)
+        Root mean square change of the signal as fMRIPrep wrote it; NaN likewise.
+    n_dummy : int
+        Volumes at the start that fMRIPrep marked as not in steady state.
+    notes : tuple of str
+        What differs from the columns of the table, in plain sentences.
+    """
+
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    framewise_displacement: NDArray[np.float64]
+    dvars: NDArray[np.float64]
+    n_dummy: int
+    notes: tuple[str, ...]
+
+
+def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_volumes: int | None = None) -> Confounds:
+    """Read the confounds of a strategy from the table of one recording.
+
+    Column names of fMRIPrep 1.0 and 1.1 are translated. Derivatives and squares that a table lacks (before 1.4) are
+    computed from their base column by fMRIPrep's definition: backward difference, its square, square. A value missing
+    in the first row, which a derivative cannot have, is replaced by that of the second, as nilearn does.
+
+    Parameters
+    ----------
+    table : Path
+        fMRIPrep's ``desc-confounds_timeseries.tsv`` (``_regressors.tsv``, ``_confounds.tsv`` in old versions).
+    metadata : Path or None
+        The JSON beside it; needed only for aCompCor of fMRIPrep 1.4 to 20, where it tells white matter from
+        cerebrospinal fluid.
+    strategy : Strategy
+        What to read.
+    n_volumes : int or None
+        Volumes of the series, to be compared with the rows; None does not compare.
+
+    Returns
+    -------
+    Confounds
+
+    Raises
+    ------
+    RecordingError
+        If the table is not one, lacks columns or values that the strategy needs, or does not fit the series.
+    """
+    spelling = _read_header(table)
+    names = tuple(spelling)
+    components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
+    wanted = _choose_columns(names, strategy, table) + components
+    made = tuple(name for name in wanted if name not in names)
+    markers = tuple(name for name in names if DUMMY.fullmatch(name))
+    needed = {*wanted, *(_base(name) for name in made), *markers, "framewise_displacement", "dvars"}
+    present = [name for name in names if name in needed] or names[:1]
+    columns = _read_columns(table, {name: spelling[name] for name in present})
+    n_rows = len(columns[present[0]])
+    if n_volumes is not None and n_rows != n_volumes:
+        raise RecordingError(
+            f"{table} has {n_rows} rows, but its series has {n_volumes} volumes. They are not of the same run, or one "
+            "was cut; run fMRIPrep again."
+        )
+    unknown = np.full(n_rows, np.nan)
+    notes = (
+        [f"{len(made)} derivatives and squares that {table.name} lacks were computed from its columns."] if made else []
+    )
+    return Confounds(
+        names=wanted,
+        values=_stack([_fill_first(_expand(name, columns), name, table) for name in wanted], n_rows),
+        framewise_displacement=columns.get("framewise_displacement", unknown),
+        dvars=columns.get("dvars", unknown),
+        n_dummy=_count_dummies([columns[name] for name in markers]),
+        notes=(*notes, *component_notes),
+    )
+
+
+def _read_header(table: Path) -> dict[str, str]:
+    """Return today's names of the columns and, for each, the name in the file."""
+    try:
+        with table.open(encoding="utf-8-sig") as lines:
+            header = lines.readline().rstrip("\r\n").split("\t")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
+        ) from None
+    if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
+        raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
+    return {_translate(name): name for name in header}
+
+
+def _translate(name: str) -> str:
+    for pattern, replacement in FIRST_PATTERNS:
+        if pattern.fullmatch(name):
+            return pattern.sub(replacement, name)
+    return FIRST_NAMES.get(name, name)
+
+
+def _read_columns(table: Path, spelling: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
+    """Read the named columns only."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(
+            table, sep="\t", usecols=list(spelling.values()), na_values=["n/a"], dtype=np.float64, encoding="utf-8-sig"
+        )
+    except (ValueError, OSError) as error:
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
+        ) from None
+    return {name: frame[original].to_numpy() for name, original in spelling.items()}
+
+
+def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> tuple[str, ...]:
+    """Return the names that the strategy asks for, in its order, and refuse if one can neither be read nor made."""
+    found = {entry: _match(entry, names) for entry in strategy.columns + strategy.optional}
+    missing = dict.fromkeys(_base(entry) for entry in strategy.columns if not found[entry])
+    if missing:
+        aroma = " fMRIPrep does not run ICA-AROMA since 23.1." if any("aroma" in entry for entry in missing) else ""
+        raise RecordingError(
+            f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}.{aroma} Choose another "
+            "--strategy, or run fMRIPrep again."
+        )
+    return tuple(dict.fromkeys(name for matches in found.values() for name in matches))
+
+
+def _match(entry: str, names: tuple[str, ...]) -> list[str]:
+    """Return the columns that an entry of a strategy stands for."""
+    if is_pattern(entry):
+        return [name for name in names if re.fullmatch(entry, name)]
+    return [entry] if entry in names or _base(entry) in names else []
+
+
+def _base(name: str) -> str:
+    """Return the column that a derivative or square is made from."""
+    found = EXPANSION.fullmatch(name)
+    return found["base"] if found else name
+
+
+def _expand(name: str, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return a column, made from its base if the table lacks it."""
+    if name in columns:
+        return columns[name]
+    found = EXPANSION.fullmatch(name)
+    assert found is not None, "every name has a base"
+    values = columns[found["base"]]
+    if found["difference"]:
+        values = np.diff(values, prepend=np.nan)
+    return values**2 if found["square"] else values
+
+
+def _fill_first(values: NDArray[np.float64], name: str, table: Path) -> NDArray[np.float64]:
+    """Repeat the second value where the first is missing; no other may be."""
+    if np.isnan(values[0]) and len(values) > 1:
+        values = np.concatenate([values[1:2], values[1:]])
+    gaps = np.flatnonzero(~np.isfinite(values))
+    if gaps.size:
+        raise RecordingError(
+            f"{table} has no value of {name} in {gaps.size} rows (the first is volume {gaps[0]}, counted from 0). "
+            "Choose a --strategy without it, or run fMRIPrep again."
+        )
+    return values
+
+
+def _stack(columns: list[NDArray[np.float64]], n_rows: int) -> NDArray[np.float64]:
+    return np.column_stack(columns) if columns else np.empty((n_rows, 0))
+
+
+def _count_dummies(markers: Iterable[NDArray[np.float64]]) -> int:
+    """Return how many volumes there are up to the last one marked."""
+    return max((int(np.flatnonzero(marker > 0).max(initial=-1)) + 1 for marker in markers), default=0)
+
+
+def _choose_components(
+    names: tuple[str, ...], metadata: Path | None, count: int, table: Path
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the first aCompCor components of white matter and of cerebrospinal fluid, and what to note about them."""
+    if not count:
+        return (), ()
+    tissues = [[name for name in names if re.fullmatch(rf"{letter}_comp_cor_\d+", name)] for letter in "wc"]
+    combined = [name for name in names if COMBINED.fullmatch(name)]
+    if combined and not any(tissues):
+        masks = _read_masks(metadata)
+        tissues = [[name for name in combined if masks.get(name) == mask] for mask in ("WM", "CSF")]
+        if not any(tissues) and len(combined) <= FIRST_COMPONENTS:
+            chosen = tuple(combined[: 2 * count])
+            return chosen, (
+                f"{len(chosen)} aCompCor components of white matter and cerebrospinal fluid together: {table.name} "
+                "has none of either alone (fMRIPrep before 1.4).",
+            )
+    if not all(tissues):
+        raise RecordingError(
+            f"{table} has no aCompCor components that are known to be of white matter and of cerebrospinal fluid. "
+            "Put fMRIPrep's JSON file beside the table, or choose another --strategy."
+        )
+    short = [
+        f"{len(found)} of {tissue}"
+        for found, tissue in zip(tissues, ("white matter", "cerebrospinal fluid"), strict=True)
+        if len(found) < count
+    ]
+    notes = (f"Fewer than {count} aCompCor components in {table.name}: {' and '.join(short)}.",) if short else ()
+    return tuple(name for found in tissues for name in found[:count]), notes
+
+
+def _read_masks(metadata: Path | None) -> dict[str, Any]:
+    """Return the mask that each component was computed in, by today's names."""
+    if metadata is None:
+        return {}
+    try:
+        content = json.loads(metadata.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordingError(
+            f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
+        ) from None
+    described = content.items() if isinstance(content, dict) else ()
+    return {_translate(name): entry.get("Mask") for name, entry in described if isinstance(entry, dict)}

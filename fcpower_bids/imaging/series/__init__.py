@@ -1,0 +1,1 @@
+"""Voxels and vertices to parcel series, streaming."""

@@ -1,0 +1,127 @@
+"""Parcel sums of a CIFTI ``dtseries``, in constant memory.
+
+The file stores the whole series of one grayordinate after the other, so a block of rows decides at once which
+grayordinates have signal; one sparse matrix then adds the block to all parcels of all atlases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.atlas.label_images import (
+    align_labels,
+    index_labels,
+    is_cifti_labels,
+    read_grayordinate_labels,
+)
+from fcpower_bids.imaging.series.streaming import DAMAGED, HeaderSummary, fill, open_stored
+from fcpower_bids.records import Atlas
+
+BLOCK_BYTES = 1 << 22
+
+
+def average_grayordinates(
+    bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Average the grayordinates of every parcel of every atlas.
+
+    Parameters
+    ----------
+    bold : Path
+        ``.dtseries.nii``.
+    header : HeaderSummary
+        Of the same file.
+    atlases : sequence of Atlas
+        CIFTI label images; P parcels in all.
+    n_dummy : int
+        Volumes left out at the start.
+
+    Returns
+    -------
+    means : ndarray of shape (T, P)
+        In stored units; NaN for a parcel without signal.
+    coverage : ndarray of shape (P,)
+        Share of each parcel's grayordinates with signal: finite at every volume and not constant.
+    n_labelled, n_used : ndarray of shape (P,), int
+        Grayordinates of the parcel in the atlas, whether the run has them or not, and those with signal.
+
+    Raises
+    ------
+    RecordingError
+        If an atlas is not CIFTI or lives on other surfaces, or the file is truncated.
+    """
+    from scipy import sparse
+
+    members, labelled = zip(*(_membership(bold, header.grayordinates, atlas) for atlas in atlases), strict=True)
+    membership = sparse.csc_array(sparse.vstack(members))
+    sums = np.zeros((membership.shape[0], header.n_volumes - n_dummy))
+    n_used = np.zeros(membership.shape[0], dtype=int)
+    for rows, block in read_grayordinates(bold, header):
+        series = block[:, n_dummy:].astype(np.float64)
+        usable = np.isfinite(series).all(axis=1) & (series != series[:, :1]).any(axis=1)
+        part = membership[:, rows][:, usable]
+        sums += part @ series[usable]
+        n_used += part.sum(axis=1).astype(int)
+    n_labelled = np.concatenate(labelled)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without signal
+        return (sums / n_used[:, None]).T, n_used / np.maximum(n_labelled, 1), n_labelled, n_used
+
+
+def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield blocks of whole series, a few MB at a time.
+
+    Yields
+    ------
+    rows : slice
+        Which grayordinates.
+    block : ndarray of shape (rows, T)
+        Stored values. The array is overwritten by the next block.
+
+    Raises
+    ------
+    RecordingError
+        If the file ends early.
+    """
+    n_volumes, n_grayordinates = header.shape
+    at_once = max(1, BLOCK_BYTES // (n_volumes * header.dtype.itemsize))
+    stored = np.empty((at_once, n_volumes), dtype=header.dtype)
+    try:
+        with open_stored(path) as stream:
+            stream.seek(header.offset)
+            for start in range(0, n_grayordinates, at_once):
+                block = stored[: n_grayordinates - start]
+                fill(stream, block)
+                yield slice(start, start + len(block)), block
+    except DAMAGED as error:
+        raise RecordingError(
+            f"{path} is truncated or damaged ({error}). Copy it again or rerun the step that wrote it."
+        ) from error
+
+
+def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
+    """Return the (P, G) matrix of who belongs where, and the size of each parcel in the atlas."""
+    from scipy import sparse
+
+    if not is_cifti_labels(atlas.image):
+        raise RecordingError(
+            f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, or a NIfTI run for this atlas."
+        )
+    labels, atlas_axis, _ = read_grayordinate_labels(atlas.image)
+    parcels = index_labels(labels, atlas.labels)
+    try:
+        aligned = align_labels(parcels, atlas_axis, axis)
+    except ValueError as error:
+        raise RecordingError(
+            f"{bold} and the atlas {atlas.image} do not describe the same grayordinates ({error}): "
+            "use the atlas of this surface and density."
+        ) from error
+    columns = np.flatnonzero(aligned)
+    matrix = sparse.csc_array(
+        (np.ones(len(columns)), (aligned[columns] - 1, columns)), shape=(atlas.n_parcels, len(aligned))
+    )
+    return matrix, np.bincount(parcels, minlength=atlas.n_parcels + 1)[1:]

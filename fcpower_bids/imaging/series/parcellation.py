@@ -1,0 +1,137 @@
+"""From a run to one series per parcel, streaming: memory does not grow with the length of the run.
+
+A parcel's series is the mean over its *covered* voxels: those inside the brain mask that have signal. A voxel has
+signal if it is finite at every volume and not the same at all of them; outside the field of view fMRIPrep writes
+0 (or NaN) throughout. The set is one and the same for all volumes, so no parcel changes its make-up within a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.series.cifti import average_grayordinates
+from fcpower_bids.imaging.series.streaming import HeaderSummary, header_summary
+from fcpower_bids.imaging.series.voxels import average_voxels
+from fcpower_bids.records import Atlas
+
+UNDECLARED = ("n/a", "unknown")
+
+
+class Parcellation(NamedTuple):
+    """The series of one run in one atlas; every parcel of the atlas has a column, always.
+
+    Attributes
+    ----------
+    series : ndarray of shape (T, P), float64
+        Mean over the covered voxels of each parcel; NaN for a parcel without any.
+    coverage : ndarray of shape (P,)
+        Covered share of each parcel, 0 to 1: inside field of view and mask, and with signal.
+    n_voxels : ndarray of shape (P,), int
+        Voxels (grayordinates) of the parcel on the grid of the run, covered or not.
+    n_covered : ndarray of shape (P,), int
+        Those that the mean is made of.
+    """
+
+    series: np.ndarray
+    coverage: np.ndarray
+    n_voxels: np.ndarray
+    n_covered: np.ndarray
+
+
+def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
+    """Average a run within the parcels of one or more atlases, in one pass over its data.
+
+    Parameters
+    ----------
+    bold : Path
+        4-D NIfTI (``.nii``, ``.nii.gz``) or CIFTI ``.dtseries.nii``.
+    mask : Path or None
+        Brain mask on the grid of the run: values above 0 are brain. None takes the whole grid; CIFTI needs none.
+    atlases : sequence of Atlas
+        Label images in the space of the run. NIfTI labels of any resolution are resampled (nearest) to the grid of
+        the run; CIFTI labels are matched by structure and vertex.
+    n_dummy : int
+        Volumes left out at the start.
+
+    Returns
+    -------
+    list of Parcellation
+        One per atlas, in their order.
+
+    Raises
+    ------
+    RecordingError
+        If a file is damaged or of the wrong kind, mask and run differ in grid, the mask is empty, an atlas is in
+        another space, or no parcel of any atlas is covered.
+    """
+    bold = Path(bold)
+    header = header_summary(bold)
+    _check_request(bold, header, atlases, n_dummy)
+    if header.affine is None:
+        stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
+    else:
+        stacked = Parcellation(*average_voxels(bold, header, mask, atlases, n_dummy))
+    if not stacked.n_covered.any():
+        raise RecordingError(
+            f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
+            "check that run, mask and atlas are in the same space, that the run is not empty and no volume of it NaN."
+        )
+    slope, intercept = header.scaling
+    stacked = stacked._replace(series=stacked.series * slope + intercept)
+    ends = np.cumsum([atlas.n_parcels for atlas in atlases])
+    return [
+        Parcellation(*(values[..., end - atlas.n_parcels : end] for values in stacked))
+        for atlas, end in zip(atlases, ends, strict=True)
+    ]
+
+
+def mask_uncovered(parcellation: Parcellation, min_coverage: float) -> Parcellation:
+    """Replace the series of parcels that are covered too little by NaN.
+
+    Parameters
+    ----------
+    parcellation : Parcellation
+        Left as it is.
+    min_coverage : float
+        Between 0 and 1; a parcel with exactly this share is kept.
+
+    Returns
+    -------
+    Parcellation
+        Same coverage, series with NaN columns.
+
+    Raises
+    ------
+    ValueError
+        If the limit is not between 0 and 1.
+    """
+    if not 0 <= min_coverage <= 1:
+        raise ValueError(f"The smallest coverage is a share between 0 and 1, not {min_coverage}.")
+    series = np.where(parcellation.coverage >= min_coverage, parcellation.series, np.nan)
+    return parcellation._replace(series=series)
+
+
+def _check_request(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int) -> None:
+    if n_dummy < 0:
+        raise ValueError(f"The number of dummy volumes cannot be negative, but is {n_dummy}.")
+    if not atlases:
+        raise ValueError("Parcellation needs at least one atlas.")
+    if header.n_volumes - n_dummy < 2:
+        raise RecordingError(
+            f"{bold} has {header.n_volumes} volumes, of which {n_dummy} are left out as dummies: "
+            "a series needs at least two; check --dummy-scans and the file."
+        )
+    found = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", bold.name)
+    space = found.group(1) if found else None
+    for atlas in atlases:
+        if space and atlas.space not in (space, *UNDECLARED):
+            raise RecordingError(
+                f"{bold} is in space {space} but the atlas {atlas.image} is in {atlas.space}: "
+                f"give an atlas in {space}, or choose another --space."
+            )

@@ -1,0 +1,241 @@
+"""What can be known to be wrong before anything is computed, in plain sentences, and the table that shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.inputs.sources import Sidecars, Source
+from fcpower_bids.outputs.names import output_folder
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+
+if TYPE_CHECKING:
+    from fcpower_bids.imaging.series.streaming import HeaderSummary
+    from fcpower_bids.inputs.query import Discovery
+
+SHORTEST_TR, LONGEST_TR = 0.1, 20.0
+"""Seconds; a value outside is a mistake of units, most often milliseconds."""
+TR_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was seen of one series.
+
+    Attributes
+    ----------
+    recording : Recording or None
+        The recording; None when something prevents its processing.
+    volumes : int
+        Volumes of the series, 0 when unknown.
+    sentences : tuple of str
+        What is wrong, each with the file and the remedy.
+    found : tuple of str
+        Which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable.
+    """
+
+    recording: Recording | None
+    volumes: int
+    sentences: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+def inspect_series(series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars) -> Inspection:
+    """Look at the files of one series without reading its data.
+
+    Parameters
+    ----------
+    series : Source
+        The BOLD file.
+    mask, confounds : Path or None
+        What belongs to it by name.
+    sidecars : Sidecars
+        The JSON files of the dataset.
+    """
+    wrong: dict[str, str] = {}
+    header = _attempt(wrong, "bold", _read_header, series.path)
+    _attempt(wrong, "mask", _check_mask, series, mask)
+    _attempt(wrong, "confounds", _check_confounds, series, confounds, header.n_volumes if header else None)
+    stated = header.repetition_time if header else None
+    repetition_time = _attempt(wrong, "TR", _find_repetition_time, series, sidecars, stated)
+    found = tuple(part for part in ("bold", "mask", "confounds", "TR") if part not in wrong)
+    volumes = header.n_volumes if header else 0
+    if repetition_time is None or wrong:
+        return Inspection(None, volumes, tuple(wrong.values()), found)
+    recording = Recording(
+        bold=series.path,
+        entities=series.entities,
+        repetition_time=repetition_time,
+        mask=None if series.is_cifti else mask,
+        confounds=confounds,
+        confounds_metadata=_beside(confounds),
+        sidecar=_beside(series.path),
+    )
+    return Inspection(recording, volumes, (), found)
+
+
+def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the check returns, or None with its sentence noted."""
+    try:
+        return check(*arguments)
+    except (RecordingError, DatasetError) as error:
+        wrong[part] = str(error)
+        return None
+
+
+def _read_header(path: Path) -> HeaderSummary:
+    from fcpower_bids.imaging.series.streaming import header_summary
+
+    _check_content(path)
+    header = header_summary(path)
+    if header.n_volumes < 2:
+        raise RecordingError(f"{path} holds a single volume, not a series: run fMRIPrep again on the whole run.")
+    return header
+
+
+def _check_mask(series: Source, mask: Path | None) -> None:
+    if series.is_cifti:
+        return
+    if mask is None:
+        expected = f"{series.name}_desc-brain_mask.nii.gz"
+        raise RecordingError(
+            f"{series.path} has no brain mask: {expected} is not beside it. Copy it there or run fMRIPrep again."
+        )
+    _check_content(mask)
+
+
+def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | None) -> None:
+    if confounds is None:
+        raise RecordingError(
+            f"{series.path} has no confounds table: no desc-confounds_timeseries.tsv of its run is beside it. "
+            "Copy it there or run fMRIPrep again."
+        )
+    _check_content(confounds)
+    rows = _count_rows(confounds)
+    if n_volumes is not None and rows != n_volumes:
+        raise RecordingError(
+            f"{confounds} has {rows} rows but {series.path.name} has {n_volumes} volumes: one of the two is incomplete "
+            "or belongs to another run. Copy both again from one run of fMRIPrep."
+        )
+
+
+def _check_content(path: Path) -> None:
+    """Refuse a dead link, a closed or empty file, a stand-in for content that is not there, and a false ``.gz``."""
+    if not path.exists():
+        raise RecordingError(
+            f"{path} is a link to content that is not there: fetch it (datalad get, git annex get) or correct the link."
+        )
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(16)
+    except OSError as error:
+        raise RecordingError(f"{path} may not be read ({error.strerror}): give yourself read access to it.") from error
+    if not start:
+        raise RecordingError(f"{path} is empty: copy it again or run fMRIPrep again.")
+    if start.startswith((b"/annex/objects/", b"version https://")):
+        raise RecordingError(f"{path} stands for content that is not there: fetch it (datalad get, git lfs pull).")
+    if path.name.endswith(".gz") and not start.startswith(b"\x1f\x8b"):
+        raise RecordingError(f"{path} is not gzip although its name says so: rename it to .nii or copy it again.")
+
+
+def _count_rows(table: Path) -> int:
+    """Lines that are not blank, without the header."""
+    with table.open("rb") as stream:
+        return max(sum(not line.isspace() for line in stream) - 1, 0)
+
+
+def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None) -> float:
+    """Return the seconds between volumes, on which the JSON files and the header must agree."""
+    value, source = sidecars.lookup(series, "RepetitionTime")
+    if value is None and in_header is None:
+        raise RecordingError(
+            f"{series.path} has no repetition time, neither in its header nor in a JSON file: "
+            f'write {{"RepetitionTime": seconds}} to {_stem(series.path)}.json beside it.'
+        )
+    stated = in_header if value is None else _number(value, source)
+    where = source or series.path
+    if stated is None or not SHORTEST_TR <= stated <= LONGEST_TR:
+        raise RecordingError(
+            f"{where} gives a repetition time of {value if source else stated}, which cannot be seconds "
+            f"({SHORTEST_TR:g} to {LONGEST_TR:g}): milliseconds? Correct RepetitionTime in {_stem(series.path)}.json."
+        )
+    if source is not None and in_header is not None and abs(stated - in_header) > TR_TOLERANCE * stated:
+        raise RecordingError(
+            f"{source} gives a repetition time of {stated:g} s but the header of {series.path} gives {in_header:g} s: "
+            "find out which is true and correct the other."
+        )
+    return stated
+
+
+def _number(value: Any, source: Path | None) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise RecordingError(f"{source} gives the RepetitionTime {value!r}, which is no number: correct it.") from None
+    return number if math.isfinite(number) else None
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _beside(path: Path | None) -> Path | None:
+    """The JSON file of the same name, if there is one."""
+    sidecar = None if path is None else path.with_name(f"{_stem(path)}.json")
+    return sidecar if sidecar is not None and sidecar.is_file() else None
+
+
+def preflight_table(discovery: Discovery, settings: Settings) -> str:
+    """Return the table of ``--dry-run``: what was found of each recording, what is missing, where results would go.
+
+    Parameters
+    ----------
+    discovery : Discovery
+        From ``find_recordings``.
+    settings : Settings
+        Tells the output folder.
+    """
+    header = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "output")
+    rows = [_ready_row(*pair, settings) for pair in zip(discovery.recordings, discovery.volumes, strict=True)]
+    rows += [_problem_row(problem.recording, problem.found, problem.kind) for problem in discovery.problems]
+    lines = [_align(header, *rows), ""]
+    lines += [f"{problem.recording} {problem.kind}: {problem.sentence}" for problem in discovery.problems]
+    lines += [f"Note: {note}" for note in discovery.notes]
+    lines += [*(f"Read from {root}" for root in discovery.derivatives), _summary(discovery)]
+    return "\n".join(lines) + "\n"
+
+
+def _ready_row(recording: Recording, volumes: int, settings: Settings) -> tuple[str, ...]:
+    minutes = f"{volumes * recording.repetition_time / 60:.1f}"
+    mask = "yes" if recording.mask else "not needed"
+    output = output_folder(settings.output_dir, recording).relative_to(settings.output_dir) / f"{recording.name}_*"
+    timing = (f"{recording.repetition_time:g}", str(volumes), minutes)
+    return (recording.name, "yes", mask, "yes", *timing, output.as_posix())
+
+
+def _problem_row(name: str, found: tuple[str, ...] | None, kind: str) -> tuple[str, ...]:
+    marks = ("-" if found is None else "yes" if part in found else "NO" for part in ("bold", "mask", "confounds", "TR"))
+    return (name, *marks, "-", "-", f"none ({kind})")
+
+
+def _align(*rows: tuple[str, ...]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _summary(discovery: Discovery) -> str:
+    kinds = [problem.kind for problem in discovery.problems]
+    people = {recording.subject for recording in discovery.recordings}
+    seconds = zip(discovery.recordings, discovery.volumes, strict=True)
+    hours = sum(volumes * recording.repetition_time for recording, volumes in seconds) / 3600
+    return (
+        f"{len(discovery.recordings)} recordings of {len(people)} participants ({hours:.1f} h) can be processed; "
+        f"{kinds.count('failed')} have problems, {kinds.count('skipped')} are skipped."
+    )

@@ -1,0 +1,235 @@
+"""Find the recordings to process, and say what keeps others from being processed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.preflight import inspect_series
+from fcpower_bids.inputs.roots import derivative_roots, raw_roots
+from fcpower_bids.inputs.selection import (
+    Filter,
+    apply_filters,
+    choose_spaces,
+    drop_single_echoes,
+    note_unmatched,
+    read_filters,
+)
+from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
+from fcpower_bids.records import Entities, Recording
+from fcpower_bids.settings import Settings
+
+FAILED, SKIPPED = "failed", "skipped"
+STAGE = "inputs"
+PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.nii"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a recording, or all of a participant, is not processed.
+
+    Attributes
+    ----------
+    recording : str
+        Name of the recording, the run or the participant.
+    stage : str
+        Always ``inputs`` here.
+    sentence : str
+        What is wrong with which file, and the remedy.
+    kind : str
+        ``failed``, or ``skipped`` for what the user's own choices left out.
+    found : tuple of str or None
+        Which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at.
+    """
+
+    recording: str
+    stage: str
+    sentence: str
+    kind: str = FAILED
+    found: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What there is to process.
+
+    Attributes
+    ----------
+    recordings : tuple of Recording
+        Sorted by name.
+    problems : tuple of Problem
+        What cannot be processed; the others go on.
+    notes : tuple of str
+        What a user may want to know and need not act on.
+    derivatives : tuple of Path
+        Datasets that were looked into.
+    volumes : tuple of int
+        Volumes of each recording.
+    """
+
+    recordings: tuple[Recording, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    derivatives: tuple[Path, ...]
+    volumes: tuple[int, ...]
+
+
+def find_recordings(settings: Settings) -> Discovery:
+    """Find the recordings that the settings ask for and look at their files.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where to look and what to take.
+
+    Raises
+    ------
+    DatasetError
+        If there is no dataset, nothing in it can be processed, or two inputs would be written to one output.
+    UsageError
+        If the filter file or the folder of the index cannot be used.
+    """
+    filters = read_filters(settings)
+    roots = tuple(derivative_roots(settings).values())
+    sources, problems = _collect_sources(settings, roots)
+    there = [source for source in sources if source.kind == "bold"]
+    problems += _absent_participants(settings, roots, there)
+    if not there:
+        raise DatasetError(_nothing_found(roots, problems))
+    kept, echo_notes = drop_single_echoes(apply_filters(there, filters), filters)
+    chosen, missing, space_notes = _choose(kept, filters, settings)
+    problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
+    problems += _filtered_out(settings, there, kept)
+    _refuse_duplicates(chosen, settings)
+    recordings, volumes, faults = _inspect(chosen, sources, Sidecars(raw_roots(settings, roots)))
+    notes = (*note_unmatched(there, filters), *echo_notes, *space_notes)
+    ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
+    return Discovery(recordings, ordered, notes, roots, volumes)
+
+
+def _collect_sources(settings: Settings, roots: Iterable[Path]) -> tuple[list[Source], list[Problem]]:
+    """Read the names of all files that can matter, in the order of their paths."""
+    from fcpower_bids.inputs.indexer import list_files, list_func_folders
+
+    # A kept index holds everybody, so that jobs for different participants share it.
+    subjects = _participants(settings) if settings.bids_database_dir is None else None
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for root in roots:
+        folders, closed = list_func_folders(root, subjects)
+        problems += [
+            Problem(
+                folder.relative_to(root).parts[0], STAGE, f"{folder} may not be read: give yourself read access to it."
+            )
+            for folder in closed
+        ]
+        for path in sorted(list_files(root, folders, settings.bids_database_dir)):
+            try:
+                source = read_source(path, root)
+            except DatasetError as error:
+                problems.append(Problem(path.name.partition(".")[0], STAGE, f"{path}: {error} Rename it."))
+                continue
+            sources += [source] if source else []
+    return sources, problems
+
+
+def _participants(settings: Settings) -> frozenset[str] | None:
+    return frozenset(label.removeprefix("sub-") for label in settings.participant_label) or None
+
+
+def _absent_participants(settings: Settings, roots: Sequence[Path], there: Iterable[Source]) -> list[Problem]:
+    """Participants without any series: named by the user, or with a folder in the derivatives."""
+    asked = _participants(settings)
+    listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir()}
+    where = " or ".join(map(str, roots))
+    problems = []
+    for label in sorted((asked or listed).difference(source.labels["sub"] for source in there)):
+        if label in listed:
+            sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
+        else:
+            some = ", ".join(sorted(listed)[:20]) or "none"
+            sentence = f"There is no sub-{label} in {where}: correct --participant-label (there are {some})."
+        problems.append(Problem(f"sub-{label}", STAGE, sentence, FAILED if asked else SKIPPED))
+    return problems
+
+
+def _nothing_found(roots: Sequence[Path], problems: Sequence[Problem]) -> str:
+    where = " or ".join(map(str, roots))
+    reasons = " ".join(problem.sentence for problem in problems[:10])
+    remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
+    return f"There is no preprocessed BOLD series in {where} (looked for {PATTERNS}). {remedy}"
+
+
+def _filtered_out(settings: Settings, there: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
+    """Participants that the user named and whose series the other filters left out."""
+    remaining = {source.labels["sub"] for source in kept}
+    labels = (_participants(settings) or frozenset()) & {source.labels["sub"] for source in there}
+    sentence = "None of the series of sub-{} passes the other filters: it is left out."
+    return [Problem(f"sub-{label}", STAGE, sentence.format(label), SKIPPED) for label in sorted(labels - remaining)]
+
+
+def _choose(
+    kept: list[Source], filters: Iterable[Filter], settings: Settings
+) -> tuple[list[Source], dict[str, str], list[str]]:
+    if any(condition.key == "space" for condition in filters) and not settings.space:
+        return kept, {}, []
+    chosen, missing, notes = choose_spaces(kept, settings.space)
+    if not chosen:
+        more = f" So it is for {len(missing)} runs in all." if len(missing) > 1 else ""
+        raise DatasetError(next(iter(missing.values())) + more)
+    return chosen, missing, notes
+
+
+def _refuse_duplicates(chosen: Collection[Source], settings: Settings) -> None:
+    """Two inputs of one name would be written to one output, and so would a combination with the name of an input."""
+    seen: dict[Entities, Path] = {}
+    for source in chosen:
+        if source.entities in seen:
+            raise DatasetError(
+                f"{seen[source.entities]} and {source.path} have the same entities, so their outputs "
+                "would have the same names. Remove one of them, or choose with --derivatives or --bids-filter-file."
+            )
+        seen[source.entities] = source.path
+    for source in chosen if settings.combine_runs != "none" else ():
+        whole = seen.get(drop(source.entities, ("run",)))
+        if whole is not None and "run" in source.labels:
+            raise DatasetError(
+                f"{source.path} has a run- and {whole} has none: the combination of runs would overwrite the outputs "
+                "of the latter. Rename one of them, or choose with --run-id or --bids-filter-file."
+            )
+
+
+def _inspect(
+    chosen: Iterable[Source], sources: Iterable[Source], sidecars: Sidecars
+) -> tuple[tuple[Recording, ...], tuple[int, ...], list[Problem]]:
+    companions = _companions(sources)
+    ready: list[tuple[Recording, int]] = []
+    faults: list[Problem] = []
+    for series in sorted(chosen, key=lambda source: source.name):
+        mask, confounds = (companions.get(_key(series, kind)) for kind in ("mask", "confounds"))
+        seen = inspect_series(series, mask, confounds, sidecars)
+        if seen.recording is None:
+            faults.append(Problem(series.name, STAGE, " ".join(seen.sentences), found=seen.found))
+        else:
+            ready.append((seen.recording, seen.volumes))
+    return tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready), faults
+
+
+def _companions(sources: Iterable[Source]) -> dict[tuple[Path, str, Entities], Path]:
+    """Masks and confounds by what they share with their series; the newest of several confounds tables."""
+    companions: dict[tuple[Path, str, Entities], Path] = {}
+    newest_first = sorted(
+        sources, key=lambda source: CONFOUNDS.index(source.suffix) if source.kind == "confounds" else 0
+    )
+    for source in newest_first:
+        if source.kind != "bold":
+            companions.setdefault(_key(source, source.kind), source.path)
+    return companions
+
+
+def _key(source: Source, kind: str) -> tuple[Path, str, Entities]:
+    """Masks lie on the grid of their series; confounds belong to the run; neither is made per echo."""
+    unshared = {"echo"} | (GRID_KEYS if kind == "confounds" else frozenset())
+    return source.root, kind, drop(source.entities, unshared)

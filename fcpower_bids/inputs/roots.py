@@ -1,0 +1,105 @@
+"""Which folders hold the inputs: fMRIPrep derivatives, and the raw datasets that they were made from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.settings import Settings
+
+
+def derivative_roots(settings: Settings) -> dict[str, Path]:
+    """Return the fMRIPrep datasets to read, by name.
+
+    ``--derivatives`` says which; without it ``bids_dir`` itself when it holds derivatives, else its
+    ``derivatives/fmriprep``.
+
+    Raises
+    ------
+    DatasetError
+        If there is none, or one has no ``dataset_description.json``.
+    UsageError
+        If two of them have one name.
+    """
+    bids_dir = settings.bids_dir
+    if not bids_dir.is_dir():
+        raise DatasetError(
+            f"The input folder {bids_dir} does not exist. Check the path (and the mount of a container)."
+        )
+    roots: dict[str, Path] = {}
+    for number, text in enumerate(settings.derivatives, start=1):
+        name, root = _split_name(text, "fmriprep" if number == 1 else f"fmriprep{number}")
+        if name in roots:
+            raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
+        roots[name] = root
+    roots = roots or {"fmriprep": _implied_root(bids_dir)}
+    for root in roots.values():
+        _check_dataset(root, settings.skip_bids_validation)
+    return {name: root.absolute() for name, root in roots.items()}
+
+
+def _split_name(text: str, default: str) -> tuple[str, Path]:
+    match = re.fullmatch(r"([A-Za-z0-9_.+-]+)=(.+)", text)
+    return (match[1], Path(match[2])) if match and not Path(text).exists() else (default, Path(text))
+
+
+def _implied_root(bids_dir: Path) -> Path:
+    if _is_derivative(bids_dir):
+        return bids_dir
+    root = bids_dir / "derivatives" / "fmriprep"
+    if root.is_dir():
+        return root
+    if not (bids_dir / "dataset_description.json").exists() and any(bids_dir.glob("sub-*")):
+        return bids_dir
+    places = ("derivatives/*", "derivatives/*/fmriprep", "fmriprep")
+    others = sorted(str(path.parent) for place in places for path in bids_dir.glob(f"{place}/dataset_description.json"))
+    hint = f" There are {', '.join(others)}: name one with --derivatives." if others else ""
+    raise DatasetError(
+        f"{bids_dir} has no fMRIPrep derivatives: there is no {root}.{hint} "
+        "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
+    )
+
+
+def _is_derivative(root: Path) -> bool:
+    path = root / "dataset_description.json"
+    description = read_json(path) if path.is_file() else {}
+    kind = description.get("DatasetType")
+    # Before DatasetType existed, fMRIPrep named itself in PipelineDescription.
+    return kind == "derivative" or (kind is None and bool({"PipelineDescription", "GeneratedBy"} & set(description)))
+
+
+def _check_dataset(root: Path, skip_validation: bool) -> None:
+    if not root.is_dir():
+        raise DatasetError(
+            f"The derivatives folder {root} does not exist. Check the path (and the mount of a container)."
+        )
+    if not skip_validation and not (root / "dataset_description.json").is_file():
+        raise DatasetError(
+            f"{root} has no dataset_description.json, so it is no BIDS dataset. Give the folder that fMRIPrep wrote it "
+            "to, or go on without it with --skip-bids-validation."
+        )
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise DatasetError(f"{root} may not be read. Give yourself read access to it.")
+    _check_description(root / "dataset_description.json")
+
+
+def _check_description(path: Path) -> None:
+    """Refuse what pybids stumbles over."""
+    if path.is_file() and not isinstance(read_json(path).get("GeneratedBy", []), list):
+        raise DatasetError(
+            f'GeneratedBy in {path} must be a list: write it as [{{"Name": "fMRIPrep"}}], or take the line out.'
+        )
+
+
+def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:
+    """Return the datasets that may hold the JSON files of the scanner, the most trusted last.
+
+    These are the folder around a folder called ``derivatives``, and the input folder.
+    """
+    holders = [parent.parent for root in roots for parent in root.parents if parent.name == "derivatives"]
+    candidates = dict.fromkeys([*reversed(holders), settings.bids_dir.absolute()])
+    return tuple(path for path in candidates if path not in roots)

@@ -1,0 +1,232 @@
+"""Which of the series that are there the user wants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.sources import Source, join
+from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.settings import Settings
+
+DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
+INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res"})
+"""Entities whose value may be a number, so that 1 and 01 are the same."""
+LONG_NAMES = {
+    **{"subject": "sub", "template": "tpl", "session": "ses", "acquisition": "acq", "nucleus": "nuc", "volume": "voi"},
+    **{"ceagent": "ce", "tracer": "trc", "reconstruction": "rec", "direction": "dir", "modality": "mod"},
+    **{"inversion": "inv", "mtransfer": "mt", "processing": "proc", "hemisphere": "hemi", "segmentation": "seg"},
+    **{"resolution": "res", "density": "den", "description": "desc"},
+}
+FILE_KEYS = ("suffix", "extension", "datatype")
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One condition on one entity.
+
+    Attributes
+    ----------
+    origin : str
+        Where the user stated it: an option of the command line, or the filter file.
+    key : str
+        Short name of the entity, or ``suffix``, ``extension``, ``datatype``.
+    values : tuple of str or None
+        Accepted labels; None accepts the absence of the entity, ``*`` any label.
+    """
+
+    origin: str
+    key: str
+    values: tuple[str | None, ...]
+
+    def accepts(self, series: Source) -> bool:
+        """Whether the series fulfils the condition."""
+        label = _label(series, self.key)
+        return label in self.values or (label is not None and ANY in self.values)
+
+    @property
+    def words(self) -> str:
+        """The condition as the user gave it."""
+        return f"{self.origin} {' '.join('null' if value is None else value for value in self.values)}"
+
+
+def read_filters(settings: Settings) -> tuple[Filter, ...]:
+    """Collect the conditions of the command line and of the filter file, participants first.
+
+    ``--space`` is not among them: a run without the wanted space is a failure to report (``choose_spaces``).
+
+    Raises
+    ------
+    UsageError
+        If the filter file cannot be used.
+    """
+    options = (
+        ("--participant-label", "sub", settings.participant_label),
+        ("--session-label", "ses", settings.session_label),
+        ("--task-id", "task", settings.task_id),
+        ("--run-id", "run", settings.run_id),
+    )
+    stated = [
+        Filter(flag, key, tuple(_normal(key, label) for label in labels)) for flag, key, labels in options if labels
+    ]
+    return tuple(stated) + (read_filter_file(settings.bids_filter_file) if settings.bids_filter_file else ())
+
+
+def read_filter_file(path: Path) -> tuple[Filter, ...]:
+    """Read the conditions for ``bold`` from a JSON file as fMRIPrep takes it; other sections are not for us.
+
+    Raises
+    ------
+    UsageError
+        If it is missing, is not JSON, or names something that is no entity.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"The filter file {path} cannot be read ({error.strerror}). Check its path.") from error
+    except ValueError as error:
+        raise UsageError(f"The filter file {path} is not valid JSON ({error}). Correct it there.") from error
+    conditions = content.get("bold") if isinstance(content, dict) else None
+    if not isinstance(conditions, dict):
+        raise UsageError(f'The filter file {path} says nothing about BOLD. Write {{"bold": {{"task": "rest"}}}}.')
+    return tuple(_condition(path, name, value) for name, value in conditions.items())
+
+
+def _condition(path: Path, name: str, value: Any) -> Filter:
+    key = LONG_NAMES.get(name, name)
+    known = (*ENTITY_ORDER, *FILE_KEYS)
+    if key not in known:
+        close = get_close_matches(name, (*LONG_NAMES, *known), n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else f" Entities are {', '.join(known)}."
+        raise UsageError(f"The filter file {path} asks for '{name}', which is no BIDS entity.{hint}")
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(item is None or isinstance(item, (str, int)) for item in values):
+        raise UsageError(f"The filter file {path} must give '{name}' a label, null, \"*\" or a list of these.")
+    return Filter(
+        f"{path.name}: {name}", key, tuple(None if item is None else _normal(key, str(item)) for item in values)
+    )
+
+
+def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[Source]:
+    """Keep the series that fulfil all conditions.
+
+    Raises
+    ------
+    DatasetError
+        If a condition leaves none; it names the condition and the labels that there are.
+    """
+    kept = list(series)
+    for condition in filters:
+        passing = [one for one in kept if condition.accepts(one)]
+        if not passing:
+            raise DatasetError(
+                f"No BOLD series is left: none of {len(kept)} passes {condition.words}. "
+                f"They have {condition.key} {_labels_there(kept, condition.key)}: ask for one of these."
+            )
+        kept = passing
+    return kept
+
+
+def note_unmatched(series: Sequence[Source], filters: Iterable[Filter]) -> list[str]:
+    """Say which labels the user asked for that no series has."""
+    notes = []
+    for condition in filters:
+        there = {_label(one, condition.key) for one in series}
+        missing = [value for value in condition.values if value not in there and value not in (ANY, None)]
+        if missing and condition.key != "sub":
+            notes.append(
+                f"{condition.origin} {' '.join(map(str, missing))} matches nothing; "
+                f"there are {condition.key} {_labels_there(series, condition.key)}."
+            )
+    return notes
+
+
+def drop_single_echoes(series: Sequence[Source], filters: Iterable[Filter]) -> tuple[list[Source], list[str]]:
+    """Leave out the series of single echoes, unless the user asked for echoes; say so."""
+    if any(condition.key == "echo" for condition in filters):
+        return list(series), []
+    kept = [one for one in series if "echo" not in one.labels]
+    dropped = [one for one in series if "echo" in one.labels]
+    if not dropped:
+        return kept, []
+    return kept, [
+        f"{dropped[0].path} and {len(dropped) - 1} more hold single echoes and are not processed: their optimal "
+        "combination is (to use an echo itself, name it in --bids-filter-file)."
+    ]
+
+
+def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list[Source], dict[str, str], list[str]]:
+    """Choose the spaces of each run.
+
+    Parameters
+    ----------
+    series : sequence of Source
+        BOLD series of any number of runs.
+    wanted : sequence of str
+        Spaces that the user named; when empty, the first of ``DEFAULT_SPACES`` that a run has.
+
+    Returns
+    -------
+    chosen : list of Source
+        All resolutions and densities of the chosen spaces.
+    missing : dict of str to str
+        Name of a run to what is wrong: the wanted space is not there.
+    notes : list of str
+        Spaces that are there and not chosen.
+    """
+    runs: dict[str, list[Source]] = {}
+    for one in series:
+        runs.setdefault(join(one.run), []).append(one)
+    chosen: list[Source] = []
+    missing: dict[str, str] = {}
+    unused: dict[str, list[str]] = {}
+    for name, members in runs.items():
+        there = {one.space for one in members}
+        spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
+        chosen += [one for one in members if one.space in spaces]
+        lacking = [space for space in spaces or DEFAULT_SPACES if space not in there]
+        if lacking:
+            missing[name] = _wrong_space(members, lacking)
+        for space in sorted(there.difference(spaces)) if spaces else ():
+            unused.setdefault(space, []).append(name)
+    return chosen, missing, [_unused_space(space, names) for space, names in sorted(unused.items())]
+
+
+def _wrong_space(members: Sequence[Source], lacking: Sequence[str]) -> str:
+    there = ", ".join(sorted({one.space for one in members}))
+    return (
+        f"{members[0].path.parent} has no series of {join(members[0].run)} in {' or '.join(lacking)}, only in {there}. "
+        f"Run fMRIPrep with --output-spaces {lacking[0]}, or name a space that is there with --space."
+    )
+
+
+def _unused_space(space: str, names: Sequence[str]) -> str:
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    remedy = "" if space == "scanner" else f" (--space {space} would)"
+    return f"{names[0]}{others}: space {space} is there but not processed{remedy}."
+
+
+def _label(series: Source, key: str) -> str | None:
+    if key == "desc":
+        return "preproc" if "preproc" in series.path.name else None
+    if key in FILE_KEYS:
+        return {"suffix": "bold", "extension": series.extension, "datatype": "func"}[key]
+    label = series.labels.get(key)
+    return None if label is None else _normal(key, label)
+
+
+def _normal(key: str, label: str) -> str:
+    """Strip a leading ``key-``; numbers lose their leading zeros."""
+    bare = label.removeprefix(f"{key}-")
+    return str(int(bare)) if key in INDEX_KEYS and bare.isdecimal() else bare
+
+
+def _labels_there(series: Sequence[Source], key: str, at_most: int = 20) -> str:
+    labels = sorted({_label(one, key) or "(none)" for one in series})
+    return ", ".join(labels[:at_most]) + (f" and {len(labels) - at_most} more" if len(labels) > at_most else "")

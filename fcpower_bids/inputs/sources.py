@@ -1,0 +1,187 @@
+"""The names that fMRIPrep gave its files, from 1.0 to today, and the JSON files that describe a series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.outputs.names import order_entities, parse_name
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import Entities
+
+GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
+"""Entities that tell on which grid a run was written; without them the name is that of the run."""
+CONFOUNDS = ("timeseries", "regressors", "confounds")
+"""Suffixes of the confounds table in fMRIPrep 20.2 and later, 1.2 to 20.1, 1.0 and 1.1."""
+
+_IMAGE, _TABLE, _CIFTI = (".nii.gz", ".nii"), (".tsv",), (".dtseries.nii",)
+# (suffix, desc, whether "bold" stands inside the name as in fMRIPrep 1.0 and 1.1) -> what it is, possible extensions
+_KINDS: dict[tuple[str, str | None, bool], tuple[str, tuple[str, ...]]] = {
+    ("bold", "preproc", False): ("bold", _IMAGE + _CIFTI),
+    ("bold", None, False): ("bold", _CIFTI),
+    ("mask", "brain", False): ("mask", _IMAGE),
+    ("timeseries", "confounds", False): ("confounds", _TABLE),
+    ("regressors", "confounds", False): ("confounds", _TABLE),
+    ("preproc", None, True): ("bold", _IMAGE),
+    ("brainmask", None, True): ("mask", _IMAGE),
+    ("confounds", None, True): ("confounds", _TABLE),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the derivatives that a recording can need.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    root : Path
+        The dataset that it lies in.
+    kind : str
+        ``bold``, ``mask`` or ``confounds``.
+    entities : Entities
+        All of its name but ``desc``, in the order of the specification.
+    suffix, extension : str
+        The rest of its name.
+    """
+
+    path: Path
+    root: Path
+    kind: str
+    entities: Entities
+    suffix: str
+    extension: str
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The entities as a dictionary."""
+        return dict(self.entities)
+
+    @property
+    def name(self) -> str:
+        """The entities in one string."""
+        return join(self.entities)
+
+    @property
+    def run(self) -> Entities:
+        """The entities without those of the grid: equal for all series of one run."""
+        return drop(self.entities, GRID_KEYS)
+
+    @property
+    def space(self) -> str:
+        """The template, or ``scanner`` for a series that stayed in its own space."""
+        return self.labels.get("space", "scanner")
+
+    @property
+    def is_cifti(self) -> bool:
+        """Whether it is a CIFTI ``dtseries``."""
+        return self.extension == ".dtseries.nii"
+
+
+def join(entities: Entities) -> str:
+    """Return entities as they stand in a file name."""
+    return "_".join(f"{key}-{value}" for key, value in entities)
+
+
+def drop(entities: Entities, keys: Iterable[str]) -> Entities:
+    """Return entities without some keys."""
+    unwanted = set(keys)
+    return tuple((key, value) for key, value in entities if key not in unwanted)
+
+
+def read_source(path: Path, root: Path) -> Source | None:
+    """Tell from its name what a file is; None for a file that no recording needs.
+
+    Unknown keys are entities like any other: they are kept, in alphabetical order, before ``desc``.
+
+    Raises
+    ------
+    DatasetError
+        If it is needed but has a label that no BIDS name can hold.
+    """
+    try:
+        entities, suffix, extension = _parse(path.name)
+    except ValueError:
+        return None
+    labels = dict(entities)
+    kind, extensions = _KINDS.get((suffix, labels.pop("desc", None), "_bold_" in path.name), ("", ()))
+    # "variant" marks the second copy of a series that fMRIPrep 1.0 and 1.1 smoothed and cleaned with ICA-AROMA.
+    if extension not in extensions or "sub" not in labels or "variant" in labels:
+        return None
+    if extension in _CIFTI:
+        # Before 20.0 the name of a CIFTI series could leave out the only space that there was.
+        labels.setdefault("space", "fsLR")
+    return Source(path, root, kind, order_entities(tuple(labels.items())), suffix, extension)
+
+
+def _parse(name: str) -> tuple[Entities, str, str]:
+    """Parse a file name; of ``sub-01_task-rest_bold_space-X_preproc.nii.gz`` too, as fMRIPrep 1.0 and 1.1 wrote it."""
+    return parse_name(name.replace("_bold_", "_", 1))
+
+
+@dataclass
+class Sidecars:
+    """The JSON files of a dataset, each folder listed and each file read once.
+
+    Attributes
+    ----------
+    raw_roots : tuple of Path
+        Raw datasets that the derivatives were made from; they are asked first, so that derivatives override them.
+    """
+
+    raw_roots: tuple[Path, ...] = ()
+    _listed: dict[Path, list[tuple[frozenset[tuple[str, str]], Path]]] = field(default_factory=dict)
+    _contents: dict[Path, dict[str, Any]] = field(default_factory=dict)
+
+    def applicable(self, series: Source) -> list[Path]:
+        """Return the JSON files that apply to a series by the inheritance principle, the most specific last."""
+        found = []
+        for root in (*self.raw_roots, series.root):
+            for folder in self._levels(root, series.path.parent.relative_to(series.root)):
+                known = frozenset(series.run if root != series.root else _parse(series.path.name)[0])
+                fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
+                found += [path for _, path in sorted(fitting)]
+        return found
+
+    def lookup(self, series: Source, key: str) -> tuple[Any, Path | None]:
+        """Return the value of a key and the file that states it; (None, None) where none does.
+
+        Raises
+        ------
+        DatasetError
+            If one of the files is not valid JSON.
+        """
+        value, source = None, None
+        for path in self.applicable(series):
+            if path not in self._contents:
+                self._contents[path] = read_json(path)
+            if self._contents[path].get(key) is not None:
+                value, source = self._contents[path][key], path
+        return value, source
+
+    @staticmethod
+    def _levels(root: Path, inner: Path) -> list[Path]:
+        return [root, *(root.joinpath(*inner.parts[: depth + 1]) for depth in range(len(inner.parts)))]
+
+    def _in_folder(self, folder: Path) -> list[tuple[frozenset[tuple[str, str]], Path]]:
+        if folder not in self._listed:
+            paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+            self._listed[folder] = [
+                (entities, path) for path in paths if (entities := _bold_entities(path)) is not None
+            ]
+        return self._listed[folder]
+
+
+def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:
+    """The entities of a JSON file about BOLD series, else None; a file called ``bold.json`` has none."""
+    if path.name == "bold.json":
+        return frozenset()
+    try:
+        entities, suffix, _ = _parse(path.name)
+    except ValueError:
+        return None
+    return frozenset(entities) if suffix in ("bold", "preproc") else None

@@ -1,0 +1,149 @@
+"""The output dataset as a whole: description, ``.bidsignore``, README, atlas copies, BIDS URIs."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids._version import __version__
+from fcpower_bids.encoders import embedding_label
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE
+from fcpower_bids.outputs.tables import atomic, read_json, read_table, write_json, write_table, write_text
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import make_transform
+
+NAME = "fcpower_bids"
+README = """\
+# Functional connectomes by fcpower_bids
+
+Cleaned parcel time series, functional connectomes (FC) and connectomes with a flattened spectrum (FC^alpha), made from
+fMRIPrep derivatives. One page per participant: `sub-*.html`. What became of every recording: `logs/status.tsv`.
+Every choice of the run: `logs/settings.toml`; give it back with `--config-file` to repeat the run.
+
+FC^alpha is a strong fingerprint: people can be recognised from it. Treat these files as personal data.
+Research software: not a medical device.
+"""
+DESCRIPTIONS = {
+    "spectrum": "Eigenvalues of the connectome before and after they are raised to alpha",
+    "confounds": "Regressors and censored volumes of the cleaning",
+    "fcpower": "Quality of the recording after cleaning",
+    "before": "Parcel means before cleaning, for the page",
+}
+
+
+def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> None:
+    """Make the output folder a BIDS derivative dataset, or check that it is one of ours.
+
+    Parameters
+    ----------
+    settings : Settings
+        Choices of the run.
+    inputs : mapping of str to Path
+        Input datasets by the name that BIDS URIs use.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be written, or holds the dataset of another program.
+    """
+    output = settings.output_dir
+    description = output / "dataset_description.json"
+    if description.exists() and not _is_ours(description):
+        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
+    try:
+        write_json(description, describe_dataset(settings, inputs))
+    except OSError as error:
+        raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
+    write_text(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
+    write_text(output / "README.md", README)
+    write_table(output / "descriptions.tsv", describe_labels(settings))
+    write_text(output / "logs" / "settings.toml", settings.as_toml())
+
+
+def describe_labels(settings: Settings) -> pd.DataFrame:
+    """Return ``descriptions.tsv``: what each ``desc`` label means, those of earlier runs included."""
+    labels = dict(DESCRIPTIONS)
+    for transform in (make_transform(name, settings) for name in settings.transforms):
+        if (label := dict(transform.entities).get("desc")) is not None:
+            labels[label] = transform.summary
+    if settings.encoder:
+        labels[embedding_label(settings)] = f"Embedding by the encoder {settings.encoder}"
+    path, known = settings.output_dir / "descriptions.tsv", {}
+    if path.is_file():
+        table = read_table(path)
+        known = dict(zip(table["desc_id"], table["description"], strict=True))
+    known |= {f"desc-{label}": text for label, text in labels.items()}
+    return pd.DataFrame({"desc_id": list(known), "description": list(known.values())})
+
+
+def _is_ours(description: Path) -> bool:
+    try:
+        made_by = read_json(description).get("GeneratedBy", [])
+    except DatasetError:
+        return False
+    return any(entry.get("Name") == NAME for entry in made_by if isinstance(entry, dict))
+
+
+def describe_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str, Any]:
+    """Return ``dataset_description.json``: this program, then what made the input."""
+    chain: list[Any] = []
+    for path in inputs.values():
+        source = path / "dataset_description.json"
+        if source.is_file():
+            chain += [entry for entry in read_json(source).get("GeneratedBy", []) if entry not in chain]
+    return {
+        "Name": "Functional connectomes with a flattened spectrum",
+        "BIDSVersion": BIDS_VERSION,
+        "DatasetType": "derivative",
+        "License": "See the licence of the source datasets",
+        "GeneratedBy": [{"Name": NAME, "Version": __version__}, *chain],
+        "SourceDatasets": [{"URL": path.absolute().as_uri()} for path in inputs.values()],
+        "DatasetLinks": {name: path.absolute().as_uri() for name, path in inputs.items()},
+    }
+
+
+def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:
+    """Return ``bids:NAME:relative/path`` for a file inside a known dataset ("" is this one), else its plain name."""
+    for name, root in datasets.items():
+        if path.absolute().is_relative_to(root.absolute()):
+            return f"bids:{name}:{path.absolute().relative_to(root.absolute()).as_posix()}"
+    return path.name
+
+
+def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
+    """Copy an atlas into ``sourcedata/atlases`` with its table, and return the copy of the image.
+
+    The label image is what the numbers were made with, so that the outputs explain themselves.
+    """
+    from fcpower_bids.imaging.atlas.centroids import (
+        parcel_centroids,  # loads nibabel, which the group level never needs
+    )
+
+    extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
+    if not atlas.image.name.endswith(extension):
+        extension = ".nii"
+    folder = output_dir / "sourcedata" / "atlases" / f"tpl-{atlas.space}"
+    target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
+    if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
+        with atomic(target) as temporary:
+            shutil.copyfile(atlas.image, temporary)
+    parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
+    places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
+    write_table(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", pd.DataFrame({**parcels, **places}))
+    about = {
+        "Name": atlas.name,
+        "License": atlas.licence,
+        "ReferencesAndLinks": [atlas.citation],
+        "Source": atlas.source,
+    }
+    write_json(
+        output_dir / "sourcedata" / "atlases" / f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json", about
+    )
+    return target

@@ -1,0 +1,112 @@
+"""Which group analyses are done, of which cohort and by which choices: ``group/analyses.json``.
+
+Deleting that file makes every analysis run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids._version import __version__
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import plain, read_json, write_json
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import METHOD_SECTIONS, Settings
+
+NAME = "analyses.json"
+ROWS = 256
+"""Connectomes that are digested at a time."""
+
+THROUGH_THE_COHORT = frozenset({"analyses", "save_models", "phenotypes", "exclude_file", "atlas_dir"})
+"""Choices that say which analyses run, or that change numbers through the cohort alone."""
+
+
+class FinishedAnalyses:
+    """The analyses whose tables are in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        ``OUTPUT_DIR/group``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._entries: dict[str, Any] = read_json(folder / NAME)
+        except DatasetError:  # not there, or damaged: every analysis runs again
+            self._entries = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Analyses that were done at some time."""
+        return list(self._entries)
+
+    def has(self, name: str, key: str) -> bool:
+        """Whether an analysis was done with this key, and its tables are still what it wrote."""
+        entry = self._entries.get(name, {})
+        if entry.get("key") != key or not entry.get("files"):
+            return False
+        return all(_digest_file(self.folder / file) == digest for file, digest in entry["files"].items())
+
+    def add(self, name: str, key: str, tables: Iterable[str]) -> None:
+        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over."""
+        files = sorted(f"{table}.{ending}" for table in tables for ending in ("json", "tsv"))
+        for other in self._entries.keys() - {name}:
+            if set(self._entries[other].get("files", {})) <= set(files):
+                del self._entries[other]
+        self._entries[name] = {"key": key, "files": {file: _digest_file(self.folder / file) for file in files}}
+        write_json(self.folder / NAME, self._entries)
+
+
+def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
+    """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ.
+
+    Parameters
+    ----------
+    cohorts : mapping of str to Cohort
+        What the analysis is given: one cohort, or one per atlas.
+    settings : Settings
+        Their sections "method", "encoder" and "group" matter, and the seed.
+    """
+    sections = (*METHOD_SECTIONS, "group")
+    fields = {name: field.metadata.get("section") for name, field in Settings.__dataclass_fields__.items()}
+    choices = {
+        name: value
+        for name, value in settings.as_dict().items()
+        if (fields[name] in sections and name not in THROUGH_THE_COHORT) or name == "random_seed"
+    }
+    content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def digest_cohort(cohort: Cohort) -> str:
+    """Digest of everything that an analysis can see of a cohort; the series stand behind their connectomes."""
+    digest = hashlib.blake2b(digest_size=16)
+    facts = [
+        *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
+        *(len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders)),
+    ]
+    digest.update(json.dumps(plain(facts)).encode())
+    for frame in (cohort.scans, cohort.phenotypes):
+        digest.update(frame.to_csv().encode())
+    for label, embedding in sorted(cohort.embeddings.items()):
+        digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())
+    if cohort.centroids is not None:
+        digest.update(np.ascontiguousarray(cohort.centroids, dtype=float).tobytes())
+    for start in range(0, len(cohort.edges), ROWS):
+        digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)
+    return digest.hexdigest()
+
+
+def _digest_file(path: Path) -> str | None:
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    except OSError:
+        return None

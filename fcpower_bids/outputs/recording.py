@@ -1,0 +1,230 @@
+"""Every file of one recording: tables, sidecars, and the final status, written last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids._version import __version__
+from fcpower_bids.measures import MEASURES
+from fcpower_bids.outputs.dataset import bids_uri
+from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
+from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
+from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries, Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import FC, make_transform
+
+Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
+"""Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Everything known about one processed recording."""
+
+    recording: Recording
+    atlases: tuple[Atlas, ...]
+    settings: Settings
+    datasets: Mapping[str, Path]
+    cleaning: Cleaning
+    series: list[ParcelSeries]
+    connectomes: Bundle
+    embeddings: Bundle
+    sources: tuple[Path, ...] = ()
+    """What it was made from, where that is not the recording's own files."""
+
+
+def finish_recording(
+    output_dir: Path, results: Results, fingerprint: str, seconds: Callable[[], float] = lambda: 0.0
+) -> Status:
+    """Write all files of a recording and then its status; a recording without a final status is not finished.
+
+    ``seconds`` tells the computing time so far.
+
+    Returns
+    -------
+    Status
+        ``done``, or ``excluded`` with the reason.
+    """
+    paths = [path for part in (_recording_files, _atlas_files) for path in part(output_dir, results)]
+    names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
+    reason = results.cleaning.excluded
+    state, stage = (EXCLUDED, "clean") if reason else (DONE, "write")
+    status = Status(results.recording.name, state, stage, reason, seconds(), peak_megabytes(), fingerprint, names)
+    write_status(output_dir, status)
+    for key, (state, sentence) in _embedding_problems(results):
+        name = f"{results.recording.name}_{key.partition('/')[2]}_embedding"
+        write_status(output_dir, Status(name, state, "embed", sentence))
+    return status
+
+
+def _embedding_problems(results: Results) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Embeddings that were skipped or failed; the recording itself is done all the same."""
+    return ((key, facts) for key, facts in results.embeddings[1].items() if key.startswith("problem/"))
+
+
+def write_combination(output_dir: Path, results: Results) -> list[Path]:
+    """Write the files of combined runs: those of the parcellation, without new measures of the volumes."""
+    return list(_atlas_files(output_dir, results))
+
+
+def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
+    """What does not depend on the atlas: design, censored volumes, measures of the recording."""
+    cleaning, recording = results.cleaning, results.recording
+    base = common_metadata(results)
+    path = output_path(output_dir, recording, DESIGN)
+    yield write_matrix(path, cleaning.design, cleaning.design_names)
+    yield write_json(_beside(path), {**base, "DroppedConfounds": cleaning.dropped_confounds})
+    outliers = pd.DataFrame(
+        {
+            "framewise_displacement": cleaning.framewise_displacement,
+            "dvars": cleaning.dvars,
+            "dummy": (np.arange(len(cleaning.kept)) < cleaning.n_dummy).astype(int),
+            "kept": cleaning.kept.astype(int),
+        }
+    )
+    path = output_path(output_dir, recording, OUTLIERS)
+    yield write_table(path, outliers)
+    yield write_json(_beside(path), {**base, **OUTLIER_COLUMNS, "Threshold": results.settings.fd_thresh})
+    for measure in (measure for measure in MEASURES.values() if measure.of_recording):
+        yield from _measure_of_recording(output_dir, results, measure)
+
+
+OUTLIER_COLUMNS = {
+    "framewise_displacement": {"Description": "Framewise displacement", "Units": "mm"},
+    "dvars": {"Description": "Root mean square change of the signal, as the input table has it"},
+    "dummy": {"Description": "Dropped at the start of the run (1 = yes)"},
+    "kept": {"Description": "In the cleaned series (1 = yes)"},
+}
+
+
+def _measure_of_recording(output_dir: Path, results: Results, measure: Measure) -> Iterator[Path]:
+    tables: list[pd.DataFrame] = []
+    metadata: dict[str, Any] = {}
+    for number, atlas in enumerate(results.atlases):
+        table, facts = measure.compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
+        tables.append(table)
+        metadata |= facts
+    path = output_path(output_dir, results.recording, measure.output)
+    yield write_table(path, pd.concat(tables, ignore_index=True))
+    yield write_json(_beside(path), {**common_metadata(results), **metadata, **_columns(measure)})
+
+
+def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
+    for number in range(len(results.atlases)):
+        for measure in (measure for measure in MEASURES.values() if not measure.of_recording):
+            if measure.of_excluded or not results.cleaning.excluded:
+                yield from _measure_of_atlas(output_dir, results, number, measure)
+        if not results.cleaning.excluded:
+            yield from _series_files(output_dir, results, number)
+            yield from _connectome_files(output_dir, results, number)
+            yield from _embedding_files(output_dir, results, number)
+
+
+def _measure_of_atlas(output_dir: Path, results: Results, number: int, measure: Measure) -> Iterator[Path]:
+    atlas = results.atlases[number]
+    table, facts = measure.compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
+    path = output_path(output_dir, results.recording, measure.output, atlas)
+    yield write_table(path, table)
+    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **_columns(measure)})
+
+
+def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
+    atlas = results.atlases[number]
+    if not len(results.series[number].clean):
+        return  # averaged connectomes have no series
+    path = output_path(output_dir, results.recording, TIMESERIES, atlas)
+    yield write_matrix(path, results.series[number].clean, atlas.names)
+    tr = results.cleaning.repetition_time
+    facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
+    yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts})
+
+
+def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
+    matrices, facts = results.connectomes
+    atlas = results.atlases[number]
+    for name in (FC, *results.settings.transforms):
+        output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
+        path = output_path(output_dir, results.recording, output, atlas)
+        yield write_matrix(path, matrices[f"{number}/{name}"], atlas.names, index=atlas.names)
+        yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts[f"{number}/{name}"]})
+
+
+def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
+    arrays, facts = results.embeddings
+    for key in (key for key in arrays if key.partition("/")[0] == str(number)):
+        label = key.partition("/")[2]
+        path = output_path(
+            output_dir, results.recording, Output("embedding", (("desc", label),)), results.atlases[number]
+        )
+        vector = np.atleast_2d(arrays[key])
+        yield write_matrix(path, vector, [f"dim{i:04d}" for i in range(vector.shape[1])])
+        yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts[key]})
+
+
+def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, Any]:
+    """Return what every sidecar of a recording says: sources, software, configuration, resolution, atlas."""
+    recording = results.recording
+    sources = results.sources or (recording.bold, recording.mask, recording.confounds)
+    metadata: dict[str, Any] = {
+        "Sources": [bids_uri(path, results.datasets) for path in sources if path is not None],
+        "Software": "fcpower_bids",
+        "SoftwareVersion": __version__,
+        "ConfigurationHash": results.settings.configuration_hash(),
+    }
+    if recording.entity("res"):
+        metadata["Resolution"] = f"The resolution 'res-{recording.entity('res')}' of the source file"
+    if recording.entity("den"):
+        metadata["Density"] = f"The density 'den-{recording.entity('den')}' of the source file"
+    if atlas is not None:
+        metadata["Atlas"] = {"Name": atlas.name, "Space": atlas.space, "Source": atlas.source, "License": atlas.licence}
+    return metadata
+
+
+def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
+    """Return what the sidecar of a cleaned series or connectome says about its cleaning."""
+    cleaning, settings, atlas = results.cleaning, results.settings, results.atlases[number]
+    coverage = results.series[number].coverage
+    return {
+        **common_metadata(results, atlas),
+        "NumberOfVolumes": len(cleaning.kept),
+        "NumberOfVolumesUsed": int(cleaning.kept.sum()),
+        "NumberOfVolumesDiscardedByUser": cleaning.n_dummy,
+        "SecondsUsed": cleaning.seconds_kept,
+        "EffectiveDegreesOfFreedom": cleaning.degrees_of_freedom,
+        "CoverageThreshold": settings.min_coverage,
+        "UncoveredNodes": [n for n, c in zip(atlas.names, coverage, strict=True) if c < settings.min_coverage],
+        "FlatNodes": [atlas.names[parcel] for parcel in results.series[number].flat],
+        "Notes": list(cleaning.notes),
+        "SoftwareFilters": {
+            "Butterworth": {
+                "Type": "zero-phase",
+                "Order": 2,
+                "HighPassHz": settings.band[0],
+                "LowPassHz": settings.band[1],
+            }
+        },
+        "CensoringThresholdMillimetres": settings.fd_thresh,
+        "NuisanceStrategy": settings.strategy,
+        "NuisanceParameters": list(cleaning.design_names),
+    }
+
+
+def _with_fc(results: Results, number: int) -> ParcelSeries:
+    matrix = results.connectomes[0].get(f"{number}/{FC}")
+    one = results.series[number]
+    return one if matrix is None else replace(one, connectivity=matrix)
+
+
+def _columns(measure: Measure) -> dict[str, Any]:
+    return {name: {"Description": text} for name, text in measure.columns}
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".json")

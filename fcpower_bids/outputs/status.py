@@ -1,0 +1,166 @@
+"""One row per recording: what became of it and why.
+
+Each recording has a JSON of its own under ``logs/status``, so that parallel jobs on one output folder never write to
+the same file; ``logs/status.tsv`` is put together from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from fcpower_bids._version import __version__
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_json, write_json, write_table
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import Settings
+
+DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
+STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
+"""Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What became of one recording.
+
+    Attributes
+    ----------
+    recording : str
+        Its name.
+    state : str
+        ``done``, ``skipped``, ``excluded`` or ``failed``; ``running`` while it is at work.
+    stage : str
+        The step that it reached.
+    reason : str
+        Plain words; empty for ``done``.
+    seconds : float
+        Computing time.
+    peak_mb : float
+        Largest resident memory of the process that worked on it, in MB.
+    fingerprint : str
+        Configuration, version, inputs and atlases: when it is the same, the work need not be done again.
+    outputs : tuple of str
+        Files written, relative to the output folder.
+    """
+
+    recording: str
+    state: str
+    stage: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    fingerprint: str = ""
+    outputs: tuple[str, ...] = ()
+
+
+def fingerprint(recording: Recording, settings: Settings, atlases: Sequence[Atlas]) -> str:
+    """Return what the results of a recording depend on, in one comparable string.
+
+    Configuration and version; size and time of the recording's files and of a strategy of the user's; the content of
+    the atlases, which may lie anywhere and are written anew now and then without a change.
+    """
+    files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
+    stats = [file.stat() for file in files if file is not None and file.exists()]
+    inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
+    method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
+    parcels = ",".join(_atlas_state(atlas) for atlas in atlases)
+    return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
+
+
+def _strategy_state(settings: Settings) -> str:
+    """Return size and time of the strategy if it is a file, not one of those shipped."""
+    if not Path(settings.strategy).is_file():
+        return ""
+    stat = Path(settings.strategy).stat()
+    return f"{stat.st_size},{stat.st_mtime_ns}"
+
+
+def _atlas_state(atlas: Atlas) -> str:
+    stat = atlas.image.stat()
+    digest = hashlib.sha256(_digest(atlas.image, stat.st_size, stat.st_mtime_ns))
+    digest.update(repr((atlas.labels, atlas.names, atlas.networks, atlas.hemispheres)).encode())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache
+def _digest(path: Path, size: int, time: int) -> bytes:
+    """Hash a file that all recordings share, read once as long as its size and time stay."""
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def weights_state(settings: Settings) -> str:
+    """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
+    if settings.encoder is None:
+        return ""
+    named = [Path(name).expanduser() for name in (settings.encoder_weights, *settings.encoder_aux) if name is not None]
+    files = [file for path in named for file in _encoder_files(path)]
+    return ",".join(f"{file.stat().st_size},{file.stat().st_mtime_ns}" for file in files)
+
+
+def _encoder_files(path: Path) -> list[Path]:
+    """The file that is named, or what a named folder holds of an encoder; nothing for an id of the hub."""
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file() and file.suffix in ENCODER_FILES)
+    return [path] if path.is_file() else []
+
+
+def peak_megabytes() -> float:
+    """Return the largest resident memory of this process so far, in MB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def status_path(output_dir: Path, recording: str) -> Path:
+    """Return the file with the status of one recording."""
+    return output_dir / "logs" / "status" / f"{recording}.json"
+
+
+def write_status(output_dir: Path, status: Status) -> None:
+    """Record the status of one recording in one step."""
+    write_json(status_path(output_dir, status.recording), asdict(status))
+
+
+def read_status(output_dir: Path, recording: str) -> Status | None:
+    """Return the recorded status, or None where there is none that can be read."""
+    try:
+        content = read_json(status_path(output_dir, recording))
+        return Status(**{**content, "outputs": tuple(content["outputs"])})
+    except (DatasetError, TypeError, KeyError):
+        return None
+
+
+def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
+    """Whether a recording was finished with this fingerprint and all its files are still there."""
+    status = read_status(output_dir, recording)
+    return (
+        status is not None
+        and status.state in (DONE, EXCLUDED)
+        and status.fingerprint == mark
+        and all((output_dir / output).is_file() for output in status.outputs)
+    )
+
+
+def remove_outdated(output_dir: Path, earlier: Status) -> None:
+    """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
+    now = read_status(output_dir, earlier.recording)
+    if now is not None and now.state == EXCLUDED:
+        for name in set(earlier.outputs).difference(now.outputs):
+            (output_dir / name).unlink(missing_ok=True)
+
+
+def write_status_table(output_dir: Path, recordings: Iterable[str] | None = None) -> pd.DataFrame:
+    """Put ``logs/status.tsv`` together and return the rows of ``recordings`` (all when None)."""
+    names = sorted(path.stem for path in (output_dir / "logs" / "status").glob("*.json"))
+    found = [status for name in names if (status := read_status(output_dir, name)) is not None]
+    columns = ["recording", "state", "stage", "reason", "seconds", "peak_mb"]
+    table = pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
+    write_table(output_dir / "logs" / "status.tsv", table)
+    wanted = None if recordings is None else set(recordings)
+    return table if wanted is None else table[table["recording"].isin(wanted)].reset_index(drop=True)

@@ -1,0 +1,189 @@
+"""What the tables of the predictions say about each target, decided once for the verdict and for the sections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fcpower_bids.core.inference.differences import adjust_p_values
+from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
+
+FOUND, NOT_FOUND, NOT_TESTED = "found", "not found", "not tested"
+FEW_PEOPLE, FEW_TESTED, FEW_FOLDS = 100, 10, 10
+"""Fewer people, tested people in a fold or distinct folds get a caution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """What was found for one target.
+
+    Attributes
+    ----------
+    target : str
+    score, label : str
+        ``r`` or ``auc``, and how a sentence calls it.
+    summary : pandas.DataFrame
+        Rows of ``prediction_summary``, the best representation by the mean over folds first.
+    state : str
+        Whether the best of the permutation tests, corrected for the number of representations, is significant.
+    p : float
+        That corrected p; NaN where there was none.
+    comparison : pandas.Series or None
+        The row of ``comparisons`` that sets FC^alpha against FC.
+    """
+
+    target: str
+    score: str
+    summary: pd.DataFrame
+    state: str
+    p: float
+    comparison: pd.Series | None
+
+    @property
+    def label(self) -> str:
+        """The score in words."""
+        return "AUC" if self.score == "auc" else "r"
+
+    @property
+    def chance(self) -> float:
+        """What guessing scores."""
+        return 0.5 if self.score == "auc" else 0.0
+
+
+def find_targets(tables: GroupTables) -> list[Finding]:
+    """Return what was found for every target, in the order of the tables."""
+    summary, comparisons = tables.frame("prediction_summary"), tables.rows("comparisons")
+    if summary is None:
+        return []
+    parts = summary.groupby("target", sort=False)
+    return [_find(str(target), part, comparisons) for target, part in parts]
+
+
+def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding:
+    score = "auc" if part["auc_fold_mean"].notna().any() else "r"
+    ranked = part.sort_values(f"{score}_fold_mean", ascending=False, na_position="last", kind="stable")
+    p_values = [float(p) for p in part["p_permutation"].tolist() if p == p]
+    best = float(np.min(adjust_p_values(p_values))) if p_values else math.nan
+    state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_FOUND
+    return Finding(target, score, ranked.reset_index(drop=True), state, best, _pair(comparisons, target))
+
+
+def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
+    if comparisons.empty:
+        return None
+    rows = comparisons[
+        (comparisons["target"].astype(str) == target)
+        & (comparisons["representation"] == "fc_power")
+        & (comparisons["reference"] == "fc")
+    ]
+    return rows.iloc[0] if len(rows) else None
+
+
+def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
+    """Say in plain sentences what was found for a target, starting with the answer."""
+    best, score = finding.summary.iloc[0], finding.score
+    mean, pooled = float(best[f"{score}_fold_mean"]), float(best[f"{score}_pooled_mean"])
+    if mean != mean:
+        return [f"The score is not defined in any fold: {finding.target} cannot be judged."]
+    name = tables.title(str(best["representation"]))
+    spread = f"mean {finding.label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {_sd(best, score)})"
+    said = [_answer(finding, best), f"Highest score: {name}, {spread}; all predictions together {pooled:.2f}."]
+    if finding.comparison is not None:
+        said.append(describe_difference(finding.comparison, tables))
+    return said
+
+
+def _sd(row: pd.Series, score: str) -> str:
+    return "n/a" if row[f"{score}_fold_sd"] != row[f"{score}_fold_sd"] else f"{row[f'{score}_fold_sd']:.2f}"
+
+
+def _answer(finding: Finding, best: pd.Series) -> str:
+    tests = int(finding.summary["p_permutation"].notna().sum())
+    corrected = f", corrected for {count(tests, 'representation')}" if tests > 1 else ""
+    permuted = f"permutation {say_p(finding.p)}{corrected}, {finding.summary['n_permutations'].max():.0f} permutations"
+    if finding.state == FOUND:
+        return f"Predicted better than chance ({permuted})."
+    if finding.state == NOT_FOUND:
+        return f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+    return "Not tested against chance: no permutations were run (--permutations)."
+
+
+def describe_difference(row: pd.Series, tables: GroupTables) -> str:
+    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test."""
+    later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
+    if row["p_two_sided"] != row["p_two_sided"]:
+        return f"{later} and {earlier} could not be compared."
+    numbers = (
+        f"difference in {'AUC' if row['score'] == 'auc' else 'r'} {row['mean_difference']:+.2f}, 95 % CI "
+        f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
+    )
+    if row["p_two_sided"] >= SIGNIFICANT:
+        return f"No evidence that {later} and {earlier} differ ({numbers})."
+    return f"{later} is {'better' if row['mean_difference'] > 0 else 'worse'} than {earlier} ({numbers})."
+
+
+def smallest_correlation(n_people: int) -> float:
+    """Smallest |r| that is significant (two-sided, 0.05) for a single correlation over so many people."""
+    if n_people < 4:
+        return 1.0
+    t = float(stats.t.ppf(1 - SIGNIFICANT / 2, n_people - 2))
+    return t / math.sqrt(n_people - 2 + t**2)
+
+
+def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> list[str]:
+    """Say what limits the predictions: few people, small folds, penalties at the edge, skipped folds."""
+    if not findings:
+        return []
+    folds, said = tables.rows("prediction"), []
+    if folds.empty:
+        return []
+    n = int(tables.facts("prediction").get("NumberOfPeople") or (folds["n_train"] + folds["n_test"]).max())
+    if n < FEW_PEOPLE:
+        said.append(
+            f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation below "
+            f"{smallest_correlation(n):.2f} could not be told from chance, and the scores below are very uncertain."
+        )
+    tested = folds["n_test"]
+    if tested.median() < FEW_TESTED:
+        said.append(
+            f"Test folds of {tested.min():.0f} to {tested.max():.0f} people: the r of a single fold is mostly noise "
+            "(with two people it can only be 1 or -1). Read the score of all predictions together."
+        )
+    said += _fold_cautions(findings, folds, tables)
+    if len(findings) > 1 and any(finding.state == FOUND for finding in findings):
+        said.append(f"The p-values are not corrected for the number of targets ({len(findings)}).")
+    return said
+
+
+def _fold_cautions(findings: Sequence[Finding], folds: pd.DataFrame, tables: GroupTables) -> list[str]:
+    said = []
+    comparisons = tables.rows("comparisons")
+    if not comparisons.empty and comparisons["n_distinct"].min() < FEW_FOLDS:
+        n = int(comparisons["n_distinct"].min())
+        said.append(f"Only {count(n, 'distinct test set')}: comparisons rest on very little evidence.")
+    edge = float((folds["at_grid_edge"].astype(str) == "true").mean())
+    if edge > 0.5:
+        said.append(
+            f"In {percent(edge)} of the folds the selected penalty is the smallest or the largest of the grid: the "
+            "best one may lie outside."
+        )
+    scores = {finding.target: finding.score for finding in findings}
+    skipped = sum(int(part[scores[str(target)]].isna().sum()) for target, part in folds.groupby("target"))
+    if skipped:
+        said.append(
+            f"The score is not defined in {skipped} of {len(folds)} folds (constant values or one class); left out."
+        )
+    return said
+
+
+def by_representation(frame: pd.DataFrame, target: str) -> dict[str, pd.DataFrame]:
+    """Rows of a target by representation, in the order of the table."""
+    if frame.empty:
+        return {}
+    own = frame[frame["target"].astype(str) == target]
+    return {str(name): part for name, part in own.groupby("representation", sort=False)}

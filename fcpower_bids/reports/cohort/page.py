@@ -1,0 +1,74 @@
+"""The page of a cohort, made from the tables of ``group/`` and the quality tables; ``--reports-only`` needs no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fcpower_bids.outputs.tables import write_text
+from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
+from fcpower_bids.reports.cohort.sections.curves import curves_section
+from fcpower_bids.reports.cohort.sections.encoders import comparison_section, encoder_section
+from fcpower_bids.reports.cohort.sections.exponent import exponent_section
+from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
+from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
+from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
+from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
+from fcpower_bids.reports.cohort.sections.sweep import sweep_section
+from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
+from fcpower_bids.reports.cohort.verdict import judge_cohort
+from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.settings import Settings
+
+PARTS = (
+    (cohort_section, "cohort", "Cohort"),
+    (quality_section, "quality", "Quality of the recordings"),
+    (motion_section, "motion", "Motion and connectivity"),
+    (prediction_sections, "prediction", "Prediction of phenotypes"),
+    (identification_section, "identification", "Identification across sessions"),
+    (exponent_section, "exponent", "The exponent"),
+    (screen_section, "screen", "Transforms of the connectome"),
+    (controls_section, "controls", "Where the gain comes from"),
+    (curves_section, "curves", "More people, longer scans"),
+    (sweep_section, "sweep", "Parcellations"),
+    (encoder_section, "encoder", "Encoder against connectivity"),
+    (comparison_section, "encoders", "Comparison of encoders"),
+    (spectrum_section, "spectrum", "The spectrum"),
+    (privacy_section, "privacy", "Privacy"),
+)
+
+
+def write_group_report(settings: Settings) -> Path:
+    """Write ``group.html``.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where the outputs are; every number comes from the tables there, none is computed again from connectomes.
+
+    Returns
+    -------
+    Path
+        The page. A section whose tables are not there is left out; broken tables are named in the first lines.
+    """
+    tables = GroupTables(settings)
+    sections = make_sections(tables)
+    text = render_page(
+        "group.html",
+        title="Group report",
+        dataset=settings.bids_dir.resolve().name,
+        verdict=judge_cohort(tables, sections),
+        sections=sections,
+        links=_links(tables),
+    )
+    return write_text(settings.output_dir / "group.html", text)
+
+
+def make_sections(tables: GroupTables) -> list[Section]:
+    """Make every section that has tables, in the order of the page."""
+    return [section for make, *names in PARTS for section in make_checked(make, tables, *names)]
+
+
+def _links(tables: GroupTables) -> list[tuple[str, str]]:
+    """Every file of ``group/``, for a reader who wants the numbers."""
+    files = [path for path in sorted((tables.root / "group").glob("*")) if path.suffix in (".tsv", ".json", ".toml")]
+    return [(path.name, relative_link(path, tables.root)) for path in files]

@@ -1,0 +1,307 @@
+"""How well each phenotype is predicted: folds, differences, null, scatter, importance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.reports.cohort import figures as group_figures
+from fcpower_bids.reports.cohort.findings import (
+    NOT_FOUND,
+    Finding,
+    by_representation,
+    describe_difference,
+    describe_finding,
+    find_targets,
+)
+from fcpower_bids.reports.cohort.tables import (
+    Grid,
+    GroupTables,
+    Section,
+    make_grid,
+    number_cell,
+    p_cell,
+    say_p,
+    text_cell,
+)
+from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.matrices import encode_matrix
+
+MOST_TARGETS = 12
+"""Targets that are drawn; of a longer list the best are, and all are in the tables."""
+MOST_SCATTERS, MOST_PAIRS = 4, 10
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def prediction_sections(tables: GroupTables) -> list[Section]:
+    """Return one section with the tables of all targets, and one per target that is drawn."""
+    findings = find_targets(tables)
+    if not findings:
+        return []
+    drawn = findings
+    if len(findings) > MOST_TARGETS:
+        drawn = sorted(findings, key=_rank)[:MOST_TARGETS]
+    said = _protocol(tables.facts("prediction"))
+    if len(drawn) < len(findings):
+        said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
+    grids = prediction_grids(tables)
+    sections = [Section("prediction", "Prediction of phenotypes", tuple(said), (), grids)]
+    for number, finding in enumerate(drawn):
+        said = describe_finding(finding, tables)
+        panels = tuple(_target_panels(finding, tables))
+        sections.append(Section(f"target-{number}", f"Prediction of {finding.target}", tuple(said), panels))
+    return sections
+
+
+def _protocol(facts: dict[str, Any]) -> list[str]:
+    preset, family = facts.get("Preset") or {}, facts.get("FamilyColumn")
+    numbers = (preset.get(key, "?") for key in ("n_repeats", "n_folds", "n_inner"))
+    shape = "{} × {} outer and {} inner folds, protocol '{}'".format(*numbers, preset.get("name", "?"))
+    if facts.get("Folds") != "K-fold":
+        shape = f"{facts.get('Folds', 'folds')}, protocol '{preset.get('name', '?')}'"
+    kin = "Relatives were not declared (--family-column); relatives on both sides of a split would raise the scores."
+    if family:
+        kin = f"Families ('{family}') are never split between training and test people."
+    return [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
+
+
+def _rank(finding: Finding) -> tuple[float, float]:
+    best = float(finding.summary[f"{finding.score}_fold_mean"].iloc[0])
+    return (finding.p if finding.p == finding.p else 1.0, -best if best == best else np.inf)
+
+
+def _target_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    yield from _folds_panel(finding, tables)
+    yield from _null_panel(finding, tables)
+    yield from _difference_panel(finding, tables)
+    yield from _scatter_panel(finding, tables)
+    yield from _importance_panels(finding, tables)
+
+
+def _folds_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    parts = by_representation(tables.rows("prediction"), finding.target)
+    scores = {tables.title(name): part[finding.score].to_numpy(dtype=float) for name, part in parts.items()}
+    rows = finding.summary.set_index("representation")
+    pooled = {tables.title(name): float(rows[f"{finding.score}_pooled_mean"].get(name, np.nan)) for name in parts}
+    if not scores:
+        return
+    said = "; ".join(
+        f"{title} {np.nanmean(values):.2f}" for title, values in scores.items() if np.isfinite(values).any()
+    )
+    yield Panel(
+        f"{finding.label} of every fold",
+        "Dots are folds; the diamond is their mean, the black line their quartiles, the dotted line the score of all "
+        "predictions together. Folds share people, so their spread is not a standard error.",
+        group_figures.draw_folds(scores, pooled, f"{finding.label} in the test people", finding.chance),
+        f"{finding.label} of the folds by representation; means: {said}.",
+        sources=tables.links("prediction", "prediction_pooled"),
+    )
+
+
+def _difference_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    comparisons = tables.rows("comparisons")
+    if comparisons.empty:
+        return
+    own = comparisons[comparisons["target"].astype(str) == finding.target].dropna(subset=["ci_low", "ci_high"])
+    if own.empty:
+        return
+    rows = [
+        (
+            f"{tables.title(str(row['representation']))} − {tables.title(str(row['reference']))}",
+            float(row["mean_difference"]),
+            float(row["ci_low"]),
+            float(row["ci_high"]),
+        )
+        for _, row in own.head(MOST_PAIRS).iterrows()
+    ]
+    scores = {
+        name: part.set_index(["repeat", "fold"])[finding.score]
+        for name, part in by_representation(tables.rows("prediction"), finding.target).items()
+    }
+    dots = [
+        (scores[row["representation"]] - scores[row["reference"]]).dropna().to_numpy(dtype=float)
+        for _, row in own.head(MOST_PAIRS).iterrows()
+        if row["representation"] in scores and row["reference"] in scores
+    ]
+    yield Panel(
+        "Paired differences",
+        "Grey: every shared fold. Blue: mean and 95 % interval of the corrected resampled t-test; an interval that "
+        "includes 0 is no evidence for a difference.",
+        group_figures.draw_intervals(rows, f"difference in {finding.label}", 0.0, dots),
+        " ".join(describe_difference(row, tables) for _, row in own.head(MOST_PAIRS).iterrows()),
+        sources=tables.links("comparisons"),
+    )
+
+
+def _null_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    null = tables.rows("null")
+    if null.empty:
+        return
+    parts = by_representation(null.sort_values("permutation", kind="stable"), finding.target)
+    scores = {tables.title(name): part["score"].to_numpy(dtype=float) for name, part in parts.items()}
+    if not scores:
+        return
+    own = finding.summary.set_index("representation")["p_permutation"]
+    said = "; ".join(f"{tables.title(name)} {say_p(float(own.get(name, np.nan)))}" for name in parts)
+    yield Panel(
+        "Against chance",
+        f"The line is the score of the true targets, the grey bars those of permuted ones: {said}.",
+        group_figures.draw_null(scores, f"{finding.label} of all predictions of the first repeat"),
+        f"Scores of permuted targets and of the true one; {said}.",
+        sources=tables.links("null"),
+    )
+
+
+def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    predictions = tables.rows("predictions")
+    if predictions.empty:
+        return
+    pairs: dict[str, np.ndarray] = {}
+    said = []
+    for name, part in list(by_representation(predictions, finding.target).items())[:MOST_SCATTERS]:
+        means = part.groupby("participant_id")[["observed", "predicted"]].mean().dropna()
+        if len(means) < 3:
+            continue
+        values = means.to_numpy(dtype=float)
+        pairs[tables.title(name)] = values
+        said.append(f"{tables.title(name)} {_describe_pairs(values)}")
+    if not pairs:
+        return
+    yield Panel(
+        "Observed and predicted",
+        "One dot per person, the mean of the out-of-fold predictions over repeats, with the least-squares line and the "
+        f"95 % band of its mean (people taken as independent): {'; '.join(said)}. Averaging over repeats makes r "
+        "higher than that of a single repeat.",
+        group_figures.draw_scatter(pairs, finding.target, finding.score == "auc"),
+        f"Observed against predicted {finding.target}: {'; '.join(said)}.",
+        sources=tables.links("predictions"),
+    )
+
+
+def _describe_pairs(values: np.ndarray) -> str:
+    if (np.ptp(values, axis=0) == 0).any() or len(values) < 4:
+        return f"r n/a, n = {len(values)}"
+    r = float(np.corrcoef(values.T)[0, 1])
+    low, high = np.tanh(
+        np.arctanh(np.clip(r, -0.9999999, 0.9999999)) + np.array([-1.96, 1.96]) / np.sqrt(len(values) - 3)
+    )
+    return f"r = {r:.2f} (95 % CI {low:.2f} to {high:.2f}), n = {len(values)}"
+
+
+def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    networks = tables.rows("importance_networks")
+    if networks.empty:
+        return
+    for name, part in by_representation(networks, finding.target).items():
+        names, values = network_matrix(part)
+        largest = float(np.nanmax(np.abs(values)))
+        power = int(np.floor(np.log10(largest))) if largest > 0 else 0
+        power = 0 if -1 <= power <= 2 else power
+        title = tables.title(name) + (f" (values × 10{str(power).translate(RAISED)})" if power else "")
+        content: dict[str, Any] = {
+            "names": names,
+            "networks": [[label, i, i + 1] for i, label in enumerate(names)],
+            "matrices": [encode_matrix(title, values / 10.0**power, np.arange(len(names)))],
+        }
+        yield Panel(
+            f"Networks that matter, {tables.title(name)}",
+            "Mean covariance of the edges between two networks with the prediction (Haufe transform): red where "
+            "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype."
+            + (" Nothing was found for this target, so this map shows noise." if finding.state == NOT_FOUND else ""),
+            matrices=content,
+            sources=tables.links("importance_networks", "importance_edges"),
+        )
+
+
+def network_matrix(part: pd.DataFrame) -> tuple[list[str], np.ndarray]:
+    """Return the networks of a target and representation, and their importance as a symmetric matrix."""
+    first, second = (part[column].fillna("n/a").astype(str).tolist() for column in ("network_a", "network_b"))
+    names = list(dict.fromkeys([*first, *second]))
+    place = {name: i for i, name in enumerate(names)}
+    values = np.full((len(names), len(names)), np.nan)
+    for a, b, value in zip(first, second, part["importance"], strict=True):
+        i, j = place[a], place[b]
+        values[i, j] = values[j, i] = value
+    return names, values
+
+
+def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
+    """Return the tables that are there."""
+    return (_summary_grid(tables), *_comparison_grids(tables), *reliability_grid(tables, "reliability"))
+
+
+def _summary_grid(tables: GroupTables) -> Grid:
+    summary = tables.titled(tables.rows("prediction_summary"))
+    order = {target: i for i, target in enumerate(dict.fromkeys(summary["target"]))}
+    summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
+    return make_grid(
+        summary,
+        [
+            ("target", "Target", text_cell),
+            ("representation", "Representation", text_cell),
+            ("n_folds", "Folds", number_cell(0)),
+            ("r_fold_mean", "Mean r of folds", number_cell(3)),
+            ("r_fold_sd", "SD", number_cell(3)),
+            ("r_pooled_mean", "r of all predictions", number_cell(3)),
+            ("predictive_cod_pooled_mean", "Predictive COD", number_cell(3)),
+            ("mae_pooled_mean", "MAE", number_cell(3)),
+            ("auc_fold_mean", "Mean AUC of folds", number_cell(3)),
+            ("auc_pooled_mean", "AUC of all predictions", number_cell(3)),
+            ("balanced_accuracy_pooled_mean", "Balanced accuracy", number_cell(3)),
+            ("p_permutation", "p (permutation)", p_cell),
+            ("share_at_grid_edge", "Penalty at edge", number_cell(2)),
+        ],
+        "All targets",
+        "COD is 1 for perfect predictions, 0 for predicting the mean of the training people, and negative for worse.",
+        tables.links("prediction_summary", "prediction", "prediction_pooled", "null", "folds"),
+    )
+
+
+def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
+    comparisons = tables.frame("comparisons")
+    if comparisons is None:
+        return
+    yield make_grid(
+        tables.titled(comparisons),
+        [
+            ("target", "Target", text_cell),
+            ("representation", "Representation", text_cell),
+            ("reference", "Against", text_cell),
+            ("mean_difference", "Difference", number_cell(3)),
+            ("ci_low", "95 % from", number_cell(3)),
+            ("ci_high", "to", number_cell(3)),
+            ("t", "t", number_cell(2)),
+            ("df", "df", number_cell(0)),
+            ("p_two_sided", "p", p_cell),
+            ("p_holm", "p (Holm)", p_cell),
+            ("n_distinct", "Distinct folds", number_cell(0)),
+        ],
+        "Paired differences",
+        str(tables.facts("comparisons").get("Rule", "Corrected resampled t-test on shared folds.")),
+        tables.links("comparisons", "prediction"),
+    )
+
+
+def reliability_grid(tables: GroupTables, name: str) -> Iterator[Grid]:
+    """Return the table ``name`` of reliabilities if it is there."""
+    reliability = tables.frame(name)
+    if reliability is None:
+        return
+    yield make_grid(
+        tables.titled(reliability),
+        [
+            ("target", "Target", text_cell),
+            ("representation", "Representation", text_cell),
+            ("over", "Halves of", text_cell),
+            ("rho", "Agreement", number_cell(3)),
+            ("reliability", "Reliability", number_cell(3)),
+            ("r", "r", number_cell(3)),
+            ("ceiling", "Ceiling of r", number_cell(3)),
+        ],
+        "Reliability of the predictions",
+        str(tables.facts(name).get("Rule", "")),
+        tables.links(name),
+    )

@@ -1,0 +1,292 @@
+"""The spectra of the cohort: where the eigenvalues go, how far FC^alpha is from FC, and how that looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.reports.cohort.figures import GREY, composed
+from fcpower_bids.reports.cohort.sections import spectrum as spectrum_figures
+from fcpower_bids.reports.cohort.tables import GroupTables, Section, count
+from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+HISTOGRAM, RANKS, PATH, SPHERE, MATRICES = (
+    f"spectrum_{name}" for name in ("histogram", "ranks", "path", "sphere", "matrices")
+)
+DRAWN_HISTOGRAMS = (0.1, 0.5, 1.0)
+N_BINS = 50
+"""Bins of a drawn histogram; those of the table are put together."""
+DRAWN_RANKS = (0.0, 0.1, 0.6, 1.0)
+"""Exponents of the curves by rank, beside that of FC^alpha."""
+
+
+def spectrum_section(tables: GroupTables) -> list[Section]:
+    """Say how even the spectra become, and draw their path from the identity to FC."""
+    path = tables.frame(PATH)
+    if path is None:
+        return []
+    panels = (
+        *_spectra_panels(tables),
+        *_matrices_panels(tables),
+        *_path_panels(path, tables),
+        *_sphere_panels(tables),
+    )
+    return [Section("spectrum", "The spectrum", tuple(_sentences(path, tables)), panels)]
+
+
+def _sentences(path: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+    means: dict[str, Any] = tables.facts(PATH).get("Means", {})
+    n = path["participant_id"].nunique()
+    power = tables.title("fc_power")
+    if {"participation_ratio", "participation_ratio_power"} <= set(means):
+        yield (
+            f"Over {count(n, 'person', 'people')} the effective number of eigenvectors (participation ratio) goes from "
+            f"{means['participation_ratio']:.1f} for FC to {means['participation_ratio_power']:.1f} for {power} (mean)."
+        )
+    if {"first_to_twentieth", "first_to_twentieth_power"} <= set(means):
+        yield (
+            f"The first eigenvalue is {means['first_to_twentieth']:.1f} times the twentieth in FC and "
+            f"{means['first_to_twentieth_power']:.1f} times in {power}."
+        )
+    clipped = int(tables.facts(PATH).get("RankDeficient", 0))
+    if clipped:
+        yield (
+            f"{count(clipped, 'person', 'people')} {'has' if clipped == 1 else 'have'} connectomes of incomplete rank "
+            "(fewer independent volumes than parcels): eigenvalues that are zero to rounding stay zero."
+        )
+    yield "This describes the connectomes; it does not say whether they predict anything."
+
+
+def _spectra_panels(tables: GroupTables) -> Iterator[Panel]:
+    histogram, ranks = tables.frame(HISTOGRAM), tables.frame(RANKS)
+    if histogram is None or ranks is None:
+        return
+    bins = {}
+    for alpha, part in histogram.groupby("alpha"):
+        if alpha in {*DRAWN_HISTOGRAMS, tables.alpha}:
+            bins[float(str(alpha))] = coarser(part)
+    wanted = {*DRAWN_RANKS, tables.alpha}
+    by_rank = {
+        float(str(alpha)): part.sort_values("rank")[["mean", "sd"]].to_numpy(dtype=float)
+        for alpha, part in ranks.groupby("alpha")
+        if alpha in wanted
+    }
+    drawn = ", ".join(f"{alpha:g}" for alpha in bins)
+    yield Panel(
+        "Eigenvalues at several exponents",
+        f"Left: all eigenvalues of all people, at α = {drawn}; the smaller α, the narrower. Right: mean over people by "
+        "rank, bands one standard deviation. All are 1 at α = 0; the order of the eigenvectors never changes. Zero "
+        "eigenvalues are not shown.",
+        spectrum_figures.draw_spectra(bins, by_rank, tables.alpha),
+        f"Histograms of the eigenvalues at exponents {drawn}, and mean eigenvalues by rank.",
+        sources=tables.links(HISTOGRAM, RANKS),
+        wide=True,
+    )
+
+
+def coarser(part: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Put neighbouring bins of a histogram together; return edges and shares."""
+    edges = np.append(part["low"].to_numpy(dtype=float), float(part["high"].iloc[-1]))
+    starts = np.arange(0, len(part), max(1, len(part) // N_BINS))
+    return edges[[*starts, len(part)]], np.add.reduceat(part["share"].to_numpy(dtype=float), starts)
+
+
+def _path_panels(path: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
+    def people(column: str) -> np.ndarray:
+        return path.pivot_table(column, "participant_id", "alpha", dropna=False).to_numpy(dtype=float)
+
+    alphas = np.sort(path["alpha"].unique()).astype(float)
+    panels: list[tuple[str, str, dict[str, np.ndarray]]] = [
+        ("Effective number of eigenvectors", "participation ratio", {"": people("participation_ratio")}),
+        ("Heat trace", "Z(α)", {"": people("heat_trace")}),
+    ]
+    away, rest = people("from_identity"), people("to_fc")
+    known = np.isfinite(away).all(axis=1) & np.isfinite(rest).all(axis=1)
+    if known.any():
+        distances = {"from the identity": away[known], "to FC": rest[known]}
+        panels.append(("Distance", "log-Euclidean distance", distances))
+    else:
+        panels[-1] = ("Heat trace (distances need full rank)", *panels[-1][1:])
+    ratio = panels[0][2][""].mean(axis=0)
+    said = f"participation ratio {ratio[-1]:.1f} at α = {alphas[-1]:g}, {ratio[0]:.1f} at α = {alphas[0]:g}"
+    yield Panel(
+        "Along the exponent",
+        f"Thin lines are people, the thick line is their mean, dotted: α = {tables.alpha:g}. Mean {said}.",
+        spectrum_figures.draw_paths(panels, alphas, tables.alpha),
+        f"Participation ratio, heat trace and distances against the exponent; mean {said}.",
+        sources=tables.links(PATH),
+        wide=True,
+    )
+
+
+def _sphere_panels(tables: GroupTables) -> Iterator[Panel]:
+    sphere = tables.frame(SPHERE)
+    if sphere is None or not (sphere["radius"] > 0).all():
+        return
+    modes = {}
+    for alpha, part in sphere.groupby("alpha", sort=False):
+        title = "FC" if alpha == 1 else tables.title("fc_power")
+        modes[title] = (part[["x", "y"]].to_numpy(dtype=float), float(part["radius"].iloc[0]))
+    said = "; ".join(
+        f"{title}: {int((np.linalg.norm(places, axis=1) > radius).sum())}" for title, (places, radius) in modes.items()
+    )
+    yield Panel(
+        "Scaled eigenvectors",
+        "Each line is an eigenvector of the mean FC, as long as its eigenvalue, in a random projection. The disc is as "
+        f"large as the 20th eigenvalue (or the last). Lines that leave it: {said}.",
+        spectrum_figures.draw_sphere(modes),
+        f"Eigenvectors as lines around a disc, for {' and '.join(modes)}; lines that leave the disc: {said}.",
+        sources=tables.links(SPHERE),
+    )
+
+
+def _matrices_panels(tables: GroupTables) -> Iterator[Panel]:
+    table = tables.frame(MATRICES)
+    if table is None:
+        return
+    matrices = {float(str(alpha)): square(part) for alpha, part in table.groupby("alpha")}
+    person = str(tables.facts(MATRICES).get("Person", "one person"))
+    exponents = ", ".join(f"{alpha:g}" for alpha in matrices)
+    yield Panel(
+        "One connectome at several exponents",
+        f"FC^α of {person}, whose participation ratio is the median of the cohort, over its largest eigenvalue, on one "
+        "colour scale, parcels in the order of the atlas. α = 1 is FC, α = 0 the identity if FC is of full rank.",
+        draw_powers(matrices),
+        f"Matrices of one person at the exponents {exponents}; the smaller the exponent, the weaker the blocks.",
+        sources=tables.links(MATRICES),
+        wide=True,
+    )
+
+
+def square(part: pd.DataFrame) -> np.ndarray:
+    """Return the symmetric matrix of a table that has each pair once, row by row, with the diagonal."""
+    size = int((np.sqrt(8 * len(part) + 1) - 1) / 2)
+    matrix = np.empty((size, size))
+    first, second = np.triu_indices(size)
+    matrix[first, second] = matrix[second, first] = part["value"].to_numpy(dtype=float)
+    return matrix
+
+
+MOST_PEOPLE = 150
+"""People whose own curve is drawn behind the mean."""
+MANY_MODES = 60
+"""More eigenvectors are drawn as thinner arrows."""
+
+
+def exponent_styles(alphas: Sequence[float], star: float) -> dict[float, dict[str, Any]]:
+    """Style each exponent: FC and FC^alpha as everywhere else, the others in greys of different dashes."""
+    others = sorted({*alphas} - {1.0, star})
+    dashes = (":", "-.", "--", (0, (6, 1)))
+    styles: dict[float, dict[str, Any]] = {
+        alpha: {"color": str(0.15 + 0.12 * place), "linestyle": dashes[place % len(dashes)], "linewidth": 1.2}
+        for place, alpha in enumerate(others)
+    }
+    return styles | {1.0: {"color": BEFORE, "linewidth": 1.7}, star: {"color": AFTER, "linewidth": 1.7}}
+
+
+def draw_spectra(
+    histograms: Mapping[float, tuple[np.ndarray, np.ndarray]],
+    ranks: Mapping[float, np.ndarray],
+    star: float,
+) -> str:
+    """Draw where the eigenvalues lie, and their mean by rank, for several exponents.
+
+    Parameters
+    ----------
+    histograms : mapping of float to (ndarray, ndarray)
+        By exponent: bin edges (log10 of the eigenvalue) and shares.
+    ranks : mapping of float to ndarray, shape (P, 2)
+        By exponent: mean and standard deviation over people.
+    star : float
+        Exponent of FC^alpha.
+    """
+    with composed(9.6, 3.0) as (figure, svg):
+        axes = figure.subplots(1, 2)
+        styles = exponent_styles([*histograms, *ranks], star)
+        for alpha, (edges, shares) in histograms.items():
+            known = np.flatnonzero(shares)
+            inside = slice(max(int(known[0]) - 1, 0), int(known[-1]) + 2) if known.size else slice(0, 0)
+            middles = (edges[:-1] + edges[1:]) / 2
+            axes[0].step(middles[inside], 100 * shares[inside], where="mid", label=_name(alpha), **styles[alpha])
+        axes[0].axvline(0, color=GREY, linewidth=0.8)
+        axes[0].set(xlabel="log₁₀ of the eigenvalue", ylabel="eigenvalues (%)", title="Where the eigenvalues lie")
+        for alpha, values in ranks.items():
+            _draw_rank(axes[1], values, _name(alpha), styles[alpha])
+        axes[1].axhline(1, color=GREY, linewidth=0.8)
+        axes[1].set(xlabel="rank", ylabel="eigenvalue", title="Mean eigenvalue by rank")
+        axes[0].legend(frameon=False, loc="upper left")
+        axes[1].legend(frameon=False, loc="lower left")
+    return svg[0]
+
+
+def _name(alpha: float) -> str:
+    return f"α = {alpha:g}" + (" (FC)" if alpha == 1 else "")
+
+
+def _draw_rank(axis: Axes, values: np.ndarray, label: str, style: dict[str, Any]) -> None:
+    shown = values[:, 0] > 0
+    rank = np.arange(1, len(values) + 1)[shown]
+    mean, spread = values[shown].T
+    axis.plot(rank, mean, label=label, **style)
+    if np.isfinite(spread).any():
+        low = np.maximum(mean - spread, mean / 10)
+        axis.fill_between(rank, low, mean + spread, color=style["color"], alpha=0.15, lw=0)
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.minorticks_off()
+
+
+def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alphas: np.ndarray, star: float) -> str:
+    """Draw quantities along the exponent: per panel its title, vertical label, and (people, A) arrays by name.
+
+    People are thin lines, their mean is thick.
+    """
+    from matplotlib.collections import LineCollection
+
+    styles = ((AFTER, "-"), (BEFORE, "--"))
+    with composed(9.6, 2.7) as (figure, svg):
+        axes = figure.subplots(1, len(panels))
+        for axis, (title, vertical, curves) in zip(axes, panels, strict=True):
+            for (name, values), (colour, line) in zip(curves.items(), styles, strict=False):
+                few = values[np.linspace(0, len(values) - 1, min(len(values), MOST_PEOPLE)).astype(int)]
+                lines = [np.column_stack([alphas, one]) for one in few]
+                axis.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.25, rasterized=True))
+                axis.plot(alphas, values.mean(axis=0), line, color=colour, linewidth=1.8, label=name)
+            axis.axvline(star, color=GREY, linestyle=":", linewidth=1)
+            axis.set(xlabel="exponent α (1 is FC)", ylabel=vertical, title=title, xlim=(0, 1))
+            if len(curves) > 1:
+                axis.legend(frameon=False)
+    return svg[0]
+
+
+def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
+    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is.
+
+    Parameters
+    ----------
+    modes : mapping of str to (ndarray, float)
+        By title: coordinates of shape (P, 2), and the radius of the sphere. Everything is drawn over the radius.
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Circle
+
+    limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
+    with composed(4.8, 2.7) as (figure, svg):
+        axes = figure.subplots(1, len(modes), squeeze=False)[0]
+        for axis, (title, (places, radius)), colour in zip(axes, modes.items(), (BEFORE, AFTER), strict=False):
+            ends = places / radius
+            axis.add_patch(Circle((0, 0), 1, facecolor="0.88", edgecolor=GREY, linewidth=0.8))
+            lines = [[(0.0, 0.0), tuple(end)] for end in ends]
+            width = 0.9 if len(ends) < MANY_MODES else 0.5
+            axis.add_collection(LineCollection(lines, colors=colour, linewidths=width, alpha=0.7))
+            axis.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xticks=[], yticks=[], title=title)
+            axis.spines[:].set_visible(False)
+    return svg[0]

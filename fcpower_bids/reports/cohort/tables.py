@@ -1,0 +1,316 @@
+"""What the group level wrote: its tables and sidecars, and the parts of a page that show them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.page import relative_link, show_number
+from fcpower_bids.settings import Settings
+
+SIGNIFICANT = 0.05
+FEW_ROWS = 14
+"""A table with more rows scrolls in a window of its own."""
+Sources = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: what it shows, by what it is sorted, where it leads, whether it stands out."""
+
+    text: str
+    value: Any = ""
+    address: str = ""
+    outlier: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A sortable table of a page; ``title`` and ``text`` as for a panel."""
+
+    title: str
+    text: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sources: Sources = ()
+
+    @property
+    def tall(self) -> bool:
+        """Whether it has so many rows that it gets a window of its own."""
+        return len(self.rows) > FEW_ROWS
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: sentences that say what was found, drawings, tables."""
+
+    anchor: str
+    title: str
+    sentences: tuple[str, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    grids: tuple[Grid, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class GroupTables:
+    """The tables of ``group/``, read when they are asked for; one that is not there is None.
+
+    Attributes
+    ----------
+    settings : Settings
+        Where the outputs are.
+    problems : dict of str to str
+        Tables that turned out to be broken, and how; what they would show is left out.
+    """
+
+    settings: Settings
+    problems: dict[str, str] = field(default_factory=dict)
+    _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """The output folder."""
+        return self.settings.output_dir
+
+    def path(self, name: str) -> Path:
+        """Where a table is, or would be."""
+        return self.root / "group" / f"{name}.tsv"
+
+    def frame(self, name: str) -> pd.DataFrame | None:
+        """Read a table; None where it is not there, has no rows, or is broken."""
+        if name not in self._frames:
+            table = None
+            try:
+                table = read_long(self.path(name), NEEDED.get(name, ())) if self.path(name).is_file() else None
+            except DatasetError as error:
+                self.problems[name] = str(error)
+            self._frames[name] = None if table is None or table.empty else table
+        return self._frames[name]
+
+    def rows(self, name: str) -> pd.DataFrame:
+        """Read a table; without rows and columns where it is not there."""
+        table = self.frame(name)
+        return pd.DataFrame() if table is None else table
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Read a sidecar; nothing where there is none."""
+        path = self.path(name).with_suffix(".json")
+        return read_json(path) if path.is_file() else {}
+
+    def links(self, *names: str) -> Sources:
+        """Names and addresses of those tables that are there."""
+        paths = [self.path(name) for name in names]
+        return tuple((path.name, relative_link(path, self.root)) for path in paths if path.is_file())
+
+    @cached_property
+    def alpha(self) -> float:
+        """Exponent of the representation ``fc_power``; NaN where no sidecar says it."""
+        for name in WITH_ALPHA:
+            if "Alpha" in self.facts(name):
+                return float(self.facts(name)["Alpha"])
+        return math.nan
+
+    def title(self, representation: str) -> str:
+        """A representation as people call it."""
+        kind, _, encoder = representation.partition(":")
+        if kind == "embedding":
+            return f"embedding {encoder}"
+        known = {"fc": "FC", "fc_power": f"FC^{self.alpha:g}", "fc_nested": "FC^α, α chosen in each fold"}
+        return known.get(representation, representation)
+
+    def titled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Call the representations of a table as people call them."""
+        named = [column for column in ("representation", "reference") if column in frame]
+        return frame.assign(**{column: [self.title(str(name)) for name in frame[column]] for column in named})
+
+    @cached_property
+    def pages(self) -> dict[str, str]:
+        """Address of the page of each participant who has one."""
+        return {path.stem: relative_link(path, self.root) for path in self.root.glob("sub-*.html")}
+
+    def person(self, name: str) -> Cell:
+        """A participant, linked to their page."""
+        return Cell(name, name, self.pages.get(name, ""))
+
+
+def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table of the group level, which may have millions of rows; names stay text, ``n/a`` is missing.
+
+    Raises
+    ------
+    DatasetError
+        If it cannot be read, or lacks one of the columns that are ``needed``.
+    """
+    options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
+    try:
+        header = pd.read_csv(path, nrows=0, **options).columns
+        kinds = {name: str for name in header if name in NAMES or name.endswith("_id")}
+        table = pd.read_csv(path, dtype=kinds, **options)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}).") from error
+    lacking = [name for name in needed if name not in table.columns]
+    if lacking:
+        raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}.")
+    return table
+
+
+def make_grid(
+    frame: pd.DataFrame,
+    columns: Sequence[tuple[str, str, Callable[[Any], Cell]]],
+    title: str = "",
+    text: str = "",
+    sources: Sources = (),
+) -> Grid:
+    """Show some columns of a frame: name, heading, and how a value becomes a cell."""
+    shown = [(column, heading, cell) for column, heading, cell in columns if column in frame.columns]
+    values = [[cell(value) for value in frame[column].tolist()] for column, _, cell in shown]
+    rows = tuple(zip(*values, strict=True))
+    return Grid(title, text, tuple(heading for _, heading, _ in shown), rows, sources)
+
+
+def text_cell(value: Any) -> Cell:
+    """Show text; what is missing as ``n/a``."""
+    return Cell("n/a" if missing(value) else str(value))
+
+
+def number_cell(digits: int) -> Callable[[Any], Cell]:
+    """Return what shows numbers with so many decimals."""
+
+    def cell(value: Any) -> Cell:
+        return Cell(show_number(value, digits), "n/a" if missing(value) else value)
+
+    return cell
+
+
+def p_cell(value: Any) -> Cell:
+    """Show a p-value."""
+    return Cell(show_p(value), "n/a" if missing(value) else value)
+
+
+def show_p(p: float) -> str:
+    """Show a p-value with three decimals, smaller ones as ``< 0.001``."""
+    return "n/a" if missing(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def say_p(p: float) -> str:
+    """A p-value in a sentence."""
+    return f"p {show_p(p)}" if p < 0.001 else f"p = {show_p(p)}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent."""
+    return "n/a" if missing(share) else f"{100 * share:.{digits}f} %"
+
+
+def missing(value: Any) -> bool:
+    """Whether a value of a table is missing."""
+    return value is None or value != value
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """``1 scan``, ``2 scans``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str], most: int = 6) -> str:
+    """``a, b and c``; after so many words the number of the others."""
+    words = list(words)
+    if len(words) > most:
+        return ", ".join(words[:most]) + f" and {len(words) - most} more"
+    return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
+
+
+def make_checked(
+    make: Callable[[GroupTables], list[Section]], tables: GroupTables, anchor: str, title: str
+) -> list[Section]:
+    """Make sections; where the tables hold what cannot be shown, the page says so and the others are made."""
+    try:
+        return make(tables)
+    except (DatasetError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        said = f"This part could not be made from its tables ({why}). Run the group level again."
+        return [Section(anchor, title, (said,))]
+
+
+NAMES = {
+    *("target", "representation", "reference", "session", "searched", "matched", "first_session", "second_session"),
+    *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
+    *("at_grid_edge", "at_bound", "chosen", "transform", "fitted_to", "status", "control", "weighting", "monotone"),
+    *("atlas", "people", "part", "parcel", "other", "analysis", "scan"),
+}
+"""Columns that are text even where they look like numbers."""
+
+WITH_ALPHA = (
+    *("prediction", "identification", "transform_screen", "spectral_controls", "learning_curves"),
+    *("identification_curves", "parcellation_sweep", "encoders", "spectrum_path"),
+)
+"""Tables whose sidecars say the exponent of ``fc_power``."""
+DIFFERENCE = ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
+NEEDED = {
+    "excluded": ("participant_id", "session", "what", "reason"),
+    "scans": ("participant_id",),
+    "folds": ("participant_id",),
+    "prediction": ("target", "representation", "repeat", "fold", "n_train", "n_test", "at_grid_edge", "r", "auc"),
+    "prediction_summary": ("target", "representation", "n_folds", "p_permutation", "r_fold_mean", "auc_fold_mean"),
+    "predictions": ("participant_id", "target", "representation", "observed", "predicted"),
+    "comparisons": ("target", "representation", "reference", "mean_difference", "ci_low", "ci_high", "p_two_sided"),
+    "null": ("target", "representation", "permutation", "score"),
+    "importance_networks": ("target", "representation", "network_a", "network_b", "importance"),
+    "identification": ("representation", "first_session", "n_searches", "accuracy", "ci_low", "ci_high", "chance"),
+    "identification_scans": ("representation", "participant_id", "session", "matched"),
+    "identification_comparisons": ("representation", "reference", "difference", "p_mcnemar", "p_holm"),
+    "identification_alpha": ("alpha", "accuracy", "i_diff", "d_prime"),
+    "identification_length": ("representation", "minutes", "accuracy"),
+    "alpha": ("criterion", "target", "alpha", "score"),
+    "alpha_optimum": ("criterion", "target", "alpha", "score", "score_at_star", "at_bound"),
+    "learning_curves": ("target", "representation", "n_people", "minutes", "part", "r", "auc"),
+    "learning_gains": (
+        "target",
+        "representation",
+        "reference",
+        "n_people",
+        "minutes",
+        "mean_difference",
+        "p_two_sided",
+    ),
+    "scaling_law": ("target", "representation", "w0", "w1", "w2", "at_bound"),
+    "identification_curves": ("representation", "n_people", "minutes", "part", "accuracy", "chance"),
+    "identification_gains": (
+        "representation",
+        "reference",
+        "n_people",
+        "minutes",
+        "mean_difference",
+        "ci_low",
+        "ci_high",
+    ),
+    "transform_screen": ("target", "representation", "status", "reason", "fold_mean", "reference", *DIFFERENCE),
+    "spectral_controls": ("target", "representation", "control", "status", "fold_mean", "reference", *DIFFERENCE),
+    "spectral_matched": ("target", "number", "score", *DIFFERENCE),
+    "spectral_reliability": ("target", "representation", "over", "rho"),
+    "parcellation_sweep": ("atlas", "people", "n_parcels", "n_people", "target", "representation", "r", "auc"),
+    "parcellation_gains": ("atlas", "people", "target", "representation", "reference", "score", *DIFFERENCE),
+    "parcellation_comparisons": ("target", "representation", "atlas", "reference", *DIFFERENCE),
+    "encoders": ("representation", "target", "score", "pooled", "fold_mean", "fold_sd"),
+    "encoder_folds": ("target", "representation", "r", "auc"),
+    "encoder_comparisons": ("target", "representation", "reference", "score", *DIFFERENCE),
+    "spectrum_histogram": ("alpha", "low", "high", "share"),
+    "spectrum_ranks": ("alpha", "rank", "mean", "path"),
+    "spectrum_path": ("participant_id", "alpha", "from_identity", "to_fc", "heat_trace", "participation_ratio"),
+    "spectrum_sphere": ("alpha", "rank", "x", "y", "length", "radius"),
+    "spectrum_matrices": ("alpha", "parcel", "other", "value"),
+    "left_out": ("analysis", "reason"),
+    "qcfc": ("representation", "r"),
+    "qcfc_summary": ("representation", "n_people", "median_abs_r", "median_abs_r_chance", "share_significant"),
+}
+"""Columns without which a table is broken."""

@@ -1,0 +1,134 @@
+"""The first lines of the group page: what was asked, what was found, and what limits it, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fcpower_bids.reports.cohort.findings import (
+    FOUND,
+    NOT_TESTED,
+    Finding,
+    describe_finding,
+    find_targets,
+    prediction_cautions,
+)
+from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
+from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
+
+MOST_TARGETS = 12
+FURTHER = ("motion", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
+"""Sections whose first sentence is quoted in the first lines."""
+FEW_IDENTIFIED = 20
+"""Fewer people in the identification get a caution."""
+
+
+@dataclass(frozen=True)
+class GroupVerdict:
+    """What the page says first.
+
+    Attributes
+    ----------
+    level : str
+        ``ok``, ``caution`` or ``stop``.
+    headline : str
+        One or two sentences.
+    facts : tuple of (str, str)
+        Label and value.
+    findings : tuple of (str, tuple of str, str)
+        A question, the sentences that answer it, the anchor of the section behind it.
+    further : tuple of (str, str, str)
+        Of each further analysis: title, first sentence, anchor.
+    cautions : tuple of str
+        What limits the findings.
+    """
+
+    level: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    findings: tuple[tuple[str, tuple[str, ...], str], ...]
+    further: tuple[tuple[str, str, str], ...]
+    cautions: tuple[str, ...]
+
+
+def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
+    """Sum up the tables of the group level; where that fails, say so.
+
+    The first sentences of the ``sections`` of further analyses are quoted.
+    """
+    try:
+        verdict = _judge(tables, sections)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        said = f"The tables could not be summed up ({type(error).__name__}: {error}). Run the group level again."
+        verdict = GroupVerdict("stop", said, (), (), (), ())
+    broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    level = "caution" if broken and verdict.level == "ok" else verdict.level
+    return replace(verdict, level=level, cautions=broken + verdict.cautions)
+
+
+def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
+    targets = find_targets(tables)
+    answers = [
+        (f"Prediction of {finding.target}", tuple(describe_finding(finding, tables)), "prediction")
+        for finding in targets[:MOST_TARGETS]
+    ]
+    if len(targets) > MOST_TARGETS:
+        answers.append((f"{len(targets) - MOST_TARGETS} more targets", ("See the table.",), "prediction"))
+    identified = describe_identification(tables)
+    if identified:
+        answers.append(("Identification across sessions", tuple(identified), "identification"))
+    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
+    cautions = (*prediction_cautions(targets, tables), *_identification_cautions(tables))
+    level = "stop" if not answers and not further else "caution" if cautions else "ok"
+    headline = _headline(targets, tables, bool(further))
+    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions)
+
+
+def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
+    said = []
+    found = [finding.target for finding in targets if finding.state == FOUND]
+    untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
+    lacking = [finding.target for finding in targets if finding.state not in (FOUND, NOT_TESTED)]
+    if found:
+        said.append(f"{listed(found, 4)} can be predicted better than chance.")
+    if lacking:
+        said.append(f"For {listed(lacking, 4)} nothing was found.")
+    if untested:
+        said.append(f"Whether {listed(untested, 4)} can be predicted was not tested against chance.")
+    rows = identification_rows(tables)
+    if len(rows):
+        best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
+        said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")
+    if not said and others:
+        return "Nothing was predicted and nobody identified; the other analyses are below."
+    return " ".join(said) or "There are no results of the group level yet."
+
+
+def _facts(tables: GroupTables) -> list[tuple[str, str]]:
+    facts = []
+    scans, excluded = tables.frame("scans"), tables.frame("excluded")
+    if scans is not None:
+        n = scans["participant_id"].nunique()
+        facts.append(("In the cohort", f"{count(n, 'person', 'people')}, {count(len(scans), 'scan')}"))
+    predicted = tables.facts("prediction").get("NumberOfPeople")
+    if predicted:
+        facts.append(("Prediction", f"{count(int(predicted), 'person', 'people')}"))
+    identified = tables.facts("identification")
+    if "NumberOfPeople" in identified:
+        people = count(int(identified["NumberOfPeople"]), "person", "people")
+        facts.append(("Identification", f"{people}, {count(int(identified['NumberOfScans']), 'scan')}"))
+    left_out = tables.frame("left_out")
+    if left_out is not None:
+        facts.append(("Not possible with this cohort", count(len(left_out), "analysis", "analyses")))
+    if excluded is None:
+        return [*facts, ("Left out", "nothing")]
+    kinds = excluded["what"].astype(str).value_counts()
+    facts.append(("Left out", ", ".join(count(int(n), str(kind)) for kind, n in kinds.items())))
+    return facts
+
+
+def _identification_cautions(tables: GroupTables) -> list[str]:
+    n = int(tables.facts("identification").get("NumberOfPeople", FEW_IDENTIFIED))
+    if n >= FEW_IDENTIFIED:
+        return []
+    return [f"Identification among {count(n, 'person', 'people')} is easy; accuracy falls as the group grows."]

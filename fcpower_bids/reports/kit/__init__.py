@@ -1,0 +1,1 @@
+"""What every page is made of: template, panels, drawings, matrices, methods text."""

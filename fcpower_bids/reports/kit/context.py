@@ -1,0 +1,95 @@
+"""What a panel is, and what it is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids.reports.kit.page import relative_link
+from fcpower_bids.reports.person.accounts import Account, View, read_numbers
+from fcpower_bids.reports.person.previews import Preview, make_preview, preview_path, read_preview
+from fcpower_bids.settings import Settings
+
+MATRIX_ROOM = 3e6
+"""Characters of all the matrices of a page whose cells can be read by pointing at them."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a page.
+
+    Attributes
+    ----------
+    title, text : str
+        Heading and how to read it.
+    svg, alt : str
+        A drawing and its description.
+    matrices : dict
+        For the script of the page: names, networks, encoded matrices.
+    rows : tuple of (str, str)
+        A table of two columns.
+    sources : tuple of (str, str)
+        Name and address of the data behind it.
+    wide, folded : bool
+        Over the whole width; closed at first.
+    """
+
+    title: str
+    text: str
+    svg: str = ""
+    alt: str = ""
+    matrices: dict[str, Any] = field(default_factory=dict)
+    rows: tuple[tuple[str, str], ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    wide: bool = False
+    folded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a panel is made from."""
+
+    account: Account
+    view: View
+    settings: Settings
+    room: float = MATRIX_ROOM
+
+    @property
+    def root(self) -> Path:
+        """The output folder."""
+        return self.settings.output_dir
+
+    def links(self, *paths: Path | None) -> tuple[tuple[str, str], ...]:
+        """Name and address of files."""
+        return tuple((path.name, relative_link(path, self.root)) for path in paths if path is not None)
+
+    @property
+    def repetition_time(self) -> float:
+        """Seconds; 0 where it is not known."""
+        if "timeseries" in self.view.tables:
+            return float(self.view.sidecar("timeseries")["RepetitionTime"])
+        row = self.account.quality[0] if self.account.quality else {}
+        return row["seconds_kept"] / row["kept_volumes"] if row.get("kept_volumes") else 0.0
+
+    @cached_property
+    def connectomes(self) -> list[np.ndarray]:
+        """FC and its transforms, shape (P, P) each."""
+        return [read_numbers(path) for path in self.view.connectomes]
+
+    @cached_property
+    def previews(self) -> tuple[Preview | None, Preview | None, int]:
+        """What is known of the series before and after cleaning, and the rows of the cleaned series."""
+        before = read_preview(preview_path(self.view.tables["bold"]))
+        if "timeseries" not in self.view.tables:
+            return before, None, 0
+        clean = read_numbers(self.view.tables["timeseries"])
+        volumes = self.account.volumes
+        kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
+        whole = np.full((len(kept), clean.shape[1]), np.nan)
+        whole[kept] = clean
+        networks = tuple(self.view.parcellation(self.root).networks)
+        return before, make_preview(whole, kept, self.repetition_time, networks), len(clean)

@@ -1,0 +1,238 @@
+"""The methods text of a run, from the same settings as its numbers, for ``logs/CITATION`` and for the pages."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from fcpower_bids._version import __version__
+from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
+from fcpower_bids.core.signal.censoring import LONGEST_SPLINE
+from fcpower_bids.encoders import PUBLISHED
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
+from fcpower_bids.outputs.tables import read_json, write_text
+from fcpower_bids.records import Atlas
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import FULL_RANK, PARAMETERS, make_transform
+
+FOLDER = Path(__file__).parents[2] / "data" / "boilerplate"
+SURFACE = "fsLR"
+
+
+@dataclass(frozen=True, order=True)
+class AtlasFacts:
+    """What the text says about an atlas; "n/a" where nothing is known."""
+
+    name: str
+    space: str
+    n_parcels: int
+    source: str = "n/a"
+    citation: str = "n/a"
+
+    @classmethod
+    def of(cls, atlas: Atlas) -> AtlasFacts:
+        """Take the facts of a loaded atlas."""
+        return cls(atlas.name, atlas.space, atlas.n_parcels, atlas.source, atlas.citation)
+
+
+def write_methods(settings: Settings, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
+    """Write ``logs/CITATION.{md,html,tex,bib}``.
+
+    Parameters
+    ----------
+    settings : Settings
+        The choices of the run.
+    atlases : iterable of Atlas or AtlasFacts
+        Those in use; without them the text names what was asked for.
+
+    Returns
+    -------
+    list of Path
+        The four files.
+    """
+    facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
+    markdown = methods_text(settings, facts)
+    references = all_references()
+    body = to_html(markdown, references)
+    head = '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Methods</title></head>\n'
+    page = f"{head}<body>\n{body}</body>\n</html>\n"
+    entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
+    stem = settings.output_dir / "logs" / "CITATION"
+    texts = {".md": markdown, ".html": page, ".tex": to_latex(markdown), ".bib": entries}
+    return [write_text(stem.with_suffix(ending), text) for ending, text in texts.items()]
+
+
+def methods_html(settings: Settings, atlases: Sequence[AtlasFacts], level: int = 1) -> str:
+    """Return the text as escaped HTML for a page."""
+    return to_html(methods_text(settings, atlases), all_references(), level)
+
+
+def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
+    """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
+    strategy = load_strategy(settings.strategy)
+    spaces = {atlas.space for atlas in atlases}
+    text = _template("participant.md").render(
+        settings=settings,
+        version=__version__,
+        configuration=settings.configuration_hash(),
+        preprocessing=_preprocessing(settings.output_dir),
+        atlases=sorted(set(atlases)),
+        names=settings.atlas,
+        published=settings.encoder in PUBLISHED,
+        surface=spaces == {SURFACE} if spaces and (SURFACE not in spaces or len(spaces) == 1) else None,
+        filtered=any(settings.band),
+        regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
+        strategy=strategy,
+        methods=_strategy_sentence(strategy),
+        longest_spline=LONGEST_SPLINE,
+        tolerance=f"{CLIP_TOLERANCE:g}",
+        exponent=f"{settings.exponent:g}",
+        summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
+        full_rank=[name.replace("_", "-") for name in settings.transforms if PARAMETERS.get(name) == FULL_RANK],
+    )
+    paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
+    return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
+
+
+def _summary(name: str, settings: Settings) -> str:
+    return str(make_transform(name, settings).summary) if TRANSFORMS[name].stateless else str(TRANSFORMS[name].summary)
+
+
+def _strategy_sentence(strategy: Strategy) -> str:
+    """Return what a strategy says of itself, with its citations before the full stop; a DOI where there is no entry."""
+    by_doi = {entry["doi"]: key for key, entry in all_references().items() if "doi" in entry}
+    known = "; ".join(f"@{by_doi[doi]}" for doi in strategy.references if doi in by_doi)
+    others = ", ".join(doi for doi in strategy.references if doi not in by_doi)
+    cited = (f" [{known}]" if known else "") + (f" (doi: {others})" if others else "")
+    said = strategy.methods.strip()
+    return f"{said.removesuffix('.')}{cited}." if cited else said
+
+
+def _preprocessing(output_dir: Path) -> str:
+    """Return what made the input, as the description of the outputs has it."""
+    try:
+        made_by = read_json(output_dir / "dataset_description.json").get("GeneratedBy", [])
+    except DatasetError:
+        return ""
+    return " and ".join(" ".join(str(one[key]) for key in ("Name", "Version") if key in one) for one in made_by[1:])
+
+
+@lru_cache(maxsize=1)
+def all_references() -> dict[str, Entry]:
+    """Every reference that the templates and the strategies can cite, by key."""
+    return read_references(FOLDER / "references.bib")
+
+
+@lru_cache(maxsize=4)
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["decimal"] = lambda value: f"{float(value):g}"
+    return environment.get_template(name)
+
+
+Entry = Mapping[str, str]
+"""A reference: its fields, ``key`` and ``text`` (the entry as the file has it)."""
+
+MARK = re.compile(r"\[(?P<cited>@\w+(?:; @\w+)*)\]|\^(?P<raised>[^\s^]+)\^")
+LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô"}
+
+
+def read_references(path: Path) -> dict[str, Entry]:
+    """Read a ``.bib`` file with one ``name = {value}`` per line, by key."""
+    found: dict[str, Entry] = {}
+    for text in re.findall(r"^@\w+\{.*?^\}", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL):
+        key = text[text.index("{") + 1 : text.index(",")]
+        fields = dict(re.findall(r"^\s*(\w+) = \{(.*)\},?$", text, flags=re.MULTILINE))
+        for written, letter in ACCENTS.items():
+            fields["author"] = fields["author"].replace(written, letter)
+        found[key] = {**fields, "key": key, "text": text}
+    return found
+
+
+def cited_keys(markdown: str, references: Mapping[str, Entry]) -> list[str]:
+    """Return the keys of all citations that the references have, once each, in the order of the alphabet."""
+    groups = (_keys(match) for match in MARK.finditer(markdown) if match["cited"])
+    return sorted({key for group in groups for key in group if key in references})
+
+
+def in_text(entry: Entry) -> str:
+    """Return ``Lindquist et al., 2019``."""
+    names = [author.partition(",")[0] for author in entry["author"].split(" and ")]
+    who = names[0] if len(names) == 1 else " & ".join(names) if len(names) == 2 else f"{names[0]} et al."
+    return f"{who}, {entry['year']}"
+
+
+def in_list(entry: Entry) -> str:
+    """Return a reference as plain text."""
+    authors = [author if author != "others" else "et al." for author in entry["author"].split(" and ")]
+    doi = f" https://doi.org/{entry['doi']}" if "doi" in entry else ""
+    return f"{'; '.join(authors)} ({entry['year']}). {entry['title']}. {entry['journal']}.{doi}"
+
+
+def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> str:
+    """Return the text as escaped HTML with its list of references; headings are ``level`` deeper than written."""
+
+    def mark(match: re.Match[str]) -> str:
+        if match["raised"]:
+            return f"<sup>{html.escape(match['raised'])}</sup>"
+        cited = (in_text(references[key]) if key in references else key for key in _keys(match))
+        return f"({html.escape('; '.join(cited))})"
+
+    lines = []
+    for heading, text in _blocks(markdown):
+        tag = f"h{min(6, heading + level)}" if heading else "p"
+        lines.append(f"<{tag}>{_convert(text, html.escape, mark)}</{tag}>")
+    items = [f"<li>{html.escape(in_list(references[key]))}</li>" for key in cited_keys(markdown, references)]
+    return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
+
+
+def to_latex(markdown: str) -> str:
+    """Return the text as LaTeX with natbib citations of ``CITATION.bib``."""
+
+    def mark(match: re.Match[str]) -> str:
+        if match["raised"]:
+            return rf"\textsuperscript{{{_escape_latex(match['raised'])}}}"
+        return rf"\citep{{{','.join(_keys(match))}}}"
+
+    commands = {2: "section", 3: "subsection"}
+    lines = []
+    for heading, text in _blocks(markdown):
+        converted = _convert(text, _escape_latex, mark)
+        lines.append(rf"\{commands[heading]}{{{converted}}}" if heading else converted)
+    return "\n\n".join([*lines, r"\bibliographystyle{plainnat}", r"\bibliography{CITATION}"]) + "\n"
+
+
+def _keys(match: re.Match[str]) -> list[str]:
+    return [key.removeprefix("@") for key in match["cited"].split("; ")]
+
+
+def _blocks(markdown: str) -> list[tuple[int, str]]:
+    """Return depth of heading (0 for a paragraph) and text of each block."""
+    blocks = [block for block in re.split(r"\n\s*\n", markdown.strip()) if block.strip()]
+    return [(len(block) - len(block.lstrip("#")), " ".join(block.lstrip("#").split())) for block in blocks]
+
+
+def _convert(text: str, escape: Callable[[str], str], mark: Callable[[re.Match[str]], str]) -> str:
+    parts, end = [], 0
+    for match in MARK.finditer(text):
+        parts += [escape(text[end : match.start()]), mark(match)]
+        end = match.end()
+    return "".join([*parts, escape(text[end:])])
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in text)

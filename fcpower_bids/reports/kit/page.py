@@ -1,0 +1,89 @@
+"""Self-contained pages: templates, style and script in one file that never asks the network for anything.
+
+Text is escaped by the templates. The content policy of each page allows its own style and script by their hashes,
+inline images, and nothing else, so that even text that slipped through could neither run nor call home.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fcpower_bids._version import __version__
+from fcpower_bids.reports.kit.figures import colour_table
+from fcpower_bids.reports.person.verdict import short_name
+
+FOLDER = Path(__file__).parents[2] / "data" / "report"
+
+
+def render_page(template: str, **content: Any) -> str:
+    """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`."""
+    style, script = _asset("page.css"), _asset("page.js")
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(style),
+            script=Markup(script),
+            policy=_policy([style], [script]),
+            colours="".join(colour_table("RdBu_r")),
+            version=__version__,
+            **content,
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["inline"] = inline_image
+    environment.filters["short"] = short_name
+    environment.filters["number"] = show_number
+    return environment
+
+
+@lru_cache(maxsize=4)
+def _asset(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    def hashes(texts: Sequence[str]) -> str:
+        digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+
+    return (
+        f"default-src 'none'; img-src data:; style-src {hashes(styles)}; script-src {hashes(scripts)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def inline_image(svg: str) -> str:
+    """Return an SVG drawing as an address that holds the drawing itself."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
+
+
+def show_number(value: Any, digits: int = 2) -> str:
+    """Show a number with so many decimals, an integer without, and what is missing as ``n/a``."""
+    if value is None or value != value:
+        return "n/a"
+    return f"{int(value)}" if digits == 0 or isinstance(value, int) else f"{value:.{digits}f}"
+
+
+def relative_link(path: Path, root: Path) -> str:
+    """Return the address of a file from a page in ``root``."""
+    return quote(path.relative_to(root).as_posix())

@@ -1,0 +1,205 @@
+"""One page per participant, made from what was written; ``--reports-only`` needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.status import DONE, Status
+from fcpower_bids.outputs.tables import plain, read_json, write_text
+from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
+from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.person.accounts import Account, read_accounts
+from fcpower_bids.reports.person.panels import make_panels
+from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
+from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.workers import begin_worker
+
+SAME = ("space", "res", "den")
+"""Entities that a page does not repeat where they are the same for all recordings."""
+MOST_SESSIONS = 4
+"""A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A recording under an atlas, with its panels."""
+
+    anchor: str
+    title: str
+    atlas: str
+    state: str
+    reason: str
+    panels: tuple[Panel, ...]
+
+
+def write_participant_reports(settings: Settings, subjects: Sequence[str], n_jobs: int = 1) -> list[Path]:
+    """Write ``sub-X.html`` for every participant.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where the outputs are, and the choices that they were made with.
+    subjects : sequence of str
+        Labels without ``sub-``.
+    n_jobs : int
+        Processes.
+
+    Returns
+    -------
+    list of Path
+        The pages, those of single sessions included.
+    """
+    n_jobs = max(1, min(n_jobs, len(subjects)))
+    write = partial(write_participant_report, settings)
+    if n_jobs == 1:
+        written = list(map(write, subjects))
+    else:  # from the server of the workflow, which has imported what a page needs
+        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=begin_worker) as pool:
+            written = list(pool.map(write, subjects))
+    write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
+    return [page for pages, _ in written for page in pages]
+
+
+def write_participant_report(settings: Settings, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
+    """Write the page of one participant, and one per session where there are many; return them and the atlases."""
+    accounts, embeddings = read_accounts(settings.output_dir, subject)
+    atlases = _atlases(accounts, settings)
+    sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
+    if len(sessions) <= MOST_SESSIONS:
+        return [_write(settings, f"sub-{subject}", accounts, embeddings, sessions)], atlases
+    pages = []
+    for name, members in sessions:
+        own = {account.name for account in members}
+        about = [one for one in embeddings if any(one.recording.startswith(f"{recording}_") for recording in own)]
+        title = f"sub-{subject}_ses-{name}" if name else f"sub-{subject}_ses-none"
+        pages.append(_write(settings, title, members, about, [(name, members)]))
+    summary = _write(settings, f"sub-{subject}", accounts, embeddings, [], pages)
+    return [summary, *pages], atlases
+
+
+def _write(
+    settings: Settings,
+    title: str,
+    accounts: list[Account],
+    embeddings: list[Status],
+    sessions: list[tuple[str, list[Account]]],
+    pages: Sequence[Path] = (),
+) -> Path:
+    dull = _same_everywhere(accounts)
+    text = render_page(
+        "participant.html",
+        title=title,
+        verdict=judge(accounts, embeddings, settings.configuration_hash()),
+        rows=[row for account in accounts for row in _rows(account, dull)],
+        sessions=_sessions(sessions, settings, dull),
+        pages=[(page.stem, relative_link(page, settings.output_dir)) for page in pages],
+        settings=_choices(settings),
+        methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
+        chain=_chain(settings.output_dir),
+        configuration=settings.configuration_hash(),
+        links=[(name, f"logs/{name}") for name in ("status.tsv", "settings.toml", "CITATION.md", "CITATION.bib")],
+    )
+    return write_text(settings.output_dir / f"{title}.html", text)
+
+
+def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
+    """Return the atlases that the present choices were run with."""
+    found = set()
+    for account in accounts:
+        for view in account.views if account.configuration == settings.configuration_hash() else ():
+            parcels, about = view.parcellation(settings.output_dir), view.about
+            source = str(about.get("Source", "n/a"))
+            found.add(AtlasFacts(view.atlas, str(about["Space"]), len(parcels.names), source, parcels.citation))
+    return sorted(found)
+
+
+def _same_everywhere(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """Return which of `SAME` have one value in all recordings."""
+    return tuple(key for key in SAME if len({account.entities.get(key) for account in accounts}) == 1)
+
+
+def _anchor(account: Account, number: int) -> str:
+    return f"{account.name}-{number}"
+
+
+def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Rows of the summary table: one per atlas, or one that says what became of the recording."""
+    combined = account.status.stage == COMBINED
+    state = "combined" if combined and account.status.state == DONE else WORDS[account.status.state]
+    base: dict[str, Any] = {
+        "anchor": _anchor(account, 0),
+        "name": account.without("sub", *dull),
+        "state": state,
+        "atlas": "",
+    }
+    rows = []
+    for row in account.quality:
+        kept, whole = minutes_kept(account)
+        number = next((i for i, view in enumerate(account.views) if view.atlas == row["atlas"]), 0)
+        rows.append(
+            {
+                **base,
+                **row,
+                "state": state,
+                "anchor": _anchor(account, number),
+                "minutes": kept,
+                "of_minutes": whole,
+                "no_value": len(account.uncovered.get(row["atlas"], [])),
+            }
+        )
+    return rows or [base]
+
+
+def _sessions(
+    sessions: Sequence[tuple[str, list[Account]]], settings: Settings, dull: tuple[str, ...]
+) -> list[tuple[str, list[Section]]]:
+    n_views = sum(len(account.views) for _, members in sessions for account in members)
+    return [(name, _sections(members, settings, 1 / max(1, n_views), dull)) for name, members in sessions]
+
+
+def _sections(accounts: Sequence[Account], settings: Settings, share: float, dull: tuple[str, ...]) -> list[Section]:
+    sections = []
+    for account in accounts:
+        title = account.without("sub", "ses", *dull)
+        told = (WORDS[account.status.state], account.status.reason)
+        for number, view in enumerate(account.views):
+            panels = tuple(make_panels(account, view, settings, share))
+            sections.append(Section(_anchor(account, number), title, view.atlas, *told, panels))
+        if not account.views:
+            sections.append(Section(_anchor(account, 0), title, "", *told, ()))
+    return sections
+
+
+def _choices(settings: Settings) -> list[tuple[str, str, str]]:
+    import dataclasses
+
+    return [
+        (field.name, _shown(getattr(settings, field.name)), str(field.metadata["text"]))
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("section") in METHOD_SECTIONS
+    ]
+
+
+def _shown(value: Any) -> str:
+    value = plain(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+def _chain(output_dir: Path) -> list[str]:
+    """Return the programs that made the outputs, this one first."""
+    try:
+        entries = read_json(output_dir / "dataset_description.json").get("GeneratedBy", [])
+    except DatasetError:
+        return []
+    return [" ".join(str(entry[key]) for key in ("Name", "Version") if key in entry) for entry in entries]

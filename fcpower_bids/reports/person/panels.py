@@ -1,0 +1,276 @@
+"""The panels of one recording, each made from the tables that were written and naming them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcpower_bids.core.connectome.connectivity import covered_parcels
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
+from fcpower_bids.reports.kit import figures
+from fcpower_bids.reports.kit.context import MATRIX_ROOM, Context, Panel
+from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
+from fcpower_bids.reports.person.accounts import Account, View, read_numbers
+from fcpower_bids.reports.person.coverage_figures import draw_coverage
+from fcpower_bids.settings import Settings
+
+_UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
+
+
+def make_over_time(context: Context) -> Iterator[Panel]:
+    """Motion, DVARS and the carpets over one axis of time."""
+    volumes = context.account.volumes
+    before, after, clean = context.previews
+    if volumes is None and not clean:
+        return
+    carpets = {"before": before.carpet} if before else {}
+    carpets |= {"after": after.carpet} if after else {}
+    columns: dict[str, np.ndarray] = (
+        {name: volumes[name].to_numpy(dtype=float) for name in volumes.columns}
+        if volumes is not None
+        else {name: np.full(clean, value) for name, value in _UNKNOWN_VOLUMES.items()}
+    )
+    censored = int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum())
+    svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets)
+    text = (
+        "Framewise displacement with the limit (dashed), DVARS as the input table has it, and the parcel series before "
+        "and after cleaning, sorted by network, in standard deviations from -2 (black) to 2 (white). "
+        f"{censored} censored volumes are orange with a mark at the top, {int(columns['dummy'].sum())} dummy volumes "
+        "hatched."
+    )
+    if before is None:
+        text += " The series before cleaning was not kept."
+    yield Panel(
+        "Motion and signal over time",
+        text,
+        svg,
+        f"Time courses; {censored} of {len(columns['kept'])} volumes are censored.",
+        sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
+        wide=True,
+    )
+
+
+def make_power(context: Context) -> Iterator[Panel]:
+    """Power spectra before and after cleaning, with the leakage."""
+    before, after, _ = context.previews
+    spectra = {
+        title: (one.frequencies, one.power)
+        for title, one in (("before cleaning", before), ("after cleaning", after))
+        if one is not None
+    }
+    if not spectra:
+        return
+    rows = [row for row in context.account.quality if row["atlas"] == context.view.atlas]
+    leakage = float(rows[0]["band_leakage"]) if rows else np.nan
+    yield Panel(
+        "Power spectrum",
+        "Mean over parcels, each of variance 1. The filter's edges are soft: filtered noise has 3 to 6 % outside.",
+        figures.draw_power(spectra, context.settings.band, leakage),
+        "Power against frequency, with the pass-band shaded."
+        + (f" {100 * leakage:.1f} % of the cleaned power is outside." if np.isfinite(leakage) else ""),
+        sources=context.links(context.view.tables.get("timeseries")),
+    )
+
+
+def make_design(context: Context) -> Iterator[Panel]:
+    """Correlation of the nuisance regressors."""
+    path = context.account.tables.get("design")
+    volumes = context.account.volumes
+    if path is None or volumes is None:
+        return
+    values, names = read_matrix(path)
+    if not names:
+        return
+    used = values[volumes["kept"].to_numpy(dtype=bool)]
+    correlation = np.full((len(names), len(names)), np.nan)
+    varying = np.flatnonzero(used.std(axis=0) > 0) if len(used) > 1 else np.empty(0, dtype=int)
+    correlation[np.ix_(varying, varying)] = np.corrcoef(used[:, varying], rowvar=False)
+    yield Panel(
+        "Correlation of the nuisance regressors",
+        f"{len(names)} regressors in the kept volumes, before filtering. Collinear ones count once in the regression.",
+        matrices={
+            "names": names,
+            "networks": network_spans(names),
+            "matrices": [encode_matrix("Correlation", correlation, np.arange(len(names))) | {"limit": 1.0}],
+        },
+        sources=context.links(path),
+        folded=True,
+        wide=True,
+    )
+
+
+TITLES = {
+    "pearsoncorrelation": "FC",
+    "partialcorrelation": "Partial correlation",
+    "precision": "Precision",
+    "fisherz": "Fisher z of FC",
+    "logeuclidean": "Logarithm of FC",
+    "degree": "FC over its degrees",
+    "cholesky": "Cholesky factor of FC",
+    "logcholesky": "Log-Cholesky factor of FC",
+}
+"""By the label in the file name; a transform that is not here is shown by its label."""
+
+
+def make_connectomes(context: Context) -> Iterator[Panel]:
+    """FC and its transforms, to be read cell by cell."""
+    if not context.view.connectomes:
+        return
+    parcels = context.view.parcellation(context.root)
+    titles = [connectome_title(path) for path in context.view.connectomes]
+    size = len(parcels.names) ** 2 * 4 / 3
+    shown = list(zip(titles, context.connectomes, strict=True))[: int(context.room // size)]
+    encoded = [encode_matrix(title, matrix, parcels.order) for title, matrix in shown]
+    left_out = ", ".join(titles[len(shown) :])
+    yield Panel(
+        "Connectomes",
+        "Parcels sorted by network. Point at a cell, or move with the arrow keys, to read its pair and its values. "
+        "Each matrix has a colour scale of its own. Grey: a parcel without a value."
+        + (f" Not shown, so that the page stays small: {left_out}." if left_out else ""),
+        matrices={
+            "names": [parcels.names[place] for place in parcels.order],
+            "networks": network_spans([parcels.networks[place] for place in parcels.order]),
+            "matrices": encoded,
+        },
+        sources=context.links(*context.view.connectomes),
+        wide=True,
+    )
+
+
+def connectome_title(path: Path) -> str:
+    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``Partial correlation``."""
+    facts = read_json(path.with_suffix(".json"))
+    entities = dict(part.split("-", 1) for part in path.name.split("_") if "-" in part)  # type: ignore[misc]
+    label = entities.get("desc") or entities["stat"]
+    if label.startswith("power") and "Alpha" in facts:
+        return f"FC^{facts['Alpha']:g}"
+    return TITLES.get(label, label)
+
+
+def make_eigenvalues(context: Context) -> Iterator[Panel]:
+    """Eigenvalues of FC before and after flattening."""
+    path = context.view.tables.get("eigenvalues")
+    if path is None:
+        return
+    table, facts = read_table(path), read_json(path.with_suffix(".json"))
+    ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
+    before, after = (table[name].to_numpy(dtype=float) for name in ("eigenvalue", "eigenvalue_power"))
+    yield Panel(
+        "Eigenvalues",
+        f"The participation ratio, the effective number of eigenvectors, goes from {ratios[0]:.1f} to {ratios[1]:.1f} "
+        f"of {len(table)}; rank {facts['Rank']}, {facts['NumberClipped']} clipped.",
+        figures.draw_eigenvalues(before, after, facts["Alpha"], ratios),
+        f"Eigenvalues by rank before and after; participation ratio {ratios[0]:.1f} and {ratios[1]:.1f}.",
+        sources=context.links(path),
+    )
+
+
+def make_spectral_path(context: Context) -> Iterator[Panel]:
+    """FC raised to the exponents of the paper's figure."""
+    if not context.view.connectomes:
+        return
+    matrix = context.connectomes[0]
+    covered = covered_parcels(matrix)
+    order = np.array([place for place in context.view.parcellation(context.root).order if covered[place]])
+    yield Panel(
+        "From the identity to FC",
+        "FC raised to five exponents, each over its largest eigenvalue, on one colour scale. At 0 all its eigenvectors "
+        "weigh the same: the identity, if FC is of full rank.",
+        figures.draw_path(matrix, order),
+        "Five matrices: the smaller the exponent, the weaker the blocks that all parcels share.",
+        sources=context.links(context.view.connectomes[0]),
+        wide=True,
+    )
+
+
+def make_embedding(context: Context) -> Iterator[Panel]:
+    """One panel per embedding."""
+    for path in context.view.embeddings:
+        vector = read_numbers(path)[0]
+        facts = read_json(path.with_suffix(".json"))
+        told = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
+        yield Panel(
+            f"Embedding by {facts.get('name', 'the encoder')}",
+            f"{len(vector)} dimensions, norm {np.linalg.norm(vector):.3f}.",
+            figures.draw_embedding(vector),
+            f"Bars of the {len(vector)} dimensions.",
+            rows=tuple((name, str(facts[name])) for name in told if facts.get(name) is not None),
+            sources=context.links(path),
+            wide=True,
+        )
+
+
+BROKEN = (FcPowerError, OSError, ValueError, KeyError)
+"""What a file that is missing, cut off or edited by hand leads to; the panel says so and the others are drawn."""
+
+
+def make_panels(account: Account, view: View, settings: Settings, share: float = 1.0) -> list[Panel]:
+    """Make every panel of a recording under an atlas; one that cannot be made says why.
+
+    ``share`` is the part of the page's room for matrices that this one may take.
+    """
+    context = Context(account, view, settings, MATRIX_ROOM * share)
+    panels: list[Panel] = []
+    for name, make in PANELS.items():
+        try:
+            panels += list(make(context))
+        except BROKEN as error:
+            panels.append(Panel(name, f"This panel could not be drawn: {error}"))
+    return panels
+
+
+def make_coverage(context: Context) -> Iterator[Panel]:
+    """Coverage on the brain."""
+    path = context.view.tables.get("bold")
+    if path is None:
+        return
+    coverage = read_table(path)["coverage"].to_numpy(dtype=float)
+    facts = read_json(path.with_suffix(".json"))
+    threshold = float(facts["CoverageThreshold"])
+    missing = [str(name) for name in facts["UncoveredNodes"]]
+    below = f"Below {threshold:g}, and without a value: {', '.join(missing)}."
+    yield Panel(
+        "Coverage",
+        f"Share of each parcel's voxels inside the brain mask and with signal; mean {100 * np.mean(coverage):.1f} %. "
+        + (below if missing else "No parcel is below the limit."),
+        draw_coverage(context.view.parcellation(context.root), coverage, threshold),
+        f"Coverage of {len(coverage)} parcels; {len(missing)} are below {threshold:g}.",
+        sources=context.links(path),
+        wide=True,
+    )
+
+
+def make_provenance(context: Context) -> Iterator[Panel]:
+    """What the sidecars say."""
+    view = context.view
+    written = next((kind for kind in ("timeseries", "bold") if kind in view.tables), None)
+    if written is None:
+        return
+    skipped = ("Atlas", "UncoveredNodes", "FlatNodes", "NuisanceParameters", "Node", "coverage", "Units")
+    facts = {name: value for name, value in view.sidecar(written).items() if name not in skipped}
+    rows = [(name, _plain(value)) for name, value in facts.items()]
+    rows += [(f"Atlas {name}", str(value)) for name, value in view.about.items()]
+    yield Panel("Provenance", "What the sidecars say.", rows=tuple(rows), folded=True, wide=True)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_plain(item)}" for name, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
+    "Motion and signal over time": make_over_time,
+    "Connectomes": make_connectomes,
+    "Power spectrum": make_power,
+    "Eigenvalues": make_eigenvalues,
+    "From the identity to FC": make_spectral_path,
+    "Coverage": make_coverage,
+    "Embedding": make_embedding,
+    "Correlation of the nuisance regressors": make_design,
+    "Provenance": make_provenance,
+}

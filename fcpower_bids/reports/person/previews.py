@@ -1,0 +1,120 @@
+"""What a page shows of the series before cleaning: no table holds it, so a small preview is kept when it is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fcpower_bids.core.signal.censoring import interpolate_censored
+from fcpower_bids.core.signal.quality import power_spectrum
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.names import COVERAGE, output_path
+from fcpower_bids.outputs.tables import atomic
+from fcpower_bids.reports.kit.figures import shrink
+from fcpower_bids.reports.person.accounts import network_order
+
+if TYPE_CHECKING:
+    from fcpower_bids.outputs.recording import Results
+
+ROWS, COLUMNS = 150, 900
+"""Largest size of a carpet; neighbours are averaged down to it."""
+CLIP, NO_VALUE = 3.0, 255
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """Carpet (rows, columns) in standard deviations, and mean power spectrum of a series of variance 1."""
+
+    carpet: np.ndarray
+    frequencies: np.ndarray
+    power: np.ndarray
+
+
+def preview_path(coverage: Path) -> Path:
+    """Return where the preview belongs that goes with a coverage table: ``sub-X/figures``."""
+    name = coverage.name.removesuffix("_stat-coverage_bold.tsv") + "_stat-mean_desc-before_timeseries.npz"
+    subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
+    return subject / "figures" / name
+
+
+def write_previews(output_dir: Path, results: Results) -> None:
+    """Keep a preview of every atlas's series before cleaning."""
+    for series, atlas in zip(results.series, results.atlases, strict=True):
+        kept = results.cleaning.kept
+        if results.cleaning.excluded:  # too few are kept to draw; the reader wants to see why
+            kept = np.arange(len(kept)) >= results.cleaning.n_dummy
+        if not len(series.raw) or kept.sum() < 3:
+            continue
+        whole = standardise_trend(series.raw, kept)
+        preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
+        path = preview_path(output_path(output_dir, results.recording, COVERAGE, atlas))
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(
+                file,
+                carpet=_as_bytes(preview.carpet),
+                frequencies=preview.frequencies,
+                power=preview.power.astype(np.float32),
+            )
+
+
+def read_preview(path: Path) -> Preview | None:
+    """Read a preview; None where none was kept.
+
+    Raises
+    ------
+    DatasetError
+        If the file is broken.
+    """
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            carpet = file["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
+            carpet[file["carpet"] == NO_VALUE] = np.nan
+            return Preview(carpet, file["frequencies"], file["power"].astype(np.float64))
+    except (OSError, ValueError, KeyError) as error:
+        raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
+
+
+def make_preview(series: np.ndarray, kept: np.ndarray, repetition_time: float, networks: tuple[str, ...]) -> Preview:
+    """Return carpet and mean power spectrum of standardised series.
+
+    Parameters
+    ----------
+    series : ndarray, shape (T, P)
+        Every volume; rows that are not kept may be anything, also NaN, and are bridged for the spectrum.
+    kept : ndarray of bool, shape (T,)
+        Volumes that count.
+    repetition_time : float
+        Seconds.
+    networks : tuple of str
+        Parcels are sorted by them before neighbours are averaged.
+    """
+    carpet = shrink(series[:, network_order(networks)].T, ROWS, COLUMNS)
+    covered = np.isfinite(series[kept]).all(axis=0)
+    first, last = np.flatnonzero(kept)[[0, -1]]
+    span, present = series[first : last + 1, covered], kept[first : last + 1]
+    bridged = interpolate_censored(np.where(present[:, None], span, 0.0), present)
+    frequencies, power = power_spectrum(bridged, repetition_time)
+    return Preview(carpet, frequencies, power.mean(axis=1) if covered.any() else np.full(len(frequencies), np.nan))
+
+
+def standardise_trend(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Remove each parcel's line and divide by its standard deviation, both taken from the kept volumes."""
+    time = np.linspace(-1, 1, len(series))
+    covered = np.isfinite(series[kept]).all(axis=0)
+    standard = np.full(series.shape, np.nan)
+    line = np.polynomial.polynomial.polyfit(time[kept], series[kept][:, covered], 1)
+    flat = series[:, covered] - np.polynomial.polynomial.polyval(time, line).T
+    deviation = flat[kept].std(axis=0, ddof=1)
+    rounding = 1e-9 * np.abs(series[kept][:, covered]).max(axis=0)
+    standard[:, covered] = np.where(deviation > rounding, flat / np.maximum(deviation, 1e-300), 0.0)
+    return standard
+
+
+def _as_bytes(carpet: np.ndarray) -> np.ndarray:
+    scaled = np.rint((np.clip(carpet, -CLIP, CLIP) + CLIP) / (2 * CLIP) * (NO_VALUE - 1))
+    return np.where(np.isfinite(scaled), np.nan_to_num(scaled), NO_VALUE).astype(np.uint8)

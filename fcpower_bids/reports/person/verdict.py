@@ -1,0 +1,162 @@
+"""The first lines of a page: whether the scans can be used, and what a reader must know before using them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
+from fcpower_bids.reports.person.accounts import Account
+
+COMBINED = "combine"
+STAGES = {
+    "find": "looking for the inputs",
+    "inputs": "looking at the inputs",
+    "atlas": "loading the atlas",
+    "parcellate": "averaging the voxels of each parcel",
+    "clean": "cleaning the series",
+    "connect": "computing the connectomes",
+    "embed": "embedding",
+    "combine": "combining the runs",
+    "write": "writing the results",
+}
+WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
+MANY_CENSORED = 0.3
+"""Share of censored volumes above which a recording gets a caution."""
+OTHER_CHOICES = "Its results are older than the present settings; see its provenance below, or run it again."
+FEW_DEGREES = 20
+"""Effective degrees of freedom below which a correlation is so uncertain that a recording gets a caution."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something a reader must know: of which recording, how grave (``stop``, ``caution``), what in plain words."""
+
+    recording: str
+    level: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a page says first.
+
+    Attributes
+    ----------
+    level : str
+        ``ok``, ``caution`` or ``stop``.
+    headline : str
+        One sentence.
+    facts : tuple of (str, str)
+        Label and value.
+    problems : tuple of Problem
+        Every recording that is not used, and every caution.
+    """
+
+    level: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    problems: tuple[Problem, ...]
+
+
+def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
+    """Sum up what became of the recordings of a participant; ``configuration`` is the hash of the present choices."""
+    runs = [account for account in accounts if account.status.stage != COMBINED]
+    used = [account for account in runs if account.status.state == DONE]
+    wanted = [account for account in runs if account.status.state != SKIPPED]
+    problems = [problem for account in accounts for problem in _problems(account)]
+    problems += [
+        Problem(account.name, "caution", "made with other choices", OTHER_CHOICES)
+        for account in accounts
+        if account.configuration not in ("", configuration)
+    ]
+    problems += [Problem(one.recording, "caution", f"embedding {WORDS[one.state]}", one.reason) for one in embeddings]
+    level = "stop" if not used else "caution" if problems else "ok"
+    return Verdict(level, _headline(len(used), len(wanted)), tuple(_facts(runs, used)), tuple(problems))
+
+
+def _headline(used: int, wanted: int) -> str:
+    if not wanted:
+        return "There is no recording."
+    if used == wanted:
+        return "The recording can be used." if used == 1 else f"All {used} recordings can be used."
+    if not used:
+        return "The recording cannot be used." if wanted == 1 else f"None of the {wanted} recordings can be used."
+    return f"{used} of {wanted} recordings can be used."
+
+
+def _facts(runs: Sequence[Account], used: Sequence[Account]) -> list[tuple[str, str]]:
+    states = [account.status.state for account in runs]
+    counts = [f"{states.count(state)} {word}" for state, word in WORDS.items() if state in (DONE, EXCLUDED, FAILED)]
+    counts += [f"{states.count(state)} {WORDS[state]}" for state in (SKIPPED, RUNNING) if state in states]
+    facts = [("Recordings", ", ".join(counts))]
+    minutes = [minutes_kept(account) for account in used]
+    if minutes:
+        kept, whole = sum(pair[0] for pair in minutes), sum(pair[1] for pair in minutes)
+        facts.append(("Minutes kept", f"{kept:.1f} of {whole:.1f}"))
+        facts.append(("Parcels without a value", _uncovered(used)))
+        fd = [account.quality[0]["mean_fd"] for account in used if account.quality]
+        known = [value for value in fd if value == value]
+        facts.append(("Mean FD", _range(known)))
+    return facts
+
+
+def _range(known: list[float]) -> str:
+    if not known:
+        return "unknown"
+    low, high = f"{min(known):.2f}", f"{max(known):.2f}"
+    return f"{low} mm" if low == high else f"{low} to {high} mm"
+
+
+def minutes_kept(account: Account) -> tuple[float, float]:
+    """Return the minutes of the cleaned series and those of the file."""
+    if not account.quality:
+        return 0.0, 0.0
+    row = account.quality[0]
+    seconds = row["seconds_kept"] / max(row["kept_volumes"], 1)
+    return row["seconds_kept"] / 60, row["volumes"] * seconds / 60
+
+
+def _uncovered(used: Sequence[Account]) -> str:
+    worst: dict[str, tuple[int, int]] = {}
+    for account in used:
+        for row in account.quality:
+            count = len(account.uncovered.get(row["atlas"], []))
+            if count >= worst.get(row["atlas"], (0, 0))[0]:
+                worst[row["atlas"]] = (count, int(row["parcels"]))
+    if not any(count for count, _ in worst.values()):
+        return "none"
+    return "; ".join(
+        f"up to {count} of {parcels} ({short_name(atlas)})" for atlas, (count, parcels) in worst.items() if count
+    )
+
+
+def short_name(atlas: str) -> str:
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names."""
+    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))
+
+
+def _problems(account: Account) -> list[Problem]:
+    status = account.status
+    if status.state != DONE:
+        at_work = status.state in (FAILED, RUNNING) and status.stage
+        where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
+        reason = status.reason or "It was not finished. Run the same command again."
+        return [Problem(account.name, "stop", WORDS[status.state] + where, reason)]
+    return [Problem(account.name, "caution", "used with caution", reason) for reason in _cautions(account)]
+
+
+def _cautions(account: Account) -> list[str]:
+    found = []
+    for atlas, parcels in account.uncovered.items():
+        if parcels:
+            shown = ", ".join(parcels[:8]) + (f" and {len(parcels) - 8} more" if len(parcels) > 8 else "")
+            found.append(f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {shown}.")
+    for row in account.quality[:1]:
+        share = row["censored_volumes"] / max(row["volumes"] - row["dummy_volumes"], 1)
+        if share > MANY_CENSORED:
+            found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
+        if row["degrees_of_freedom"] < FEW_DEGREES:
+            found.append(f"Only {row['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
+    return found + account.notes + account.broken

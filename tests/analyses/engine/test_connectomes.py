@@ -1,0 +1,94 @@
+"""Blocks of edges are what whole matrices would give, also where little fits in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.analyses.engine import connectomes
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, similarity
+from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
+from tests.analyses.cohorts import choose
+
+
+def draw_edges(rng, n_scans, n_parcels, n_volumes=40):
+    series = rng.standard_normal((n_scans, n_volumes, n_parcels)) + rng.standard_normal((n_scans, n_volumes, 1))
+    return np.stack([vectorise_edges(pearson_connectivity(each), weighted=False) for each in series])
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 99), st.integers(3, 7), st.lists(st.integers(1, 3), min_size=1, max_size=6))
+def test_people_are_averaged_as_core_averages_runs(seed, n_parcels, sizes):
+    rng = np.random.default_rng(seed)
+    edges = draw_edges(rng, sum(sizes), n_parcels)
+    groups = np.split(rng.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    averaged = AveragedEdges(edges, groups)
+    matrices = rebuild_matrix(edges, 1.0, weighted=False)
+    expected = [average_connectivity(matrices[group]) for group in groups]
+    np.testing.assert_allclose(averaged[:, :], vectorise_edges(np.stack(expected), weighted=False), atol=1e-12)
+    np.testing.assert_array_equal(averaged[:, 1:3], averaged[:, :][:, 1:3])
+    last = len(groups) - 1
+    np.testing.assert_allclose(averaged.connectome(last), expected[last], atol=1e-12)
+    np.testing.assert_array_equal(averaged[last:, 0:2], averaged[:, 0:2][last:])
+
+
+def test_single_scans_are_passed_on_to_the_last_bit():
+    edges = draw_edges(np.random.default_rng(0), 5, 6)
+    np.testing.assert_array_equal(AveragedEdges(edges, [[3], [1]])[:, :], edges[[3, 1]])
+    edges[0, 0] = 1.0
+    assert AveragedEdges(edges, [[0]])[0][0] == 1.0
+    with pytest.raises(ValueError, match="correlate perfectly"):
+        AveragedEdges(edges, [[0, 1]])[:, :]
+    with pytest.raises(ValueError, match="at least one row"):
+        AveragedEdges(edges, [[]])
+
+
+@pytest.mark.parametrize("n_volumes", [40, 7])
+def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
+    edges = draw_edges(np.random.default_rng(1), 6, 9, n_volumes)
+    averaged = AveragedEdges(edges, [[i] for i in range(6)])
+    for alpha in (0.35, 1.0):
+        expected = np.stack(
+            [vectorise_edges(spectral_power(rebuild_matrix(each, 1.0, weighted=False), alpha)) for each in edges]
+        )
+        for keep in (True, False):
+            np.testing.assert_allclose(PowerFamily(averaged, choose(), keep).features(alpha), expected, atol=1e-10)
+        np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
+
+
+def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_kept(monkeypatch):
+    edges = draw_edges(np.random.default_rng(2), 12, 20)
+    averaged = AveragedEdges(edges, [[i, i + 6] for i in range(6)])
+    full = PowerFamily(averaged, choose(), keep=True)
+    expected, plain = full.kernel(0.35), similarity(averaged)
+    assert full.spectra is not None
+    monkeypatch.setattr(connectomes, "MEMORY", 1000)
+    short = PowerFamily(averaged, choose(), keep=True)
+    assert short.spectra is None
+    assert short.features(0.35).dtype == np.float32
+    np.testing.assert_allclose(short.kernel(0.35), expected, atol=1e-6)
+    np.testing.assert_allclose(similarity(averaged), plain, atol=1e-6)
+
+
+def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):
+    edges = draw_edges(np.random.default_rng(3), 4, 10, n_volumes=6)
+    np.save(tmp_path / "edges.npy", edges.astype(np.float32))
+    on_disk = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(4)])
+    exact = PowerFamily(AveragedEdges(edges, [[i] for i in range(4)]), choose()).features(0.35)
+    np.testing.assert_allclose(PowerFamily(on_disk, choose()).features(0.35), exact, atol=1e-3)
+
+
+def test_several_processes_give_the_same_numbers_to_the_last_bit(monkeypatch, tmp_path):
+    np.save(tmp_path / "edges.npy", draw_edges(np.random.default_rng(4), 70, 30))
+    averaged = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(70)])
+    alone = PowerFamily(averaged, choose(nprocs=1), keep=True)
+    monkeypatch.setattr(connectomes, "WORTH_PROCESSES", 0)
+    shared_work = PowerFamily(averaged, choose(nprocs=2), keep=True)
+    np.testing.assert_array_equal(alone.spectra[1], shared_work.spectra[1])
+    ours, theirs = (PowerFamily(averaged, choose(nprocs=n)).features(0.35) for n in (1, 2))
+    np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(ours, alone.features(0.35))

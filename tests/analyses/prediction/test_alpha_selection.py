@@ -1,0 +1,118 @@
+"""The exponent: curves, nested choice, and the alignment optimum with its derivative."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fcpower_bids.analyses import ANALYSES, analyses_to_run
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.protocol import open_study
+from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID, nested_exponent
+from fcpower_bids.core.filters.alignment import target_alignment
+from tests.analyses.cohorts import choose
+from tests.analyses.conftest import TARGETS
+
+
+def select(cohort, **choices):
+    return ANALYSES["alpha_selection"](dataclasses.replace(cohort, series=()), choose(**{**TARGETS, **choices}))
+
+
+@pytest.fixture(scope="module")
+def grid(cohort):
+    return select(cohort, alpha="grid")
+
+
+def test_every_exponent_is_scored_on_every_fold(grid):
+    frame = grid["alpha"].frame
+    assert len(frame) == 13 * 2 * 2 * 5
+    assert set(frame["alpha"]) == set(ALPHA_GRID)
+    assert (frame.groupby(["target", "repeat", "fold"])["chosen"].sum() == 1).all()
+    for table in grid.values():
+        assert set(table.frame.columns) == set(table.columns)
+    planted = frame[frame["target"] == "planted_score"].groupby("alpha")["score"].mean()
+    assert planted.idxmax() < 0.6
+    assert planted.loc[1.0] < planted.max() - 0.05
+
+
+def test_the_choice_follows_the_inner_score_and_its_prediction_is_the_outer_score_there(grid):
+    frame, optimum = grid["alpha"].frame, grid["alpha_optimum"].frame
+    keys = ["target", "repeat", "fold"]
+    best = frame.loc[frame.groupby(keys, sort=False)["inner_score"].idxmax()].set_index(keys)
+    optimum = optimum.set_index(keys)
+    assert (best["alpha"] == optimum["alpha"].loc[best.index]).all()
+    np.testing.assert_array_equal(best["score"], optimum["score"].loc[best.index])
+    facts = grid["alpha"].facts
+    assert "optimistic" in facts["Optimism"]
+    nested = optimum.groupby("target")["score"].mean()
+    assert facts["NestedScore"] == pytest.approx(nested.to_dict())
+    assert all(facts["BestOfGridScore"][name] >= facts["NestedScore"][name] for name in facts["NestedScore"])
+
+
+def test_exponents_at_the_grid_are_those_of_the_prediction(cohort, predicted, grid):
+    ours = grid["alpha"].frame.query("alpha == 0.35").sort_values(["target", "repeat", "fold"])["score"]
+    theirs = predicted["prediction"].frame.query("representation == 'fc_power'")
+    np.testing.assert_allclose(ours, theirs.sort_values(["target", "repeat", "fold"])["r"], atol=1e-9)
+
+
+def test_nested_predictions_do_not_depend_on_the_people_of_the_test_fold(cohort):
+    settings = choose(**TARGETS)
+    study = open_study(cohort, settings)
+    fold = study.folds[3]
+    changed = cohort.phenotypes.copy()
+    changed.loc[[study.people.names[row] for row in fold.test], "planted_score"] = 1e4
+    other = open_study(dataclasses.replace(cohort, phenotypes=changed), settings)
+    ours, theirs = (nested_exponent(each, (0.2, 0.35, 1.0)) for each in (study, other))
+    np.testing.assert_array_equal(ours.best[3], theirs.best[3])
+    np.testing.assert_allclose(ours.result.predicted[3], theirs.result.predicted[3], atol=1e-7)
+    assert not np.array_equal(ours.inner[:, 0], theirs.inner[:, 0])
+
+
+def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
+    tables = select(cohort, alpha="align", composite=("g=memory,speed",), covariates=("age",))
+    optimum = tables["alpha_optimum"].frame
+    assert len(optimum) == 3 * 2 * 5
+    planted = optimum[optimum["target"] == "planted_score"]
+    assert planted["alpha"].between(0.1, 0.6).all()
+    assert not planted["at_bound"].any()
+    # Both slopes vanish at a maximum, up to what the interpolation leaves out.
+    assert planted["slope"].abs().max() < 0.01
+    assert planted["slope_check"].abs().max() < 1e-3
+    plain = select(cohort, alpha="align")["alpha_optimum"].frame.query("target == 'planted_score'").iloc[0]
+    study = open_study(cohort, choose(**TARGETS))
+    mask = np.zeros((1, len(study.people.names)), dtype=bool)
+    mask[0, study.folds[0].train] = True
+    family = PowerFamily(AveragedEdges(cohort.edges, study.people.scans), choose(), keep=True)
+
+    def aligned(alpha):
+        return target_alignment(family.kernel(alpha), mask, study.targets[0].measures)[0, 0]
+
+    assert plain["score"] == pytest.approx(aligned(plain["alpha"]), abs=1e-4)
+    assert plain["score_at_star"] == pytest.approx(aligned(0.35), abs=1e-4)
+    assert aligned(plain["alpha"]) > max(aligned(plain["alpha"] - 0.05), aligned(plain["alpha"] + 0.05))
+
+
+def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch):
+    from fcpower_bids.analyses.prediction.prediction import alpha_selection
+
+    monkeypatch.setattr(alpha_selection, "MEMORY", 10)
+    tables = select(cohort, alpha="align", targets=("planted_score",))
+    assert tables["alpha_optimum"].frame["slope"].isna().all()
+    assert "too large" in tables["alpha_optimum"].facts["DerivativeCheck"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ({}, ("prediction", "fingerprinting", "qc_fc")),
+        ({"alpha": "grid"}, ("prediction", "fingerprinting", "qc_fc", "alpha_selection")),
+        ({"alpha": "align", "analyses": ("alpha_selection", "prediction")}, ("alpha_selection", "prediction")),
+        ({"alpha": "nested"}, ("prediction", "fingerprinting", "qc_fc")),
+        ({"alpha": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
+        ({"alpha": "0.5", "analyses": ("prediction",)}, ("prediction",)),
+    ],
+)
+def test_the_choice_of_the_exponent_runs_when_it_is_not_a_number(choices, expected):
+    assert analyses_to_run(choose(**choices)) == expected

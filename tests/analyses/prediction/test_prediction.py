@@ -1,0 +1,387 @@
+"""What was planted is found, what was not is not, and every number is what scikit-learn gives on the written folds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import KernelCenterer
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.errors import UsageError
+from tests.analyses.cohorts import choose, cohort_of, single_session
+from tests.analyses.conftest import TARGETS
+
+PENALTIES = 10.0 ** np.arange(-3, 4)
+KEYS = ["target", "representation", "repeat", "fold"]
+
+
+def predict(cohort, **choices):
+    return ANALYSES["prediction"](cohort, choose(**choices))
+
+
+def summary_of(tables, target, representation):
+    frame = tables["prediction_summary"].frame.set_index(["target", "representation"])
+    return frame.loc[(target, representation)]
+
+
+def test_planted_phenotype_is_found_better_by_the_flattened_spectrum_and_the_null_one_not_at_all(predicted):
+    flat, plain = (summary_of(predicted, "planted_score", name) for name in ("fc_power", "fc"))
+    assert flat["r_pooled_mean"] > plain["r_pooled_mean"] + 0.05
+    assert flat["p_permutation"] == plain["p_permutation"] == 0.01
+    for name in ("fc", "fc_power"):
+        null = summary_of(predicted, "null_score", name)
+        assert null["p_permutation"] > 0.05
+        assert null["r_pooled_mean"] < 0.2
+
+
+def test_one_row_per_fold_and_every_column_described(predicted):
+    frame = predicted["prediction"].frame
+    assert len(frame) == 2 * 2 * 2 * 5
+    assert not frame.duplicated(KEYS).any()
+    for name, table in predicted.items():
+        assert set(table.frame.columns) == set(table.columns), name
+        assert len(table.frame), name
+    assert set(predicted) == {
+        "prediction",
+        "prediction_pooled",
+        "prediction_summary",
+        "predictions",
+        "folds",
+        "comparisons",
+        "reliability",
+        "null",
+        "importance_edges",
+        "importance_networks",
+    }
+    folds = predicted["folds"].frame
+    assert (folds[folds["role"] == "test"].groupby(["repeat", "participant_id"]).size() == 1).all()
+
+
+def person_kernel(cohort, alpha):
+    names = sorted(set(cohort.scans["participant_id"]))
+    rows = []
+    for name in names:
+        edges = cohort.edges[(cohort.scans["participant_id"] == name).to_numpy()]
+        mean = np.tanh(np.arctanh(edges).mean(axis=0))
+        rows.append(vectorise_edges(spectral_power(rebuild_matrix(mean, 1.0, weighted=False), alpha)))
+    return names, np.corrcoef(np.stack(rows))
+
+
+def fit_predict(kernel, y, train, test, penalty):
+    centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
+    model = KernelRidge(alpha=penalty, kernel="precomputed")
+    model.fit(centre.transform(kernel[np.ix_(train, train)]), y[train] - y[train].mean())
+    return model.predict(centre.transform(kernel[np.ix_(test, train)])) + y[train].mean()
+
+
+def test_equals_scikit_learn_written_out_on_the_folds_of_the_table(cohort, predicted):
+    names, kernel = person_kernel(cohort, 0.35)
+    y = cohort.phenotypes.loc[names, "planted_score"].to_numpy()
+    folds = predicted["folds"].frame
+    rows = predicted["prediction"].frame.set_index(KEYS)
+    people = predicted["predictions"].frame
+    for fold in range(5):
+        part = folds[(folds["repeat"] == 0) & (folds["fold"] == fold)].set_index("participant_id").loc[names]
+        train, test = (np.flatnonzero(part["role"] == role) for role in ("train", "test"))
+        inner = part["inner_fold"].to_numpy()
+        scores = []
+        for penalty in PENALTIES:
+            guess = np.full(len(y), np.nan)
+            for number in range(5):
+                held = np.flatnonzero(inner == number)
+                guess[held] = fit_predict(kernel, y, np.setdiff1d(train, held), held, penalty)
+            scores.append(np.corrcoef(guess[train], y[train])[0, 1])
+        penalty = PENALTIES[int(np.argmax(scores))]
+        expected = fit_predict(kernel, y, train, test, penalty)
+        row = rows.loc[("planted_score", "fc_power", 0, fold)]
+        assert row["penalty"] == penalty
+        assert row["r"] == pytest.approx(np.corrcoef(expected, y[test])[0, 1], abs=1e-8)
+        assert row["mae"] == pytest.approx(np.abs(expected - y[test]).mean(), abs=1e-8)
+        chosen = people.query("target == 'planted_score' and representation == 'fc_power' and repeat == 0")
+        ours = chosen.set_index("participant_id")["predicted"].loc[[names[i] for i in test]]
+        np.testing.assert_allclose(ours, expected, atol=1e-8)
+
+
+def test_the_order_of_scans_and_the_number_of_processes_change_nothing(cohort, predicted):
+    order = np.random.default_rng(1).permutation(len(cohort.scans))
+    shuffled = dataclasses.replace(
+        cohort,
+        scans=cohort.scans.iloc[order].reset_index(drop=True),
+        edges=cohort.edges[order],
+        series=(),
+        phenotypes=cohort.phenotypes.sample(frac=1, random_state=0),
+    )
+    tables = predict(shuffled, **TARGETS, nprocs=2)
+    pd.testing.assert_frame_equal(tables["prediction"].frame, predicted["prediction"].frame, rtol=1e-7)
+    pd.testing.assert_frame_equal(tables["folds"].frame, predicted["folds"].frame)
+
+
+def test_predictions_know_nothing_of_the_people_they_are_made_for(cohort, predicted):
+    folds = predicted["folds"].frame
+    tested = folds.query("repeat == 0 and fold == 2 and role == 'test'")["participant_id"]
+    changed = cohort.phenotypes.copy()
+    changed.loc[tested, "planted_score"] = -1000.0
+    changed.loc[tested, "age"] += 500
+    other = dataclasses.replace(cohort, phenotypes=changed, series=())
+    choices = {**TARGETS, "covariates": ("age",), "composite": ("g=memory,speed,planted_score",)}
+    where = "repeat == 0 and fold == 2"
+    before, after = (
+        predict(each, **choices)["predictions"].frame.query(where)["predicted"].to_numpy()
+        for each in (dataclasses.replace(cohort, series=()), other)
+    )
+    # The covariates of the people themselves are used on the side of the truth only.
+    np.testing.assert_allclose(before, after, atol=1e-8)
+
+
+def test_twins_help_only_where_folds_split_them():
+    rng = np.random.default_rng(2)
+    twin = np.repeat(np.arange(40), 2)
+    edges = np.tanh(rng.normal(0, 0.5, (40, 45))[twin] + rng.normal(0, 0.1, (80, 45)))
+    names = [f"sub-{i:02d}" for i in range(80)]
+    table = pd.DataFrame(
+        {f"y{k}": rng.standard_normal(40)[twin] for k in range(12)} | {"family": [f"f{t}" for t in twin]}, index=names
+    )
+    cohort = cohort_of(edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], table)
+    common = {"representations": ("fc",), "folds": 5, "repeats": 2, "targets": tuple(f"y{k}" for k in range(12))}
+    grouped = predict(cohort, **common, family_column="family")["prediction"].frame["r"].mean()
+    split = predict(cohort, **common)["prediction"].frame["r"].mean()
+    assert abs(grouped) < 0.12
+    assert split > 0.5
+
+
+def test_two_classes_are_scored_by_auc_with_and_without_covariates(cohort):
+    table = cohort.phenotypes.assign(group=np.where(cohort.phenotypes["planted_score"] > 100, "patient", "control"))
+    other = dataclasses.replace(cohort, phenotypes=table, series=())
+    for covariates in ((), ("age", "site")):
+        tables = predict(other, targets=("group",), covariates=covariates, folds=4, repeats=1, permutations=19)
+        frame = tables["prediction"].frame
+        assert frame["auc"].mean() > 0.75
+        assert frame["balanced_accuracy"].mean() > 0.65
+        assert frame["cod"].isna().all()
+        assert set(tables["predictions"].frame["observed"]) == {0.0, 1.0}
+        assert tables["prediction"].facts["PositiveClasses"] == {"group": "patient"}
+        assert tables["comparisons"].frame["score"].tolist() == ["auc"]
+        assert (tables["prediction_summary"].frame["p_permutation"] == 0.05).all()
+
+
+def test_missing_targets_train_nothing(cohort):
+    table = cohort.phenotypes.copy()
+    missing = table.index[::4]
+    table.loc[missing, "planted_score"] = np.nan
+    other = dataclasses.replace(cohort, phenotypes=table, series=())
+    tables = predict(other, **TARGETS, permutations=9)
+    frame = tables["prediction"].frame.query("target == 'planted_score' and representation == 'fc'")
+    assert frame.groupby("repeat")["n_test"].sum().tolist() == [45, 45]
+    assert (frame["n_train"] + frame["n_test"] == 45).all()
+    people = tables["predictions"].frame.query("target == 'planted_score'")
+    assert set(people[people["observed"].isna()]["participant_id"]) == set(missing)
+    assert people["predicted"].notna().all()
+
+
+def test_sites_held_out_in_turn_count_once_however_often_they_are_repeated(cohort):
+    table = cohort.phenotypes.assign(where=np.repeat(["north", "east", "south"], 20))
+    other = dataclasses.replace(cohort, phenotypes=table, series=())
+    tables = predict(other, targets=("planted_score",), site_column="where", hold_out_sites=True, repeats=4)
+    assert len(tables["prediction"].frame) == 2 * 4 * 3
+    row = tables["comparisons"].frame.iloc[0]
+    assert (row["n_folds"], row["n_distinct"], row["df"]) == (12, 3, 2)
+
+
+def test_pairs_are_compared_once_and_corrected(cohort):
+    tables = predict(
+        dataclasses.replace(cohort, series=()), **TARGETS, representations=("fc", "fisher_z", "fc_power", "degree")
+    )
+    frame = tables["comparisons"].frame
+    assert len(frame) == 2 * 6
+    planted = frame[frame["target"] == "planted_score"]
+    assert (planted["p_holm"] >= planted["p_two_sided"]).all()
+    assert planted["p_holm"].min() == pytest.approx(min(1, 6 * planted["p_two_sided"].min()))
+    scores = (
+        tables["prediction"]
+        .frame.query("target == 'planted_score'")
+        .pivot_table("r", ["repeat", "fold"], "representation")
+    )
+    pair = planted.query("representation == 'fc_power' and reference == 'fc'").iloc[0]
+    assert pair["mean_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).mean())
+    assert pair["p_greater"] < 0.1
+
+
+def test_embeddings_are_probed_and_people_without_one_left_out_for_all(cohort):
+    rng = np.random.default_rng(3)
+    factor = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"]].to_numpy()
+    embedding = rng.standard_normal((len(cohort.scans), 12))
+    embedding[:, 0] += (factor - factor.mean()) / factor.std()
+    embedding[4:6] = np.nan
+    embedding[7] = np.nan
+    other = dataclasses.replace(cohort, embeddings={"toy": embedding}, series=())
+    tables = predict(other, **TARGETS, representations=("fc", "embedding"))
+    assert set(tables["prediction"].frame["representation"]) == {"fc", "embedding:toy"}
+    assert summary_of(tables, "planted_score", "embedding:toy")["r_pooled_mean"] > 0.5
+    assert tables["prediction"].facts["PeopleWithoutEmbedding"] == ["sub-02"]
+    assert "sub-02" not in set(tables["predictions"].frame["participant_id"])
+    assert "sub-03" in set(tables["predictions"].frame["participant_id"])
+    assert set(tables["importance_edges"].frame["representation"]) == {"fc"}
+
+
+def test_covariates_of_text_and_of_motion_are_used_and_people_without_them_named(cohort):
+    table = cohort.phenotypes.copy()
+    table.loc["sub-05", "sex"] = None
+    table["planted_score"] += 80 * (table["sex"] == "M")
+    other = dataclasses.replace(cohort, phenotypes=table, series=())
+    tables = predict(other, targets=("planted_score",), covariates=("sex", "mean_fd"), folds=5, repeats=1)
+    assert tables["prediction"].facts["PeopleWithoutCovariates"] == ["sub-05"]
+    assert tables["predictions"].frame["observed"].std() < 25
+    assert summary_of(tables, "planted_score", "fc_power")["r_pooled_mean"] > 0.7
+
+
+def test_the_preset_of_cbig_draws_the_folds_of_matlab(cohort):
+    from fcpower_bids.core.regression.folds import cbig_folds
+
+    tables = predict(
+        dataclasses.replace(cohort, series=()), targets=("planted_score",), preset="cbig", repeats=2, folds=5
+    )
+    names = tuple(sorted(set(cohort.scans["participant_id"])))
+    expected = cbig_folds(names, 5, 10, (1, 2))
+    folds = tables["folds"].frame
+    for fold in expected:
+        part = folds[(folds["repeat"] == fold.repeat) & (folds["fold"] == fold.fold) & (folds["role"] == "test")]
+        assert part["participant_id"].tolist() == [names[row] for row in fold.test]
+    assert tables["prediction"].facts["Preset"]["covariates"] == ("age", "sex")
+    assert summary_of(tables, "planted_score", "fc_power")["r_pooled_mean"] > 0.5
+
+
+def test_reliability_of_halves_follows_the_signal(predicted):
+    frame = predicted["reliability"].frame.set_index(["target", "representation", "over"])
+    planted = frame.loc[("planted_score", "fc_power", "halves")]
+    assert planted["rho"] > frame.loc[("null_score", "fc_power", "halves"), "rho"]
+    assert planted["ceiling"] == pytest.approx(planted["r"] / np.sqrt(2 * planted["rho"] / (1 + planted["rho"])))
+    assert np.isnan(frame.loc[("planted_score", "fc", "repeats"), "ceiling"])
+    pooled = predicted["prediction_pooled"].frame.query("target == 'planted_score' and representation == 'fc_power'")
+    assert planted["r"] == pytest.approx(pooled["r"].mean())
+
+
+def test_halves_without_a_connectome_cost_only_the_halves(cohort):
+    flat = np.random.default_rng(7).standard_normal((40, 60))
+    flat[:30, 8] = 0.0
+    other = dataclasses.replace(cohort, series=(lambda: [flat], *cohort.series[1:]))
+    tables = predict(other, **TARGETS, representations=("fc",))
+    assert set(tables["reliability"].frame["over"]) == {"repeats"}
+    assert "A part of a scan of sub-00 has no connectome" in tables["reliability"].facts["HalvesLeftOut"]
+    lengths = ANALYSES["fingerprinting"](other, choose(permutations=9))["identification_length"]
+    assert not len(lengths.frame)
+    assert "sub-00" in lengths.facts["LeftOut"]
+
+
+def test_importance_is_the_covariance_of_edges_with_fitted_values(cohort, predicted):
+    frame = predicted["importance_edges"].frame.query("target == 'planted_score' and representation == 'fc'")
+    assert frame.iloc[1][["parcel_a", "parcel_b"]].tolist() == ["parcel00", "parcel02"]
+    names = sorted(set(cohort.scans["participant_id"]))
+    y = cohort.phenotypes.loc[names, "planted_score"].to_numpy()
+    rows = [np.flatnonzero(cohort.scans["participant_id"] == name) for name in names]
+    edges = AveragedEdges(cohort.edges, rows)[:, :]
+    kernel = np.corrcoef(edges)
+    folds = predicted["folds"].frame.query("repeat == 0")
+    chosen = predicted["prediction"].frame.query("target == 'planted_score' and representation == 'fc' and repeat == 0")
+    expected = np.zeros(edges.shape[1])
+    for fold, penalty in zip(chosen["fold"], chosen["penalty"], strict=True):
+        roles = folds[folds["fold"] == fold].set_index("participant_id").loc[names, "role"]
+        train = np.flatnonzero(roles == "train")
+        fitted = fit_predict(kernel, y, train, train, penalty)
+        expected += (edges[train] - edges[train].mean(0)).T @ (fitted - fitted.mean()) / (len(train) - 1) / 5
+    np.testing.assert_allclose(frame["importance"], expected, atol=1e-8)
+    networks = predicted["importance_networks"].frame.query("target == 'planted_score' and representation == 'fc'")
+    within = frame[(frame["parcel_a"] < "parcel30") & (frame["parcel_b"] < "parcel30")]["importance"]
+    first = networks.query("network_a == 'first' and network_b == 'first'").iloc[0]
+    assert first["importance"] == pytest.approx(within.mean())
+    assert first["importance_absolute"] == pytest.approx(within.abs().mean())
+
+
+def test_importance_of_the_linear_kernel_points_to_the_same_edges(cohort, predicted):
+    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, kernel="linear", representations=("fc",))
+    where = "target == 'planted_score' and representation == 'fc'"
+    both = [each["importance_edges"].frame.query(where)["importance"] for each in (tables, predicted)]
+    assert np.corrcoef(*both)[0, 1] > 0.9
+
+
+def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
+    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, alpha="nested")
+    assert set(tables["prediction"].frame["representation"]) == {"fc", "fc_power", "fc_nested"}
+    assert len(tables["comparisons"].frame) == 2 * 3
+    assert summary_of(tables, "planted_score", "fc_nested")["r_pooled_mean"] > 0.7
+    keys = ["target", "repeat", "fold"]
+    ours = tables["prediction"].frame.query("representation == 'fc_nested'").set_index(keys)["r"]
+    chosen = tables["alpha"].frame.query("chosen").set_index(keys)["score"]
+    np.testing.assert_allclose(ours, chosen.loc[ours.index], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        ({"targets": ("nothing",)}, "There is no column 'nothing'"),
+        ({"targets": ("constant",)}, "The target 'constant' is constant"),
+        ({"targets": ("empty",)}, "The target 'empty' is missing for everyone"),
+        ({"targets": ("words",)}, "has 12 classes"),
+        ({"targets": ("rare",)}, "The target 'rare' is known for only"),
+        ({"targets": ("infinite",)}, "has infinite values"),
+        ({"folds": 13}, "12 people are fewer than 13 folds"),
+        ({"folds": 4, "family_column": "family"}, "A family of 4 is larger than one of 4 folds"),
+        ({"folds": 4, "family_column": "family", "preset": "cbig", "covariates": ("y",)}, "A family of 4 is larger"),
+        ({"family_column": "gaps"}, "sub-000 has no family"),
+        ({"hold_out_sites": True}, "give --site-column"),
+        ({"hold_out_sites": True, "site_column": "constant"}, "1 site"),
+        ({"covariates": ("nothing",)}, "There is no column 'nothing'"),
+        ({"covariates": ("empty",)}, "Nobody has scans, phenotypes and covariates"),
+        ({"composite": ("g=y",)}, "needs two columns"),
+        ({"composite": ("g=y,constant",)}, "does not vary"),
+        ({"representations": ("embedding",)}, "There are no embeddings"),
+        ({"representations": ("fc", "embedding:brainlm")}, "encoders of the cohort: none"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_one_sentence(choices, sentence):
+    rng = np.random.default_rng(5)
+    cohort = single_session(
+        rng,
+        12,
+        y=rng.standard_normal(12),
+        constant=np.ones(12),
+        empty=np.full(12, np.nan),
+        words=[f"word{i}" for i in range(12)],
+        rare=np.r_[1.0, 2.0, 3.0, np.full(9, np.nan)],
+        infinite=np.r_[np.inf, np.arange(11)],
+        family=["f"] * 4 + [f"g{i}" for i in range(8)],
+        gaps=[None, *"abcdefghijk"],
+    )
+    with pytest.raises(ValueError, match=sentence):
+        predict(cohort, **({"targets": ("y",), "folds": 3, "inner_folds": 2, "repeats": 1} | choices))
+
+
+@pytest.mark.parametrize(("name", "why"), [("tangent", "is fitted on a group"), ("spectrum", "does not exist")])
+def test_representations_that_cannot_be_had_are_a_usage_error(cohort, name, why):
+    with pytest.raises(UsageError, match=f"'{name}' {why}.*Choose from: fc, fc_power, embedding, power, fisher_z"):
+        predict(cohort, **TARGETS, representations=("fc", name))
+
+
+def test_small_folds_are_mentioned(predicted, cohort):
+    assert "SmallFolds" not in predicted["comparisons"].facts
+    tables = predict(dataclasses.replace(cohort, series=()), **{**TARGETS, "folds": 10, "repeats": 1})
+    assert "6 people" in tables["comparisons"].facts["SmallFolds"]
+
+
+def test_without_names_all_numeric_columns_that_vary_are_targets():
+    rng = np.random.default_rng(6)
+    cohort = single_session(
+        rng, 24, y=rng.standard_normal(24), age=rng.uniform(20, 60, 24), constant=np.ones(24), text=["a"] * 24
+    )
+    few = {"folds": 3, "inner_folds": 3, "repeats": 1, "representations": ("fc",)}
+    assert set(predict(cohort, **few, covariates=("age",))["prediction"].frame["target"]) == {"y"}
+    narrowed = dataclasses.replace(cohort, targets=("age",), notes=("All numeric columns.",))
+    tables = predict(narrowed, **few)
+    assert set(tables["prediction"].frame["target"]) == {"age"}
+    assert tables["prediction"].facts["CohortNotes"] == ["All numeric columns."]

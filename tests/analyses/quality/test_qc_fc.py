@@ -1,0 +1,162 @@
+"""QC-FC against scipy and against planted motion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.quality.qc_fc import analyse_qc_fc, correlation_p_values, edge_distances
+from fcpower_bids.core.connectome.connectivity import average_connectivity
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.connectome.spd import eigendecompose, power_weights, spectral_map
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+
+PARCELS = 7
+UPPER = np.triu_indices(PARCELS, 1)
+SETTINGS = Settings(Path("bids"), Path("out"), "group", representations=("fc", "fc_power"))
+
+
+def make_cohort(n=20, sessions=2, seed=0, motion=0.0):
+    """Invent scans; ``motion`` moves the first edge with mean FD."""
+    random = np.random.default_rng(seed)
+    fd = random.gamma(2.0, 0.1, size=n * sessions)
+    edges = []
+    for row in range(n * sessions):
+        series = random.standard_normal((60, PARCELS))
+        series[:, 1] += motion * fd[row] * series[:, 0]
+        edges.append(np.corrcoef(series.T)[UPPER])
+    scans = pd.DataFrame(
+        {
+            "participant_id": np.repeat([f"sub-{i:02d}" for i in range(n)], sessions),
+            "session": np.tile([f"ses-{i}" for i in range(sessions)], n),
+            "seconds": 120.0,
+            "mean_fd": fd,
+        }
+    )
+    names = tuple(f"parcel{i}" for i in range(PARCELS))
+    empty = pd.DataFrame(columns=["participant_id", "session", "what", "reason"])
+    return Cohort(scans, np.array(edges), names, ("A",) * PARCELS, pd.DataFrame(), empty)
+
+
+def averaged(cohort, person):
+    rows = np.flatnonzero(cohort.scans["participant_id"] == person)
+    matrices = [rebuild_matrix(cohort.edges[row], diagonal=1.0, weighted=False) for row in rows]
+    return average_connectivity(np.array(matrices)) if len(rows) > 1 else matrices[0]
+
+
+def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
+    cohort = make_cohort()
+    table = analyse_qc_fc(cohort, SETTINGS)["qcfc"].frame
+    people = sorted(set(cohort.scans["participant_id"]))
+    motion = cohort.scans.groupby("participant_id")["mean_fd"].mean()[people].to_numpy()
+    whole = [averaged(cohort, person) for person in people]
+    power = []
+    for matrix in whole:
+        values, vectors = eigendecompose(matrix)
+        power.append(spectral_map(values, vectors, power_weights(values, 0.35)))
+    for name, matrices in (("fc", whole), ("fc_power", power)):
+        own = table[table["representation"] == name]
+        assert own["parcel_a"].tolist() == [f"parcel{i}" for i in UPPER[0]]
+        expected = [stats.pearsonr(np.array(matrices)[:, i, j], motion) for i, j in zip(*UPPER, strict=True)]
+        np.testing.assert_allclose(own["r"], [one.statistic for one in expected], atol=1e-12)
+        np.testing.assert_allclose(own["p"], [one.pvalue for one in expected], atol=1e-10)
+        np.testing.assert_allclose(own["q"], stats.false_discovery_control(own["p"]), atol=1e-12)
+
+
+def test_planted_motion_is_found_in_its_edge_and_nowhere_else():
+    table = analyse_qc_fc(make_cohort(n=40, motion=4.0), replace(SETTINGS, representations=("fc",)))["qcfc"].frame
+    hit = table[table["q"] < 0.05]
+    assert list(zip(hit["parcel_a"], hit["parcel_b"], strict=True)) == [("parcel0", "parcel1")]
+
+
+def test_the_summary_follows_from_the_edges():
+    tables = analyse_qc_fc(make_cohort(motion=3.0), SETTINGS)
+    edges = tables["qcfc"].frame
+    for _, row in tables["qcfc_summary"].frame.iterrows():
+        own = edges[edges["representation"] == row["representation"]]
+        assert row["median_abs_r"] == pytest.approx(own["r"].abs().median())
+        assert row["share_significant"] == pytest.approx((own["q"] < 0.05).mean())
+        assert row["share_uncorrected"] == pytest.approx((own["p"] < 0.05).mean())
+        assert row["n_people"] == 20
+        assert np.isnan(row["distance_rho"])
+    assert "DistanceDependence" in tables["qcfc_summary"].facts
+    assert set(edges.columns) == set(tables["qcfc"].columns)
+
+
+def test_the_chance_level_of_the_median_is_that_of_unrelated_numbers():
+    random = np.random.default_rng(1)
+    found = np.abs([stats.pearsonr(*random.standard_normal((2, 15))).statistic for _ in range(4000)])
+    summary = analyse_qc_fc(make_cohort(n=15), SETTINGS)["qcfc_summary"].frame
+    assert summary["median_abs_r_chance"][0] == pytest.approx(np.median(found), abs=0.01)
+
+
+def test_distance_is_between_centroids_and_its_dependence_spearmans():
+    places = np.random.default_rng(2).uniform(-70, 70, (PARCELS, 3))
+    cohort = replace(make_cohort(), centroids=places)
+    np.testing.assert_allclose(edge_distances(cohort)[1], np.linalg.norm(places[0] - places[2]))
+    tables = analyse_qc_fc(cohort, SETTINGS)
+    own = tables["qcfc"].frame.query("representation == 'fc'")
+    expected = stats.spearmanr(own["r"].abs(), own["distance"]).statistic
+    assert tables["qcfc_summary"].frame["distance_rho"][0] == pytest.approx(expected)
+    assert "DistanceDependence" not in tables["qcfc_summary"].facts
+
+
+def test_scans_without_motion_are_left_out_and_named():
+    cohort = make_cohort(n=10)
+    cohort.scans.loc[cohort.scans["participant_id"] == "sub-03", "mean_fd"] = np.nan
+    tables = analyse_qc_fc(cohort, SETTINGS)
+    assert tables["qcfc"].facts["PeopleWithoutMotion"] == ["sub-03"]
+    rows = (cohort.scans["participant_id"] != "sub-03").to_numpy()
+    kept = replace(cohort, scans=cohort.scans[rows].reset_index(drop=True), edges=cohort.edges[rows])
+    np.testing.assert_array_equal(tables["qcfc"].frame["r"], analyse_qc_fc(kept, SETTINGS)["qcfc"].frame["r"])
+
+
+def test_the_order_of_the_scans_does_not_matter():
+    cohort = make_cohort(n=8)
+    order = np.random.default_rng(3).permutation(len(cohort.scans))
+    other = replace(cohort, scans=cohort.scans.iloc[order].reset_index(drop=True), edges=cohort.edges[order])
+    first, second = (analyse_qc_fc(one, SETTINGS)["qcfc"].frame["r"] for one in (cohort, other))
+    np.testing.assert_allclose(first, second, atol=1e-12)
+
+
+def test_an_edge_that_does_not_vary_has_no_correlation():
+    cohort = make_cohort(n=10, sessions=1)
+    cohort.edges[:, 4] = 0.3
+    table = analyse_qc_fc(cohort, replace(SETTINGS, representations=("fc",)))["qcfc"].frame
+    assert np.flatnonzero(table["r"].isna()).tolist() == np.flatnonzero(table["q"].isna()).tolist() == [4]
+
+
+def test_p_values_are_uniform_at_the_median():
+    middle = stats.t.ppf(0.75, 10)
+    assert correlation_p_values(np.array([middle / np.sqrt(10 + middle**2)]), 12)[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda cohort: cohort.scans.__setitem__("mean_fd", np.nan), "known for 0"),
+        (lambda cohort: cohort.scans.__setitem__("mean_fd", 0.2), "same for all"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_sentence(change, words):
+    cohort = make_cohort(n=6)
+    change(cohort)
+    with pytest.raises(ValueError, match=words):
+        analyse_qc_fc(cohort, SETTINGS)
+
+
+def test_embeddings_alone_have_no_edges():
+    cohort = replace(make_cohort(n=6), embeddings={"x": np.ones((12, 3))})
+    with pytest.raises(ValueError, match="made of edges"):
+        analyse_qc_fc(cohort, replace(SETTINGS, representations=("embedding",)))
+
+
+def test_it_is_registered():
+    assert ANALYSES["qc_fc"] is analyse_qc_fc

@@ -1,0 +1,170 @@
+"""Every rule of inclusion leaves out what it should, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.inclusion import (
+    Exclusion,
+    choose_parcels,
+    exclude_by_file,
+    exclude_by_quality,
+    exclude_by_status,
+    exclude_duplicates,
+    read_quality,
+    tabulate_exclusions,
+)
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.names import QUALITY
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, write_status
+from fcpower_bids.settings import Settings
+from tests.derivatives.participant_outputs import add_output, recording, series_of
+
+SETTINGS = Settings(Path("bids"), Path("out"), "group", min_time=60.0)
+
+
+def tree(out: Path, *names: str, **choices):
+    for number, name in enumerate(names):
+        add_output(out, name, series_of(number), **choices)
+    return list_connectomes(out), replace(SETTINGS, output_dir=out)
+
+
+def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
+    found, choices = tree(tmp_path, "sub-01", "sub-02", "sub-03")
+    write_status(tmp_path, Status(recording("sub-01").name, EXCLUDED, "clean", "Too short."))
+    write_status(tmp_path, Status(recording("sub-02").name, RUNNING))
+    write_status(tmp_path, Status(recording("sub-04_ses-b").name, FAILED, "parcellate", "No mask."))
+    write_status(tmp_path, Status(recording("sub-05_task-nback").name, FAILED, "parcellate", "No mask."))
+    write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
+    kept, rows = exclude_by_status(found, found, choices)
+    assert [one.participant for one in kept] == ["sub-03"]
+    assert [(row.participant_id, row.session, row.what) for row in rows] == [
+        ("sub-01", "n/a", "recording"),
+        ("sub-02", "n/a", "recording"),
+        ("sub-04", "ses-b", "recording"),
+    ]
+    assert "excluded at participant level: Too short." in rows[0].reason
+    assert "run it again" in rows[1].reason
+    assert not exclude_by_status(found, found, replace(choices, participant_label=("03",)))[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        ("participant_id\treason\n01\tAsleep\n", ["sub-02_ses-a", "sub-02_ses-b"]),
+        ("participant_id\tsession\nsub-02\tb\n", ["sub-01_ses-a", "sub-02_ses-a"]),
+        ("participant_id\tsession_id\ttask\trun\n02\tses-a\trest\t1\n02\tn/a\trest\t02\n", ["sub-01_ses-a"]),
+    ],
+)
+def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
+    found, _ = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
+    path = tmp_path / "leave_out.tsv"
+    path.write_text(lines)
+    kept, rows = exclude_by_file(found, path)
+    assert [f"{one.participant}_{one.session}" for one in kept] == left
+    assert len(rows) == 3 - len(left)
+    assert all("leave_out.tsv" in row.reason for row in rows)
+
+
+def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an_error(tmp_path):
+    found, _ = tree(tmp_path / "out", "sub-01")
+    path = tmp_path / "x.tsv"
+    path.write_text("participant_id\tsession\n09\tb\n")
+    assert exclude_by_file(found, path) == (
+        found,
+        [Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here")],
+    )
+    path.write_text("subject\n01\n")
+    with pytest.raises(DatasetError, match="no column participant_id"):
+        exclude_by_file(found, path)
+    path.write_text("participant_id\treason\nn/a\tx\n")
+    with pytest.raises(DatasetError, match="no participant_id in row 1"):
+        exclude_by_file(found, path)
+
+
+def test_quality_limits(tmp_path):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.1)
+    add_output(tmp_path, "sub-02", series_of(1), mean_fd=0.4)
+    add_output(tmp_path, "sub-03", series_of(2, volumes=29), mean_fd=0.1)
+    add_output(tmp_path, "sub-04", series_of(3))
+    found = list_connectomes(tmp_path)
+    found[3].beside(QUALITY).unlink()
+    quality = [read_quality(one) for one in found]
+    assert (quality[0].seconds, quality[0].volumes, quality[0].mean_fd, quality[0].degrees_of_freedom) == (
+        80,
+        40,
+        0.1,
+        20,
+    )
+    assert quality[3].seconds == 80, "from the sidecar"
+    assert exclude_by_quality(found, quality, SETTINGS)[0] == [True, True, False, True]
+    keep, rows = exclude_by_quality(found, quality, replace(SETTINGS, max_mean_fd=0.3))
+    assert keep == [True, False, False, False]
+    assert ["0.400 mm, more than" in rows[0].reason, "58 s are left" in rows[1].reason, "not known" in rows[2].reason]
+
+
+def test_of_equal_connectomes_the_first_is_kept(tmp_path):
+    found, _ = tree(tmp_path, "sub-01", "sub-02", "sub-03")
+    keep, rows = exclude_duplicates(found, ["x", "y", "x"])
+    assert keep == [True, True, False]
+    assert rows[0].participant_id == "sub-03"
+    assert found[0].recording in rows[0].reason
+
+
+def parcels_of(missing, **choices):
+    missing = np.asarray(missing, dtype=bool)
+    scans = [(f"sub-{i}", "n/a") for i in range(len(missing))]
+    names = [f"p{i}" for i in range(missing.shape[1])]
+    return choose_parcels(missing, scans, names, replace(SETTINGS, **choices))
+
+
+def test_parcels_that_many_lack_go_before_scans_that_lack_many():
+    missing = np.zeros((10, 10), dtype=bool)
+    missing[:3, 0] = True  # 30 % of the scans
+    missing[4, 1:6] = True  # more than half of one scan
+    missing[5, 7] = True
+    scans, parcels, rows = parcels_of(missing, max_parcel_missing=0.2, max_missing_parcels=0.25)
+    assert np.flatnonzero(~scans).tolist() == [4]
+    assert np.flatnonzero(~parcels).tolist() == [0, 7]
+    assert [(row.what, row.participant_id) for row in rows] == [("parcel", "n/a")] * 2 + [("recording", "sub-4")]
+    assert "p0: 30.0% of the scans lack it, more than --max-parcel-missing" in rows[0].reason
+    assert "p7: 10.0%" in rows[1].reason
+    assert "55.6%" in rows[2].reason
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(arrays(bool, (7, 8), elements=st.sampled_from([False, False, False, True])), st.floats(0, 1), st.floats(0, 1))
+def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing, parcel_share, scan_share):
+    try:
+        scans, parcels, rows = parcels_of(missing, max_parcel_missing=parcel_share, max_missing_parcels=scan_share)
+    except DatasetError as error:
+        assert "Missing parcels leave" in str(error)  # noqa: PT017
+        return
+    assert not missing[np.ix_(scans, parcels)].any()
+    assert len(rows) == (~scans).sum() + (~parcels).sum()
+
+
+def test_a_complete_cohort_loses_nothing():
+    scans, parcels, rows = parcels_of(np.zeros((3, 4)), max_parcel_missing=0.0, max_missing_parcels=0.0)
+    assert scans.all()
+    assert parcels.all()
+    assert rows == []
+
+
+def test_no_parcel_left_is_an_error():
+    with pytest.raises(DatasetError, match=r"leave 4 scans and 0 parcels"):
+        parcels_of(np.eye(4, dtype=bool), max_parcel_missing=1.0, max_missing_parcels=1.0)
+
+
+def test_the_table_has_its_columns_even_without_rows():
+    assert list(tabulate_exclusions([]).columns) == ["participant_id", "session", "what", "reason"]
+    row = Exclusion("sub-1", "n/a", "person", "x")
+    assert len(tabulate_exclusions([row, row])) == 1

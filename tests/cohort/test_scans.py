@@ -1,0 +1,133 @@
+"""Runs become scans: what is combined equals what the combined series gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fcpower_bids.cohort.cache import read_edges
+from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.inclusion import read_quality
+from fcpower_bids.cohort.scans import Run, assemble_edges, combine_edges, group_scans, tabulate_scans
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.settings import Settings
+from tests.derivatives.participant_outputs import P, add_output, series_of
+
+LENGTHS = (30, 45, 70)
+
+
+def edges_of(series):
+    return vectorise_edges(pearson_connectivity(series), weighted=False)
+
+
+def load(out, **choices):
+    settings = replace(Settings(out, out, "group", quiet=True), **choices)
+    found = list_connectomes(out)
+    edges = read_edges([one.path for one in found], out / "cache", settings)
+    scans, rows = group_scans([Run(one, read_quality(one), place) for place, one in enumerate(found)])
+    return scans, rows, edges, settings
+
+
+def three_runs(out):
+    series = [series_of(i, volumes) for i, volumes in enumerate(LENGTHS)]
+    for number, one in enumerate(series):
+        add_output(out, f"sub-01_run-{number + 1}", one, mean_fd=0.1 * number, degrees_of_freedom=10.0 + number)
+    return series
+
+
+def test_concat_equals_the_correlation_of_the_joined_series(tmp_path):
+    series = three_runs(tmp_path)
+    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
+    expected = edges_of(np.concatenate([z_score(one) for one in series]))
+    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("how", ["average", "none"])
+def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, how):
+    series = three_runs(tmp_path)
+    scans, _, edges, settings = load(tmp_path, combine_runs=how)
+    z = np.arctanh([edges_of(one) for one in series])
+    expected = np.tanh((10 * z[0] + 11 * z[1] + 12 * z[2]) / 33)
+    np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
+
+
+def test_the_table_adds_up_the_runs(tmp_path):
+    three_runs(tmp_path)
+    add_output(tmp_path, "sub-02", series_of(9))
+    scans, _, _, settings = load(tmp_path, combine_runs="concat")
+    table = tabulate_scans(scans, settings)
+    assert table["seconds"].tolist() == [2.0 * sum(LENGTHS), 80.0]
+    assert table["n_runs"].tolist() == [3, 1]
+    assert table["combination"].tolist() == ["concat", "none"]
+    assert table["mean_fd"][0] == pytest.approx((0.1 * 45 + 0.2 * 70) / 145)
+
+
+def test_a_parcel_that_one_run_lacks_is_missing_in_the_scan(tmp_path):
+    add_output(tmp_path, "sub-01_run-1", series_of(0, missing=(2,)))
+    add_output(tmp_path, "sub-01_run-2", series_of(1))
+    for how in ("concat", "average"):
+        scans, _, edges, settings = load(tmp_path, combine_runs=how)
+        lost = np.isnan(combine_edges(scans[0], edges, settings))
+        assert lost.sum() == P - 1
+
+
+def test_runs_of_different_repetition_times_are_left_out(tmp_path):
+    add_output(tmp_path, "sub-01_run-1", series_of(0))
+    path = add_output(tmp_path, "sub-01_run-2", series_of(1))
+    add_output(tmp_path, "sub-02", series_of(2))
+    quality = next(path.parent.glob("*run-2*_qc.tsv"))
+    quality.write_text(quality.read_text().replace("\t80\t", "\t28.8\t"))
+    scans, rows, _, _ = load(tmp_path)
+    assert [scan[0].connectome.participant for scan in scans] == ["sub-02"]
+    assert "repetition times 0.72 s, 2 s" in rows[0].reason
+    assert scans[0][0].repetition_time == 2.0
+
+
+def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
+    add_output(tmp_path, "sub-01_run-1", series_of(0), degrees_of_freedom=-1.0)
+    add_output(tmp_path, "sub-01_run-2", series_of(1))
+    scans, _, edges, settings = load(tmp_path)
+    with pytest.raises(DatasetError, match="no known length"):
+        combine_edges(scans[0], edges, settings)
+    twice = series_of(0)
+    twice[:, 1] = twice[:, 0]
+    add_output(tmp_path, "sub-01_run-1", twice)
+    scans, _, edges, settings = load(tmp_path)
+    with pytest.raises(DatasetError, match=r"cannot be averaged: .*LH_a, LH_b.*concat"):
+        combine_edges(scans[0], edges, settings)
+
+
+def test_the_array_of_the_cache_is_used_as_it_is_where_nothing_changes(tmp_path):
+    for i in range(3):
+        add_output(tmp_path, f"sub-0{i}", series_of(i))
+    scans, _, edges, settings = load(tmp_path)
+    everything = np.ones(P, dtype=bool)
+    assert assemble_edges(scans, edges, everything, tmp_path / "cache", settings) is edges.array
+    kept = everything.copy()
+    kept[2] = False
+    some = assemble_edges(scans[1:], edges, kept, tmp_path / "cache", settings)
+    expected = [edges_of(series_of(i)[:, kept]) for i in (1, 2)]
+    np.testing.assert_allclose(some, expected, rtol=0, atol=1e-15)
+
+
+def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
+    three_runs(tmp_path)
+    kept = np.ones(P, dtype=bool)
+    found = {}
+    for how in ("concat", "average", "concat"):
+        scans, _, edges, settings = load(tmp_path, combine_runs=how)
+        found[how] = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
+        assert len(list((tmp_path / "cache").glob("scans-*.npy"))) == 1
+    assert np.abs(found["concat"] - found["average"]).max() > 1e-3
+    add_output(tmp_path, "sub-01_run-1", series_of(77, LENGTHS[0]))
+    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
+    changed = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
+    assert np.abs(changed - found["concat"]).max() > 1e-3
+    (array,) = (tmp_path / "cache").glob("scans-*.npy")
+    array.write_bytes(b"damaged")
+    np.testing.assert_array_equal(assemble_edges(scans, edges, kept, tmp_path / "cache", settings), changed)

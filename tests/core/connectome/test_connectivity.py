@@ -1,0 +1,189 @@
+"""FC against numpy's correlation, and parcels without data."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.connectome.connectivity import (
+    ParcelError,
+    average_connectivity,
+    covered_parcels,
+    covered_series,
+    fisher_z,
+    on_covered,
+    pearson_connectivity,
+    spread,
+    standardise,
+)
+
+
+def draw_series(n_volumes=40, n_parcels=6, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((n_volumes, n_parcels)) @ generator.standard_normal((n_parcels, n_parcels))
+
+
+def test_agrees_with_numpy_and_with_the_reference(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        for series, expected in zip(golden["timeseries"], golden["corr"], strict=True):
+            np.testing.assert_allclose(pearson_connectivity(series), expected, atol=1e-14)
+            np.testing.assert_allclose(pearson_connectivity(series), np.corrcoef(series.T), atol=1e-14)
+
+
+@given(st.integers(3, 30), st.integers(1, 8), st.integers(0, 99))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_is_a_correlation_matrix(n_volumes, n_parcels, seed):
+    connectivity = pearson_connectivity(draw_series(n_volumes, n_parcels, seed))
+    np.testing.assert_array_equal(connectivity, connectivity.T)
+    np.testing.assert_array_equal(np.diag(connectivity), 1.0)
+    assert np.abs(connectivity).max() <= 1
+    assert np.linalg.eigvalsh(connectivity).min() > -1e-12
+
+
+@given(st.floats(1e-200, 1e200), st.floats(-100, 100), st.integers(0, 99))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_units_and_baseline_do_not_matter(scale, baseline, seed):
+    series = draw_series(seed=seed)
+    np.testing.assert_allclose(
+        pearson_connectivity((series + baseline) * scale), pearson_connectivity(series), atol=1e-11
+    )
+
+
+def test_negated_parcel_flips_its_correlations():
+    series = draw_series()
+    negated = series * [1, -1, 1, 1, 1, 1]
+    signs = np.array([1, -1, 1, 1, 1, 1])
+    np.testing.assert_allclose(pearson_connectivity(negated), pearson_connectivity(series) * np.outer(signs, signs))
+
+
+def test_standardised_series_has_mean_zero_and_unit_variance():
+    standardised = standardise(1e4 + draw_series())
+    np.testing.assert_allclose(standardised.mean(axis=0), 0, atol=1e-11)
+    np.testing.assert_allclose(standardised.var(axis=0, ddof=1), 1, rtol=1e-12)
+
+
+def test_input_is_left_alone():
+    series = draw_series()
+    before = series.copy()
+    pearson_connectivity(series)
+    np.testing.assert_array_equal(series, before)
+
+
+def test_uncovered_parcels_are_missing_and_touch_nobody():
+    series = draw_series()
+    holed = series.copy()
+    holed[:, [1, 4]] = np.nan
+    connectivity = pearson_connectivity(holed)
+    kept = [0, 2, 3, 5]
+    np.testing.assert_allclose(connectivity[np.ix_(kept, kept)], pearson_connectivity(series[:, kept]), atol=1e-15)
+    assert np.isnan(connectivity[[1, 4]]).all()
+    assert np.isnan(connectivity[:, [1, 4]]).all()
+    assert covered_parcels(connectivity).tolist() == covered_series(holed).tolist()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_partly_missing_parcel_is_named(value):
+    series = draw_series()
+    series[3, 2] = value
+    with pytest.raises(ParcelError, match=r"some volumes only.*counted from 0: 2") as caught:
+        pearson_connectivity(series)
+    assert caught.value.parcels == (2,)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 12345.678])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_parcels_are_named(value, dtype):
+    series = draw_series().astype(dtype)
+    series[:, [1, 5]] = value
+    with pytest.raises(ParcelError, match="constant") as caught:
+        pearson_connectivity(series)
+    assert caught.value.parcels == (1, 5)
+
+
+def test_parcel_that_varies_by_rounding_only_is_constant():
+    series = draw_series()
+    series[:, 3] = 0.1
+    series[::2, 3] = np.nextafter(0.1, 1)
+    with pytest.raises(ParcelError, match="constant"):
+        pearson_connectivity(series)
+
+
+def test_long_lists_of_parcels_are_cut_in_words_but_not_in_the_error():
+    with pytest.raises(ParcelError, match="and 20 more") as caught:
+        pearson_connectivity(np.ones((10, 30)))
+    assert len(caught.value.parcels) == 30
+
+
+def test_hopeless_series_are_refused():
+    with pytest.raises(ValueError, match="at least 3 volumes"):
+        pearson_connectivity(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="volumes by parcels"):
+        pearson_connectivity(np.ones(7))
+    with pytest.raises(ValueError, match="No parcel is covered"):
+        pearson_connectivity(np.full((5, 3), np.nan))
+
+
+def test_on_covered_maps_the_block_and_puts_the_rest_back():
+    matrix = np.arange(16.0).reshape(4, 4)
+    matrix[2] = matrix[:, 2] = np.nan
+    result = on_covered(lambda block: 10 * block, matrix)
+    np.testing.assert_array_equal(result, 10 * matrix)
+    np.testing.assert_array_equal(spread([[7.0]], np.array([False, True])), [[np.nan, np.nan], [np.nan, 7.0]])
+
+
+def test_parcels_named_from_a_block_are_counted_among_all():
+    matrix = np.eye(5)
+    matrix[3, 4] = matrix[4, 3] = 1
+    matrix[[0, 2]] = matrix[:, [0, 2]] = np.nan
+    with pytest.raises(ParcelError, match=r"perfectly .*counted from 0: 3, 4") as caught:
+        on_covered(fisher_z, matrix)
+    assert caught.value.parcels == (3, 4)
+
+
+def test_connectomes_with_holes_are_refused():
+    matrix = np.eye(4)
+    matrix[1, 2] = matrix[2, 1] = np.nan
+    with pytest.raises(ParcelError) as caught:
+        covered_parcels(matrix)
+    assert caught.value.parcels == (1, 2)
+    with pytest.raises(ValueError, match="square"):
+        covered_parcels(np.eye(4)[:3])
+    with pytest.raises(ValueError, match="No parcel"):
+        covered_parcels(np.full((2, 2), np.nan))
+
+
+def test_fisher_z_names_perfectly_correlated_parcels():
+    series = draw_series()
+    series[:, 4] = 3 * series[:, 1]
+    with pytest.raises(ParcelError, match="perfectly") as caught:
+        fisher_z(pearson_connectivity(series))
+    assert caught.value.parcels == (1, 4)
+
+
+def test_average_is_the_fisher_z_mean():
+    connectomes = np.stack([pearson_connectivity(draw_series(seed=seed)) for seed in range(3)])
+    averaged = average_connectivity(connectomes)
+    edge = connectomes[:, 0, 1]
+    assert averaged[0, 1] == pytest.approx(np.tanh(np.arctanh(edge).mean()), abs=1e-14)
+    np.testing.assert_array_equal(averaged, averaged.T)
+    np.testing.assert_array_equal(np.diag(averaged), 1.0)
+
+
+def test_average_of_equals_is_the_same_and_weights_count():
+    first, second = (pearson_connectivity(draw_series(seed=seed)) for seed in (1, 2))
+    np.testing.assert_allclose(average_connectivity([first, first]), first, atol=1e-14)
+    np.testing.assert_allclose(
+        average_connectivity([first, second], weights=[2, 1]), average_connectivity([first, first, second]), atol=1e-14
+    )
+    with pytest.raises(ValueError, match="positive"):
+        average_connectivity([first, second], weights=[1, 0])
+    with pytest.raises(ValueError, match="There is no connectome"):
+        average_connectivity([])
+
+
+def test_average_misses_a_parcel_that_one_run_misses():
+    series = draw_series()
+    holed = series.copy()
+    holed[:, 3] = np.nan
+    averaged = average_connectivity([pearson_connectivity(series), pearson_connectivity(holed)])
+    assert covered_parcels(averaged).tolist() == [True, True, True, False, True, True]

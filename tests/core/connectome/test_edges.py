@@ -1,0 +1,74 @@
+"""Edges against numpy's own indexing, and the identities the kernels rely on."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.connectome.edges import edge_count, edge_names, rebuild_matrix, vectorise_edges
+
+
+def symmetric(n_parcels, *leading, seed=0):
+    half = np.random.default_rng(seed).standard_normal((*leading, n_parcels, n_parcels))
+    return half + np.swapaxes(half, -1, -2)
+
+
+def test_order_is_row_major_upper_triangle():
+    matrix = np.arange(16.0).reshape(4, 4)
+    assert vectorise_edges(matrix, weighted=False).tolist() == [1, 2, 3, 6, 7, 11]
+    assert edge_names(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
+
+
+def test_names_follow_the_edges():
+    matrix = symmetric(6)
+    names = [str(parcel) for parcel in range(6)]
+    expected = [matrix[int(first), int(second)] for first, second in edge_names(names)]
+    np.testing.assert_array_equal(vectorise_edges(matrix, weighted=False), expected)
+
+
+def test_agrees_with_the_reference_vectors(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        np.testing.assert_array_equal(vectorise_edges(golden["corr"], weighted=False), golden["X_triu"])
+        np.testing.assert_allclose(vectorise_edges(golden["corr"]) / np.sqrt(2), golden["X_triu"], rtol=1e-15)
+
+
+@given(st.integers(1, 12), st.integers(0, 3), st.booleans(), st.integers(0, 99))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_rebuild_inverts_vectorise(n_parcels, n_leading, weighted, seed):
+    matrices = symmetric(n_parcels, *([2] * n_leading), seed=seed)
+    edges = vectorise_edges(matrices, weighted)
+    assert edges.shape == (*matrices.shape[:-2], edge_count(n_parcels))
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    np.testing.assert_allclose(rebuild_matrix(edges, diagonal, weighted), matrices, rtol=1e-15)
+
+
+def test_weighted_inner_product_is_frobenius_without_diagonals():
+    first, second = symmetric(7, seed=1), symmetric(7, seed=2)
+    off_diagonal = 1 - np.eye(7)
+    expected = np.sum(first * second * off_diagonal)
+    assert vectorise_edges(first) @ vectorise_edges(second) == pytest.approx(expected, rel=1e-13)
+
+
+def test_input_is_left_alone_and_single_precision_is_kept():
+    matrix = symmetric(5).astype(np.float32)
+    before = matrix.copy()
+    assert vectorise_edges(matrix).dtype == np.float32
+    assert rebuild_matrix(vectorise_edges(matrix)).dtype == np.float32
+    np.testing.assert_array_equal(matrix, before)
+
+
+def test_integers_become_floats():
+    np.testing.assert_allclose(vectorise_edges([[0, 3], [3, 0]]), [3 * np.sqrt(2)])
+
+
+def test_missing_parcels_stay_missing():
+    matrix = symmetric(4)
+    matrix[1] = matrix[:, 1] = np.nan
+    assert np.isnan(vectorise_edges(matrix)).tolist() == [True, False, False, True, True, False]
+
+
+def test_impossible_shapes_are_refused():
+    with pytest.raises(ValueError, match="square"):
+        vectorise_edges(np.ones((3, 4)))
+    with pytest.raises(ValueError, match="5 is not the number of edges"):
+        rebuild_matrix(np.ones(5))

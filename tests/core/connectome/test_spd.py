@@ -1,0 +1,227 @@
+"""FC^alpha against scipy, pyriemann's numbers, and its algebra."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import linalg, stats
+
+from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import (
+    ALPHA_STAR,
+    box_cox_weights,
+    decompose_series,
+    eigendecompose,
+    matrix_log,
+    n_clipped,
+    power_from_series,
+    power_weights,
+    rank,
+    spectral_map,
+    spectral_power,
+)
+
+EXPONENTS = st.floats(0.05, 1.5)
+quick = settings(deadline=None, derandomize=True, max_examples=30)
+
+
+def draw_connectome(n_parcels=6, n_volumes=40, seed=0):
+    return pearson_connectivity(draw_series(n_parcels, n_volumes, seed))
+
+
+def draw_series(n_parcels=6, n_volumes=40, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((n_volumes, n_parcels)) + generator.standard_normal((n_volumes, 1))
+
+
+@pytest.mark.parametrize("alpha", ["0.1", "0.35", "0.5", "0.75"])
+def test_powers_agree_with_pyriemann(shared, alpha):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        for matrix, expected in zip(golden["corr"], golden[f"pyriemann_powm_{alpha}"], strict=True):
+            np.testing.assert_allclose(spectral_power(matrix, float(alpha)), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("alpha", "name"), [(0.5, "sqrtm"), (-0.5, "invsqrtm")])
+def test_roots_agree_with_pyriemann(shared, alpha, name):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        for matrix, expected in zip(golden["corr"], golden[f"pyriemann_{name}"], strict=True):
+            np.testing.assert_allclose(spectral_power(matrix, alpha), expected, rtol=0, atol=1e-13)
+
+
+def test_logarithm_agrees_with_pyriemann_and_scipy(shared):
+    with np.load(shared / "golden/transforms/transforms_golden.npz") as golden:
+        for matrix, expected in zip(golden["corr"], golden["pyriemann_logm"], strict=True):
+            np.testing.assert_allclose(matrix_log(matrix), expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(matrix_log(golden["corr"][0]), golden["scipy_logm_s0"], rtol=0, atol=1e-12)
+        power = golden["scipy_fractional_power_0.35_s0"]
+        np.testing.assert_allclose(spectral_power(golden["corr"][0]), power, rtol=0, atol=1e-12)
+
+
+@given(EXPONENTS, st.integers(2, 8), st.integers(0, 99))
+@quick
+def test_power_agrees_with_scipy(alpha, n_parcels, seed):
+    matrix = draw_connectome(n_parcels, seed=seed)
+    expected = linalg.fractional_matrix_power(matrix, alpha)
+    np.testing.assert_allclose(spectral_power(matrix, alpha), expected, atol=1e-10)
+    np.testing.assert_allclose(matrix_log(matrix), linalg.logm(matrix), atol=1e-10)
+
+
+@given(EXPONENTS, EXPONENTS, st.integers(0, 99))
+@quick
+def test_powers_compose_and_multiply(first, second, seed):
+    matrix = draw_connectome(seed=seed)
+    powered = spectral_power(matrix, first)
+    np.testing.assert_allclose(spectral_power(powered, second), spectral_power(matrix, first * second), atol=1e-11)
+    np.testing.assert_allclose(
+        powered @ spectral_power(matrix, second), spectral_power(matrix, first + second), atol=1e-10
+    )
+
+
+def test_special_exponents():
+    matrix = draw_connectome()
+    np.testing.assert_allclose(spectral_power(matrix, 1), matrix, atol=1e-14)
+    np.testing.assert_allclose(spectral_power(matrix, 0), np.eye(6), atol=1e-14)
+    np.testing.assert_allclose(spectral_power(matrix, -1), np.linalg.inv(matrix), atol=1e-12)
+
+
+def test_power_is_symmetric_to_the_last_bit():
+    powered = spectral_power(draw_connectome(40), ALPHA_STAR)
+    np.testing.assert_array_equal(powered, powered.T)
+    logarithm = matrix_log(draw_connectome(40, 100))
+    np.testing.assert_array_equal(logarithm, logarithm.T)
+
+
+def test_logarithm_is_the_limit_of_small_exponents():
+    """The paper, Appendix D.1: (Sigma^alpha - I) / alpha -> log Sigma, with an error that is linear in alpha."""
+    matrix = draw_connectome()
+    errors = [
+        np.abs((spectral_power(matrix, a) - np.eye(6)) / a - matrix_log(matrix)).max() for a in (1e-2, 1e-3, 1e-4)
+    ]
+    assert errors[0] < 0.1
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 10, rtol=0.05)
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    near = spectral_map(eigenvalues, eigenvectors, box_cox_weights(eigenvalues, 1e-12))
+    np.testing.assert_allclose(near, matrix_log(matrix), atol=1e-10)
+
+
+@pytest.mark.parametrize("n_volumes", [60, 8])
+def test_unified_weights_have_the_kernel_of_the_power(n_volumes):
+    """Off-diagonals differ by the factor 1 / alpha only, also when the matrix is rank-deficient."""
+    for alpha in (1e-3, ALPHA_STAR, 1.0):
+        power, unified = [], []
+        for seed in range(5):
+            eigenvalues, eigenvectors = eigendecompose(draw_connectome(12, n_volumes, seed))
+            for rows, weights in ((power, power_weights), (unified, box_cox_weights)):
+                rows.append(vectorise_edges(spectral_map(eigenvalues, eigenvectors, weights(eigenvalues, alpha))))
+        np.testing.assert_allclose(np.multiply(unified, alpha), power, atol=1e-12)
+        np.testing.assert_allclose(np.corrcoef(unified), np.corrcoef(power), atol=1e-10)
+
+
+@given(st.integers(0, 99), EXPONENTS)
+@quick
+def test_signs_and_order_of_eigenvectors_do_not_matter(seed, alpha):
+    generator = np.random.default_rng(seed)
+    eigenvalues, eigenvectors = eigendecompose(draw_connectome(seed=seed))
+    expected = spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha))
+    order, signs = generator.permutation(6), generator.choice([-1, 1], 6)
+    shuffled, turned = eigenvalues[order], eigenvectors[:, order] * signs
+    np.testing.assert_allclose(spectral_map(shuffled, turned, power_weights(shuffled, alpha)), expected, atol=1e-13)
+
+
+@given(st.integers(0, 99), EXPONENTS)
+@quick
+def test_rotates_with_the_matrix(seed, alpha):
+    matrix = draw_connectome(seed=seed)
+    rotation = stats.ortho_group.rvs(6, random_state=seed)
+    rotated = rotation @ matrix @ rotation.T
+    expected = rotation @ spectral_power(matrix, alpha) @ rotation.T
+    np.testing.assert_allclose(spectral_power((rotated + rotated.T) / 2, alpha), expected, atol=1e-11)
+    reordered = np.random.default_rng(seed).permutation(6)
+    np.testing.assert_allclose(
+        spectral_power(matrix[np.ix_(reordered, reordered)], alpha),
+        spectral_power(matrix, alpha)[np.ix_(reordered, reordered)],
+        atol=1e-13,
+    )
+
+
+def test_eigendecomposition_is_ordered_and_rebuilds_the_matrix():
+    matrix = draw_connectome(9)
+    eigenvalues, eigenvectors = eigendecompose(matrix)
+    assert (np.diff(eigenvalues) <= 0).all()
+    np.testing.assert_allclose(eigenvectors.T @ eigenvectors, np.eye(9), atol=1e-13)
+    np.testing.assert_allclose((eigenvectors * eigenvalues) @ eigenvectors.T, matrix, atol=1e-13)
+
+
+@given(st.integers(4, 30), st.integers(2, 20), EXPONENTS, st.integers(0, 99))
+@quick
+def test_series_route_equals_matrix_route(n_volumes, n_parcels, alpha, seed):
+    series = draw_series(n_parcels, n_volumes, seed)
+    expected = spectral_power(pearson_connectivity(series), alpha)
+    # Raising a rounding error of 1e-15 in an eigenvalue near the clip to a small power is the limit of both routes.
+    np.testing.assert_allclose(power_from_series(3 * series + 1, alpha), expected, atol=1e-9)
+
+
+def test_short_scan_keeps_its_rank_and_no_nan():
+    series = draw_series(n_parcels=30, n_volumes=12)
+    matrix = pearson_connectivity(series)
+    eigenvalues, _ = eigendecompose(matrix)
+    assert eigenvalues.min() < 0 < eigenvalues.max()
+    assert (rank(eigenvalues), n_clipped(eigenvalues)) == (11, 19)
+    powered = spectral_power(matrix)
+    assert np.isfinite(powered).all()
+    np.testing.assert_allclose(powered, power_from_series(series), atol=1e-12)
+    assert np.linalg.matrix_rank(powered) == 11
+    assert decompose_series(series)[0].shape == (12,)
+    assert rank(decompose_series(series)[0]) == 11
+
+
+def test_band_passed_scan_keeps_the_rank_of_its_band():
+    """128 volumes with content in 10 Fourier frequencies have rank 20, whatever the number of parcels."""
+    spectrum = np.zeros((65, 40), complex)
+    spectrum[3:13] = np.random.default_rng(0).standard_normal((10, 40, 2)) @ [1, 1j]
+    eigenvalues, _ = eigendecompose(pearson_connectivity(np.fft.irfft(spectrum, axis=0)))
+    assert rank(eigenvalues) == 20
+
+
+def test_single_precision_matrices_are_clipped_at_their_own_rounding():
+    matrix = draw_connectome(30, 12).astype(np.float32)
+    exact = spectral_power(matrix.astype(np.float64), tolerance=1e-5)
+    np.testing.assert_array_equal(spectral_power(matrix), exact)
+    assert np.linalg.matrix_rank(spectral_power(matrix), tol=1e-3) == 11
+
+
+def test_logarithm_of_a_short_scan_needs_a_choice():
+    matrix = draw_connectome(30, 12)
+    with pytest.raises(ValueError, match="19 of 30 eigenvalues"):
+        matrix_log(matrix)
+    shrunk = 0.9 * matrix + 0.1 * np.eye(30)
+    np.testing.assert_allclose(matrix_log(matrix, shrinkage=0.1), linalg.logm(shrunk), atol=1e-10)
+    assert np.linalg.eigvalsh(matrix_log(matrix, floor=0.01)).min() == pytest.approx(np.log(0.01))
+
+
+def test_missing_parcels_are_named():
+    matrix = draw_connectome()
+    matrix[3] = matrix[:, 3] = np.nan
+    with pytest.raises(ParcelError) as caught:
+        spectral_power(matrix)
+    assert caught.value.parcels == (3,)
+    matrix = draw_connectome()
+    matrix[1, 4] = matrix[4, 1] = np.inf
+    with pytest.raises(ParcelError) as caught:
+        eigendecompose(matrix)
+    assert caught.value.parcels == (1, 4)
+    series = draw_series()
+    series[:, 2] = np.nan
+    with pytest.raises(ParcelError) as caught:
+        power_from_series(series)
+    assert caught.value.parcels == (2,)
+
+
+def test_what_is_no_connectome_is_refused():
+    with pytest.raises(ValueError, match="square"):
+        eigendecompose(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="symmetric"):
+        eigendecompose(np.triu(np.ones((3, 3))))
+    with pytest.raises(ValueError, match="same decomposition"):
+        spectral_map(np.ones(3), np.eye(4), np.ones(4))

@@ -1,0 +1,149 @@
+"""Alignment against its definition, closed forms and finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.filters.alignment import (
+    alignment_slope,
+    kernel_alignment,
+    kernel_and_derivative,
+    target_alignment,
+)
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+
+
+def random_kernel(rng, n, d=5):
+    features = rng.standard_normal((n, d)) + 0.5
+    return features @ features.T
+
+
+def centred(kernel):
+    h = np.eye(len(kernel)) - 1 / len(kernel)
+    return h @ kernel @ h
+
+
+def alignment_by_definition(first, second):
+    a, b = centred(first), centred(second)
+    return (a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def unbiased_hsic(first, second):
+    """Song et al. 2012, equation 5, term by term."""
+    n = len(first)
+    k, m = first - np.diag(np.diag(first)), second - np.diag(np.diag(second))
+    one = np.ones(n)
+    crossed = (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+    return (np.trace(k @ m) + crossed - 2 / (n - 2) * (one @ k @ m @ one)) / (n * (n - 3))
+
+
+def debiased_by_definition(first, second):
+    return unbiased_hsic(first, second) / np.sqrt(unbiased_hsic(first, first) * unbiased_hsic(second, second))
+
+
+def small_cohort(n=14, n_parcels=9, seed=0):
+    series = np.random.default_rng(seed).standard_normal((n, n_parcels, 40))
+    series += series[:, :1] * 1.5
+    values, vectors = np.linalg.eigh(np.stack([np.corrcoef(each) for each in series]))
+    return values[:, ::-1], vectors[:, :, ::-1]
+
+
+@pytest.mark.parametrize(("debiased", "definition"), [(False, alignment_by_definition), (True, debiased_by_definition)])
+def test_folds_targets_and_missing_values_equal_the_definition_on_the_rows_that_count(debiased, definition):
+    rng = np.random.default_rng(1)
+    kernel, masks, targets = random_kernel(rng, 30), rng.random((6, 30)) < 0.7, rng.standard_normal((30, 3)) + 4
+    targets[rng.random((30, 3)) < 0.2] = np.nan
+    targets[:, 2] = np.where(np.isnan(targets[:, 1]), np.nan, targets[:, 2])
+    result = target_alignment(kernel, masks, targets, debiased=debiased)
+    for fold, target in np.ndindex(6, 3):
+        rows = masks[fold] & np.isfinite(targets[:, target])
+        y = targets[rows, target]
+        assert result[fold, target] == pytest.approx(definition(kernel[np.ix_(rows, rows)], np.outer(y, y)), abs=1e-12)
+    fold_specific = np.broadcast_to(targets, (6, 30, 3))
+    np.testing.assert_array_equal(target_alignment(kernel, masks, fold_specific, debiased=debiased), result)
+
+
+@pytest.mark.parametrize(("debiased", "definition"), [(False, alignment_by_definition), (True, debiased_by_definition)])
+def test_alignment_of_two_kernels_equals_the_definition(debiased, definition):
+    rng = np.random.default_rng(2)
+    first, second = random_kernel(rng, 20), random_kernel(rng, 20)
+    assert kernel_alignment(first, second, debiased) == pytest.approx(definition(first, second), abs=1e-12)
+    assert kernel_alignment(first, 3 * first + 7, debiased) == pytest.approx(1, abs=1e-12)
+
+
+def test_the_target_itself_is_perfectly_aligned_and_the_debiased_estimate_does_not_reward_many_features():
+    y = np.array([1.0, -2.0, 0.5, 4.0, 3.0, -1.0])
+    assert target_alignment(np.outer(y, y), np.ones((1, 6)), y)[0, 0] == pytest.approx(1)
+    rng = np.random.default_rng(3)
+    kernels = [random_kernel(rng, 25, 400) for _ in range(40)]
+    plain = np.mean([kernel_alignment(a, b) for a, b in zip(kernels[::2], kernels[1::2], strict=True)])
+    debiased = np.mean([kernel_alignment(a, b, True) for a, b in zip(kernels[::2], kernels[1::2], strict=True)])
+    assert plain > 0.8
+    assert abs(debiased) < 0.05
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 10), st.floats(-5, 5), st.booleans())
+def test_alignment_ignores_the_order_of_subjects_scales_and_offsets(seed, scale, offset, debiased):
+    rng = np.random.default_rng(seed)
+    kernel, y, mask = random_kernel(rng, 12), rng.standard_normal(12), np.arange(12) < 9
+    order = rng.permutation(12)
+    moved = kernel[np.ix_(order, order)] * scale + offset
+    expected = target_alignment(kernel, mask, y, debiased)
+    np.testing.assert_allclose(
+        target_alignment(moved, mask[order], scale * y[order] + offset, debiased), expected, atol=1e-7
+    )
+
+
+def test_subjects_outside_the_mask_have_no_influence():
+    rng = np.random.default_rng(4)
+    kernel, y, mask = random_kernel(rng, 12), rng.standard_normal(12), np.arange(12) < 8
+    changed, other = kernel.copy(), y.copy()
+    changed[8:], changed[:, 8:], other[8:] = 1e6, 1e6, np.nan
+    np.testing.assert_allclose(target_alignment(changed, mask, other), target_alignment(kernel, mask, y), rtol=1e-12)
+
+
+def test_constant_targets_and_tiny_folds_are_nan_and_broken_input_is_refused():
+    kernel = random_kernel(np.random.default_rng(5), 10)
+    masks = np.array([[True] * 10, [True] * 3 + [False] * 7])
+    result = target_alignment(kernel, masks, np.stack([np.full(10, 0.1), np.arange(10.0)], axis=1))
+    np.testing.assert_array_equal(np.isnan(result), [[True, False], [True, True]])
+    with pytest.raises(ValueError, match="missing or infinite"):
+        target_alignment(np.full((10, 10), np.nan), masks, np.arange(10.0))
+    with pytest.raises(ValueError, match="do not fit"):
+        target_alignment(kernel, masks, np.arange(9.0))
+    with pytest.raises(ValueError, match=r"of shape \(10, 10\)"):
+        kernel_alignment(kernel, kernel[:5, :5])
+
+
+def test_the_kernel_is_the_correlation_kernel_and_its_derivative_that_of_central_differences():
+    values, vectors = small_cohort()
+    kernel, derivative = kernel_and_derivative(values, vectors, 0.4)
+    np.testing.assert_allclose(kernel, correlation_kernel(power_features(values, vectors, 0.4)), atol=1e-13)
+    above, below = (kernel_and_derivative(values, vectors, 0.4 + step)[0] for step in (1e-5, -1e-5))
+    np.testing.assert_allclose(derivative, (above - below) / 2e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+def test_the_analytic_slope_is_that_of_central_differences(debiased):
+    values, vectors = small_cohort(seed=6)
+    rng = np.random.default_rng(6)
+    masks, y = rng.random((5, 14)) < 0.8, rng.standard_normal((14, 2))
+    kernel, derivative = kernel_and_derivative(values, vectors, 0.6)
+    slope = alignment_slope(kernel, derivative, masks, y, debiased)
+    above, below = (
+        target_alignment(kernel_and_derivative(values, vectors, 0.6 + step)[0], masks, y, debiased)
+        for step in (1e-5, -1e-5)
+    )
+    np.testing.assert_allclose(slope, (above - below) / 2e-5, rtol=1e-6, atol=1e-9)
+
+
+def test_rank_deficient_recordings_have_a_finite_derivative():
+    values, vectors = small_cohort()
+    values = np.where(np.arange(9) < 6, values, -1e-15)
+    kernel, derivative = kernel_and_derivative(values, vectors, 0.35)
+    assert np.isfinite(kernel).all()
+    assert np.isfinite(derivative).all()

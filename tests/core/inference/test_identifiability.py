@@ -1,0 +1,50 @@
+"""Identifiability and the reliability of edges against their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.inference.identification import edge_reliability, identifiability
+from fcpower_bids.core.inference.reliability import intraclass_correlation
+
+PERSONS, SESSIONS = np.repeat(np.arange(9), 2), np.tile(["a", "b"], 9)
+
+
+def test_means_and_d_prime_by_definition():
+    similarity = np.corrcoef(np.random.default_rng(0).standard_normal((18, 12)))
+    result = identifiability(similarity, PERSONS, SESSIONS)
+    block = similarity[::2, 1::2]
+    own, others = np.diag(block), block[~np.eye(9, dtype=bool)]
+    assert result.i_self == pytest.approx(own.mean())
+    assert result.i_others == pytest.approx(others.mean())
+    assert result.i_diff == pytest.approx(100 * (own.mean() - others.mean()))
+    # Each direction of a symmetric matrix holds the same values, so only ddof differs from the one-way d'.
+    own, others = np.tile(own, 2), np.tile(others, 2)
+    expected = (own.mean() - others.mean()) / np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
+    assert result.d_prime == pytest.approx(expected)
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 5), st.floats(-2, 2))
+def test_only_i_diff_depends_on_the_scale(seed, scale, offset):
+    similarity = np.random.default_rng(seed).standard_normal((18, 18))
+    before, after = (identifiability(s, PERSONS, SESSIONS) for s in (similarity, scale * similarity + offset))
+    assert after.d_prime == pytest.approx(before.d_prime, rel=1e-6, abs=1e-9)
+    assert after.i_diff == pytest.approx(scale * before.i_diff, rel=1e-6, abs=1e-9)
+
+
+def test_without_variance_d_prime_is_nan():
+    assert np.isnan(identifiability(np.ones((18, 18)), PERSONS, SESSIONS).d_prime)
+
+
+def test_edge_reliability_is_the_icc_of_the_people_with_all_sessions():
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((9, 1, 4)) + 0.5 * rng.standard_normal((9, 2, 4))
+    features, order = values.reshape(18, 4), rng.permutation(17)
+    result = edge_reliability(features[order], PERSONS[order], SESSIONS[order], "ICC(3,1)")
+    np.testing.assert_allclose(result, intraclass_correlation(values[:8], "ICC(3,1)"))
+    with pytest.raises(ValueError, match="all sessions"):
+        edge_reliability(features[::2], PERSONS[::2], np.tile(["a", "b", "c"], 3))

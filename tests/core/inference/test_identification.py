@@ -1,0 +1,148 @@
+"""Identification against loops, closed forms and invariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.inference.identification import compare_identification, identify, permutation_null
+from fcpower_bids.core.inference.permutation import permutation_p_value
+
+PERSONS = np.array(["ann", "ben", "cem", "ann", "ben", "cem"])
+SESSIONS = np.array(["1", "1", "1", "2", "2", "2"])
+
+
+def full(block, back=None):
+    """Similarity matrix of two sessions from what session 1 sees in session 2, and the reverse."""
+    n = len(block)
+    similarity = np.zeros((2 * n, 2 * n))
+    similarity[:n, n:], similarity[n:, :n] = block, np.transpose(block) if back is None else back
+    return similarity
+
+
+def cohort(seed, n=8, sessions=2, noise=1.0):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((n, 1, 20)) + noise * rng.standard_normal((n, sessions, 20))
+    persons, session = np.repeat(np.arange(n), sessions).astype(str), np.tile(np.arange(sessions), n).astype(str)
+    return np.corrcoef(features.reshape(-1, 20)), persons, session
+
+
+def test_both_directions_by_hand():
+    block = [[0.9, 0.1, 0.2], [0.8, 0.3, 0.4], [0.1, 0.35, 0.7]]
+    result = identify(full(block), PERSONS, SESSIONS)
+    # From 1 to 2 ben looks like ann; back from 2 to 1 ben looks like cem.
+    assert result.by_direction() == {("1", "2"): pytest.approx(2 / 3), ("2", "1"): pytest.approx(2 / 3)}
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.chance == pytest.approx(1 / 3)
+    ben = (result.person == "ben") & (result.session == "1")
+    assert (result.matched[ben], result.similarity[ben], result.own_similarity[ben]) == ("ann", 0.8, 0.3)
+    assert (result.rank[ben], result.credit[ben], result.searched[ben]) == (3, 0, "2")
+    assert result.matched[(result.person == "ben") & (result.session == "2")] == "cem"
+
+
+def test_ties_earn_their_share():
+    block = [[0.5, 0.5, 0.1], [0.2, 0.9, 0.1], [0.7, 0.7, 0.6]]
+    result = identify(full(block, np.eye(3)), PERSONS, SESSIONS)
+    np.testing.assert_allclose(result.credit, [0.5, 1, 0, 1, 1, 1])
+    np.testing.assert_array_equal(result.matched[:3], ["ann", "ben", "ann"])
+    np.testing.assert_array_equal(result.rank[:3], [1, 1, 3])
+    constant = identify(np.ones((6, 6)), PERSONS, SESSIONS)
+    assert constant.accuracy == pytest.approx(constant.chance) == pytest.approx(1 / 3)
+
+
+def test_more_sessions_search_every_ordered_pair_among_the_people_who_have_both():
+    similarity, persons, sessions = cohort(0, n=7, sessions=3, noise=0.8)
+    kept = ~((persons == "0") & (sessions == "2")) & ~((persons == "1") & (sessions != "0"))
+    similarity, persons, sessions = similarity[np.ix_(kept, kept)], persons[kept], sessions[kept]
+    result = identify(similarity, persons, sessions)
+    credits = []
+    for scan, other in np.ndindex(len(persons), 3):
+        a, b = sessions[scan], str(other)
+        both = [p for p in np.unique(persons) if {a, b} <= set(sessions[persons == p])]
+        if a == b or persons[scan] not in both:
+            continue
+        gallery = [np.flatnonzero((persons == p) & (sessions == b))[0] for p in both]
+        credits.append(both[int(np.argmax(similarity[scan, gallery]))] == persons[scan])
+    assert len(result.credit) == len(credits) == 6 * 2 + 4 * 5
+    assert result.accuracy == pytest.approx(np.mean(credits))
+    assert set(zip(result.session, result.searched, result.candidates, strict=True)) == {
+        ("0", "1", 6), ("1", "0", 6), ("0", "2", 5), ("2", "0", 5), ("1", "2", 5), ("2", "1", 5),
+    }  # fmt: skip
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.integers(0, 2**32 - 1))
+def test_order_labels_and_monotone_transforms_do_not_matter(seed):
+    similarity, persons, sessions = cohort(seed, noise=1.5)
+    similarity = np.round(similarity, 1)
+    result = identify(similarity, persons, sessions)
+    order = np.random.default_rng(seed).permutation(len(persons))
+    shuffled = identify(similarity[np.ix_(order, order)], persons[order], sessions[order])
+    assert shuffled.accuracy == pytest.approx(result.accuracy)
+    relabelled = identify(similarity, np.char.add("sub-", persons[::-1])[::-1], np.where(sessions == "0", "z", "a"))
+    assert relabelled.accuracy == pytest.approx(result.accuracy)
+    curved = identify(np.exp(3 * similarity) - 7, persons, sessions)
+    np.testing.assert_array_equal(curved.credit, result.credit)
+    np.testing.assert_array_equal(curved.rank, result.rank)
+    assert 0 <= result.accuracy <= 1
+    np.testing.assert_array_equal(result.rank == 1, result.credit > 0)
+
+
+def test_bootstrap_keeps_the_searches_of_a_person_together():
+    similarity, persons, sessions = cohort(1, n=60, noise=1.6)
+    result = identify(similarity, persons, sessions)
+    spread = result.bootstrap(n_draws=3000, seed=2)
+    by_person = np.array([result.credit[result.person == p].mean() for p in np.unique(persons)])
+    assert spread.sd == pytest.approx(by_person.std() / np.sqrt(60), rel=0.08)
+    assert spread.mean == pytest.approx(result.accuracy)
+    assert spread.low <= result.accuracy <= spread.high
+
+
+def test_the_null_lies_at_chance_and_real_sessions_above_it():
+    similarity, persons, sessions = cohort(3, n=10, noise=0.5)
+    null = permutation_null(similarity, persons, sessions, 400, seed=1)
+    assert null.mean() == pytest.approx(1 / 10, abs=0.02)
+    assert permutation_p_value(identify(similarity, persons, sessions).accuracy, null) == 1 / 401
+    np.testing.assert_array_equal(null[:5], permutation_null(similarity, persons, sessions, 5, seed=1))
+
+
+def test_comparison_counts_discordant_searches():
+    first = identify(full(np.eye(3)), PERSONS, SESSIONS)
+    second = identify(full([[1, 0, 0], [2, 1, 0], [0.5, 0, 0.5]], np.eye(3)), PERSONS, SESSIONS)
+    result = compare_identification(first, second)
+    # ben is missed and cem ties: neither is right for McNemar, the tie earns half for the accuracy.
+    assert (result.n_searches, result.only_first, result.only_second) == (6, 2, 0)
+    assert result.difference == pytest.approx(1.5 / 6)
+    assert result.p_mcnemar == pytest.approx(0.5)
+    assert result.bootstrap.mean == pytest.approx(result.difference)
+    assert compare_identification(first, first).p_mcnemar == 1
+
+
+def test_comparison_of_different_people_is_refused():
+    first = identify(full(np.eye(3)), PERSONS, SESSIONS)
+    fewer = identify(np.eye(4), ["ann", "ben", "ann", "ben"], ["1", "1", "2", "2"])
+    with pytest.raises(ValueError, match="same people"):
+        compare_identification(first, fewer)
+    with pytest.raises(ValueError, match="same people"):
+        compare_identification(first, identify(full(np.eye(3)), ["x", "y", "z"] * 2, SESSIONS))
+
+
+def test_what_cannot_be_identified_is_refused_in_words():
+    with pytest.raises(ValueError, match="Scan 1"):
+        identify(nan_at(1), PERSONS, SESSIONS)
+    with pytest.raises(ValueError, match="square"):
+        identify(np.ones((6, 5)), PERSONS, SESSIONS)
+    with pytest.raises(ValueError, match="each of the 6 scans"):
+        identify(np.eye(6), PERSONS[:5], SESSIONS)
+    with pytest.raises(ValueError, match="'ann' has several scans in session '1'"):
+        identify(np.eye(6), PERSONS, ["1", "1", "1", "1", "2", "2"])
+    with pytest.raises(ValueError, match="two people"):
+        identify(np.eye(3), ["a", "a", "b"], ["1", "2", "1"])
+
+
+def nan_at(scan):
+    similarity = np.eye(6)
+    similarity[scan, 4] = np.nan
+    return similarity

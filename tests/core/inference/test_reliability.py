@@ -1,0 +1,115 @@
+"""Reliability against Shrout & Fleiss's table, the paper's numbers and closed forms."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.core.inference.reliability import (
+    ICC_FORMS,
+    disattenuated_ceiling,
+    intraclass_correlation,
+    repeat_reliability,
+    spearman_brown,
+    split_half_reliability,
+)
+
+
+def test_icc_reproduces_shrout_and_fleiss(shared):
+    golden = json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())["icc_shrout_fleiss"]
+    values = [float(intraclass_correlation(golden["data"], form)) for form in ICC_FORMS]
+    np.testing.assert_allclose(values, list(golden["pingouin"].values()), rtol=1e-12)
+    assert [round(value, 2) for value in values] == golden["published"]
+
+
+@pytest.mark.parametrize("form", ICC_FORMS)
+def test_icc_of_many_edges_is_that_of_each(form):
+    ratings = np.random.default_rng(0).standard_normal((12, 3, 4, 2)) + np.arange(12)[:, None, None, None]
+    result = intraclass_correlation(ratings, form)
+    assert result.shape == (4, 2)
+    assert result[2, 1] == pytest.approx(float(intraclass_correlation(ratings[:, :, 2, 1], form)))
+    assert intraclass_correlation(np.repeat(np.arange(5.0)[:, None], 3, axis=1), form) == pytest.approx(1)
+    assert np.isnan(intraclass_correlation(np.full((5, 3), 0.1), form))
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(st.integers(0, 2**32 - 1), st.floats(-3, 3))
+def test_only_consistency_ignores_a_shift_between_sessions(seed, shift):
+    rng = np.random.default_rng(seed)
+    ratings = rng.standard_normal((10, 1)) + rng.standard_normal((10, 2))
+    moved = ratings + np.array([0, shift])
+    assert intraclass_correlation(moved, "ICC(3,1)") == pytest.approx(intraclass_correlation(ratings, "ICC(3,1)"))
+    everyone = intraclass_correlation(ratings[::-1, ::-1] * 2 + 1, "ICC(2,1)")
+    assert everyone == pytest.approx(intraclass_correlation(ratings, "ICC(2,1)"))
+
+
+def test_the_mean_of_k_sessions_follows_spearman_brown():
+    ratings = np.random.default_rng(2).standard_normal((30, 1)) + np.random.default_rng(3).standard_normal((30, 4))
+    for one, many in (("ICC(1,1)", "ICC(1,k)"), ("ICC(2,1)", "ICC(2,k)"), ("ICC(3,1)", "ICC(3,k)")):
+        single = float(intraclass_correlation(ratings, one))
+        assert intraclass_correlation(ratings, many) == pytest.approx(spearman_brown(single, 4))
+
+
+def test_icc_refuses_what_it_cannot_answer():
+    with pytest.raises(ValueError, match="no intraclass correlation"):
+        intraclass_correlation(np.ones((3, 2)), "ICC(4,1)")
+    with pytest.raises(ValueError, match="two people"):
+        intraclass_correlation(np.ones((3, 1)))
+    with pytest.raises(ValueError, match="missing"):
+        intraclass_correlation([[1.0, np.nan], [2.0, 3.0]])
+
+
+def test_the_papers_ceiling():
+    # Reliability 0.830 of FC^alpha* and r = 0.624 give the ceiling 0.655, and 0.624 is 95 % of it.
+    ceiling = disattenuated_ceiling(0.624, 0.830)
+    assert round(ceiling, 3) == 0.655
+    assert round(0.624 / ceiling, 2) == 0.95
+    assert np.isnan(disattenuated_ceiling(0.5, -0.1))
+    assert disattenuated_ceiling(0.4, 1.0) == pytest.approx(0.4)
+
+
+def test_spearman_brown_by_hand():
+    assert spearman_brown(0.5) == pytest.approx(2 / 3)
+    assert spearman_brown(spearman_brown(0.3, 3), 1 / 3) == pytest.approx(0.3)
+    assert np.isnan(spearman_brown(-1.0))
+
+
+def test_split_half_finds_the_reliability_that_was_put_in():
+    rng = np.random.default_rng(4)
+    truth = rng.standard_normal(4000)
+    halves = truth + np.sqrt(2 / 3) * rng.standard_normal((2, 3, 4000))
+    result = split_half_reliability(*halves)
+    assert result.mean == pytest.approx(0.6, abs=0.02)
+    assert result.full == pytest.approx(0.75, abs=0.02)
+    assert result.correlations.shape == (3,)
+    assert result.correlations[0] == pytest.approx(np.corrcoef(halves[0, 0], halves[1, 0])[0, 1])
+    # Both halves together correlate with the truth as the reliability says.
+    together = np.corrcoef(halves.mean(axis=0)[0], truth)[0, 1]
+    assert together == pytest.approx(np.sqrt(result.full), abs=0.02)
+
+
+def test_missing_subjects_are_left_out_and_constant_halves_are_nan():
+    first = np.array([[1.0, 2, 3, 4, np.nan], [1, 1, 1, 1, 1]])
+    second = np.array([[2.0, 1, 4, 3, 9], [1, 2, 3, 4, 5]])
+    result = split_half_reliability(first, second)
+    np.testing.assert_allclose(result.correlations, [0.6, np.nan])
+    assert result.mean == pytest.approx(0.6)
+    assert np.isnan(result.sd)
+    with pytest.raises(ValueError, match="different shapes"):
+        split_half_reliability(first, second[:, :4])
+    assert np.isnan(split_half_reliability(first[1], second[1]).full)
+
+
+def test_repeats_divided_at_random_follow_spearman_brown():
+    rng = np.random.default_rng(5)
+    predictions = rng.standard_normal(3000) + rng.standard_normal((10, 3000))
+    result = repeat_reliability(predictions, n_splits=20, seed=1)
+    assert result.mean == pytest.approx(5 / 6, abs=0.02)
+    assert result.full == pytest.approx(10 / 11, abs=0.02)
+    np.testing.assert_array_equal(result.correlations, repeat_reliability(predictions, 20, 1).correlations)
+    with pytest.raises(ValueError, match="two repeats"):
+        repeat_reliability(predictions[:1])

@@ -1,0 +1,72 @@
+"""The Haufe transform against its definition and the networks against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.regression.importance import haufe_transform, network_importance
+
+
+def test_equals_the_covariance_of_each_fold_averaged():
+    rng = np.random.default_rng(0)
+    features, masks = rng.standard_normal((20, 7)) + 3, rng.random((5, 20)) < 0.7
+    predictions = np.where(masks[:, :, None], rng.standard_normal((5, 20, 2)), np.nan)
+    result = haufe_transform(features, predictions, masks)
+    for target in range(2):
+        folds = [np.cov(features[m].T, p[m, target], ddof=1)[:-1, -1] for m, p in zip(masks, predictions, strict=True)]
+        np.testing.assert_allclose(result[:, target], np.mean(folds, axis=0), atol=1e-13)
+    np.testing.assert_allclose(haufe_transform(features, predictions[:, :, 1], masks), result[:, 1])
+
+
+def test_shows_the_signal_and_not_the_edge_that_only_cancels_noise():
+    """Haufe's example: the second feature is pure noise, yet a linear model must weigh it to clean the first."""
+    rng = np.random.default_rng(1)
+    y, noise = rng.standard_normal((2, 5000))
+    features = np.stack([y + noise, noise], axis=1)
+    weights = np.linalg.lstsq(features, y, rcond=None)[0]
+    pattern = haufe_transform(features, (features @ weights)[None], np.ones((1, 5000), dtype=bool))
+    assert weights[1] == pytest.approx(-1, abs=1e-8)
+    assert pattern[0] == pytest.approx(1, abs=0.05)
+    assert pattern[1] == pytest.approx(0, abs=0.05)
+
+
+def test_a_shift_of_features_or_predictions_changes_nothing():
+    rng = np.random.default_rng(2)
+    features, predictions, masks = rng.standard_normal((9, 4)), rng.standard_normal((2, 9)), np.ones((2, 9), dtype=bool)
+    moved = haufe_transform(features + 10, predictions - 4, masks)
+    np.testing.assert_allclose(moved, haufe_transform(features, predictions, masks), atol=1e-12)
+
+
+def test_missing_predictions_and_wrong_shapes_are_refused():
+    features, masks = np.ones((4, 2)), np.array([[True, True, True, False]])
+    with pytest.raises(ValueError, match="in-sample prediction"):
+        haufe_transform(features, np.array([[1.0, np.nan, 2.0, 3.0]]), masks)
+    with pytest.raises(ValueError, match="in-sample prediction"):
+        haufe_transform(features, np.ones((1, 4)), [[True, False, False, False]])
+    with pytest.raises(ValueError, match="do not fit 4"):
+        haufe_transform(features, np.ones((1, 5)), np.ones((1, 5), dtype=bool))
+
+
+def test_networks_average_the_edges_between_and_within_them():
+    matrix = np.arange(25.0).reshape(5, 5)
+    matrix = matrix + matrix.T
+    networks = ["Vis", "Limbic", "Vis", "Default", "Default"]
+    names, means = network_importance(vectorise_edges(matrix, weighted=False), networks)
+    assert names == ["Vis", "Limbic", "Default"]
+    expected = [
+        [matrix[0, 2], matrix[[0, 2], 1].mean(), matrix[np.ix_([0, 2], [3, 4])].mean()],
+        [matrix[[0, 2], 1].mean(), np.nan, matrix[1, 3:].mean()],
+        [matrix[np.ix_([0, 2], [3, 4])].mean(), matrix[1, 3:].mean(), matrix[3, 4]],
+    ]
+    np.testing.assert_allclose(means, expected)
+
+
+def test_uncovered_parcels_do_not_spoil_their_network():
+    matrix = np.ones((4, 4))
+    matrix[3], matrix[:, 3] = np.nan, np.nan
+    _, means = network_importance(vectorise_edges(matrix, weighted=False), ["A", "A", "B", "B"])
+    np.testing.assert_allclose(means, [[1, 1], [1, np.nan]])
+    with pytest.raises(ValueError, match="4 parcels, but 3"):
+        network_importance(vectorise_edges(matrix), ["A", "A", "B"])

@@ -1,0 +1,307 @@
+"""Nested cross-validation: equal to the loops written out with scikit-learn, and blind to what it must not see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import KernelCenterer
+
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.probe import LinearProbe
+from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.regression.targets import (
+    composite_target,
+    encode_binary,
+    fixed_target,
+    join_targets,
+    permuted_rows,
+    residual_target,
+)
+
+PENALTIES = np.array([1e-2, 1e-1, 1.0, 10.0])
+# Without shrinking: a failure is told at once, and its seed and sizes are small anyway.
+quick = settings(max_examples=12, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+SELECTIONS = ["pooled_pearson", "mean_predictive_cod", "pooled_mse", "mean_pearson", "mean_mae_norm"]
+
+
+def fit_predict(kernel, y, train, rows, penalty, intercept=True):
+    """Ridge regression by scikit-learn, on the rows whose target is known."""
+    train = train[~np.isnan(y[train])]
+    gram, cross, level = kernel[np.ix_(train, train)], kernel[np.ix_(rows, train)], 0.0
+    if intercept:
+        centre = KernelCenterer().fit(gram)
+        gram, cross, level = centre.transform(gram), centre.transform(cross), y[train].mean()
+    return KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
+
+
+def brute_force(kernel, build, folds, selection, strict=False, intercept=True):
+    """Yield per fold and target: chosen penalty, predictions, inner scores; every loop written out."""
+    for fold in folds:
+        outer = build(fold.train)
+        for j in range(outer.shape[1]):
+            observed, predicted, train = [], [], []
+            for rows in fold.inner:
+                rest = np.setdiff1d(fold.train, rows)
+                y = (build(rest) if strict else outer)[:, j]
+                rows = rows[~np.isnan(y[rows])]
+                if not rows.size:
+                    continue
+                observed.append(y[rows, None])
+                paths = [fit_predict(kernel, y, rest, rows, penalty, intercept) for penalty in PENALTIES]
+                predicted.append(np.stack(paths)[..., None])
+                train.append(Training.of(y[rest][~np.isnan(y[rest])][:, None]))
+            scores = selection_scores(selection, observed, predicted, train)
+            penalty = PENALTIES[best_penalty(scores, PENALTIES)[0]]
+            yield penalty, fit_predict(kernel, outer[:, j], fold.train, fold.test, penalty, intercept), scores[:, 0]
+
+
+def assert_equals_brute_force(kernel, build, folds, selection, strict=False, intercept=True):
+    solver = factorise_kernel(kernel, PENALTIES, intercept)
+    result = nested_cv(solver, build, folds, selection, strict)
+    m = result.chosen.shape[1]
+    for i, expected in enumerate(brute_force(kernel, build, folds, selection, strict, intercept)):
+        f, j = divmod(i, m)
+        assert result.chosen[f, j] == expected[0]
+        np.testing.assert_allclose(result.predicted[f][:, j], expected[1], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(result.inner_scores[f, :, j], expected[2], rtol=0, atol=1e-8)
+    assert i == len(folds) * m - 1
+    return result
+
+
+@st.composite
+def cohorts(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    n, n_edges = draw(st.integers(24, 40)), draw(st.integers(6, 60))
+    features = rng.standard_normal((n, n_edges)) + rng.standard_normal((n, 1))
+    signal = features @ rng.standard_normal((n_edges, 3)) / np.sqrt(n_edges)
+    y = signal + rng.standard_normal((n, 3)) + 5
+    y[:, 1] = np.round(y[:, 1])  # ties
+    y[rng.random((n, 3)) < draw(st.sampled_from([0.0, 0.1, 0.3]))] = np.nan
+    family = rng.integers(0, n, n)
+    crowded = np.bincount(family, minlength=n)[family] > 2
+    family[crowded] = n + np.flatnonzero(crowded)
+    folds = replicated_folds(n, 3, 3, 1, draw(st.integers(0, 9)), family)
+    return rng, features, y, folds
+
+
+@quick
+@given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
+def test_missing_targets_equal_brute_force(cohort, selection, intercept):
+    _, features, y, folds = cohort
+    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, selection, intercept=intercept)
+    ours = nested_cv(factorise_kernel(correlation_kernel(features), PENALTIES, intercept), y, folds, selection)
+    built = nested_cv(
+        factorise_kernel(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
+    )
+    for a, b in zip(ours.predicted, built.predicted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@quick
+@given(cohorts(), st.sampled_from(SELECTIONS), st.booleans())
+def test_composites_and_covariates_equal_brute_force(cohort, selection, strict):
+    rng, features, y, folds = cohort
+    covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
+    build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
+    assert_equals_brute_force(correlation_kernel(features), build, folds, selection, strict)
+
+
+def test_strict_targets_are_other_targets():
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
+    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    folds = replicated_folds(40, 4, 3, 1)
+    loose = nested_cv(solver, composite_target(measures), folds)
+    strict = nested_cv(solver, composite_target(measures), folds, strict=True)
+    assert np.abs(loose.inner_scores - strict.inner_scores).max() > 1e-3
+    np.testing.assert_array_equal(loose.observed[0], strict.observed[0])
+
+
+def test_relatives_at_other_sites_are_left_out():
+    rng = np.random.default_rng(1)
+    features, y = rng.standard_normal((36, 20)), rng.standard_normal((36, 2))
+    family = np.arange(36)
+    family[[0, 13, 25]] = 0
+    folds = leave_one_site_out(np.repeat(["a", "b", "c"], 12), 3, families=family)
+    assert any(fold.train.size + fold.test.size < 36 for fold in folds)
+    assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "pooled_pearson")
+
+
+def test_binary_targets_with_single_class_folds():
+    rng = np.random.default_rng(2)
+    y = encode_binary(["case"] * 12 + ["control"] * 6 + ["case"] * 4 + ["control"] * 12)[:, None]
+    features = rng.standard_normal((34, 20)) + y * rng.standard_normal(20)
+    folds = leave_one_site_out(np.repeat(["a", "b", "c"], [12, 10, 12]), 3)
+    result = assert_equals_brute_force(correlation_kernel(features), fixed_target(y), folds, "mean_auc")
+    area = result.fold_scores("auc")[:, 0]
+    np.testing.assert_array_equal(np.isnan(area), [True, False, True])
+    assert area[1] > 0.8
+    assert not np.isnan(result.pooled_scores("auc")).any()
+
+
+def test_fewer_edges_than_people_and_no_penalty():
+    rng = np.random.default_rng(3)
+    features, y = rng.standard_normal((40, 8)), rng.standard_normal((40, 1))
+    kernel = correlation_kernel(features)
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        solver = factorise_kernel(kernel, [0, *PENALTIES])
+    np.testing.assert_array_equal(solver.penalties, PENALTIES)
+    folds = replicated_folds(40, 4, 3, 1)
+    result = nested_cv(solver, y, folds)
+    assert "Penalty 0 was dropped" in result.notes[0]
+    assert_equals_brute_force(kernel, fixed_target(y), folds, "pooled_pearson")
+    assert 0 in factorise_kernel(correlation_kernel(rng.standard_normal((20, 50))), [0, 1.0]).penalties
+
+
+def test_scans_shorter_than_the_number_of_parcels():
+    rng = np.random.default_rng(13)
+    matrices = [np.corrcoef(rng.standard_normal((24, 9)) + rng.standard_normal(9)) for _ in range(36)]
+    values, vectors = (np.stack(each) for each in zip(*map(eigendecompose, matrices), strict=True))
+    kernel = correlation_kernel(power_features(values, vectors, 0.35))
+    y = rng.standard_normal((36, 2))
+    y[5, 1] = np.nan
+    assert_equals_brute_force(kernel, fixed_target(y), replicated_folds(36, 4, 3, 2), "pooled_pearson")
+
+
+def test_scores_pool_each_repeat_and_keep_each_fold():
+    rng = np.random.default_rng(4)
+    features, y = rng.standard_normal((40, 30)), rng.standard_normal((40, 2))
+    folds = replicated_folds(40, 4, 3, 3)
+    result = nested_cv(factorise_kernel(correlation_kernel(features), PENALTIES), y, folds)
+    assert result.fold_scores("pearson").shape == (12, 2)
+    together = np.concatenate(result.predicted[4:8]), y[np.concatenate([fold.test for fold in folds[4:8]])]
+    expected = [np.corrcoef(together[0][:, j], together[1][:, j])[0, 1] for j in range(2)]
+    np.testing.assert_allclose(result.pooled_scores("pearson")[1], expected)
+    errors = np.concatenate([(y[f.test] - y[f.train].mean(0)) ** 2 for f in folds[:4]]).sum(axis=0)
+    residual = np.concatenate([(y[f.test] - p) ** 2 for f, p in zip(folds[:4], result.predicted, strict=False)]).sum(0)
+    np.testing.assert_allclose(result.pooled_scores("predictive_cod")[0], 1 - residual / errors)
+
+
+def test_edge_of_the_grid_is_reported():
+    rng = np.random.default_rng(5)
+    features = rng.standard_normal((60, 40))
+    y = np.column_stack([features @ rng.standard_normal(40), rng.standard_normal(60)])
+    result = nested_cv(
+        factorise_kernel(correlation_kernel(features), [1.0, 10.0]), y, replicated_folds(60, 5, 3, 1), "pooled_mse"
+    )
+    assert result.at_edge.all()
+    assert any("smallest penalty, 1, was selected in" in note for note in result.notes)
+
+
+def test_constant_target_is_counted_and_gets_the_largest_penalty():
+    rng = np.random.default_rng(6)
+    y = np.column_stack([np.full(30, 2.5), rng.standard_normal(30)])
+    folds = replicated_folds(30, 3, 3, 1)
+    result = nested_cv(factorise_kernel(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES), y, folds)
+    assert (result.chosen[:, 0] == PENALTIES.max()).all()
+    assert np.isnan(result.fold_scores("pearson")[:, 0]).all()
+    np.testing.assert_allclose(np.concatenate(result.predicted)[:, 0], 2.5, atol=1e-9)
+    assert any("In 3 of 6 fits no penalty had a score" in note for note in result.notes)
+
+
+def test_target_known_for_too_few_is_refused():
+    rng = np.random.default_rng(7)
+    y = np.full((30, 1), np.nan)
+    y[:2, 0] = 1.0, 2.0
+    solver = factorise_kernel(correlation_kernel(rng.standard_normal((30, 50))), PENALTIES)
+    with pytest.raises(ValueError, match="Target 0 is known for only"):
+        nested_cv(solver, y, replicated_folds(30, 3, 3, 1))
+    with pytest.raises(ValueError, match="Targets must be finite"):
+        nested_cv(solver, np.full(30, np.inf), replicated_folds(30, 3, 3, 1))
+    with pytest.raises(ValueError, match="no folds"):
+        nested_cv(solver, np.ones(30), [])
+
+
+# What must stay at chance, and what would not if something leaked.
+
+
+def test_permuted_targets_are_at_chance_and_the_true_one_is_not():
+    rng = np.random.default_rng(8)
+    features = rng.standard_normal((120, 60))
+    y = features @ rng.standard_normal(60)
+    columns = np.column_stack([y, y[permuted_rows(120, 200, seed=1)].T])
+    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    scores = nested_cv(solver, columns, replicated_folds(120, 5, 3, 1)).pooled_scores("pearson")[0]
+    assert scores[0] > 0.5
+    assert abs(scores[1:].mean()) < 0.1
+    assert np.mean(scores[1:] >= scores[0]) == 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", ["kernel", "probe", "wide probe"])
+def test_predictions_ignore_everything_about_the_test_rows_but_their_features(kind, strict):
+    rng = np.random.default_rng(9)
+    features = rng.standard_normal((50, 600 if kind == "wide probe" else 30))
+    measures, covariates = rng.standard_normal((50, 4)), rng.standard_normal((50, 2))
+    fold = replicated_folds(50, 5, 3, 1)[2]
+
+    def predict(measures, covariates, features, test):
+        solver = (
+            factorise_kernel(correlation_kernel(features), PENALTIES)
+            if kind == "kernel"
+            else LinearProbe(features, PENALTIES, strict=strict)
+        )
+        build = residual_target(composite_target(measures), covariates)
+        result = nested_cv(solver, build, [Fold(0, 0, fold.train, test, fold.inner)], strict=strict)
+        return result.chosen, result.predicted[0][0], result.inner_scores
+
+    honest = predict(measures, covariates, features, fold.test)
+    measures, covariates, features = measures.copy(), covariates.copy(), features.copy()
+    measures[fold.test] = 50 * rng.standard_normal((fold.test.size, 4)) + 20
+    covariates[fold.test] += 30
+    features[fold.test[1:]] *= rng.uniform(3, 9, (fold.test.size - 1, 1)) * rng.standard_normal(features.shape[1])
+    for before, after in zip(honest, predict(measures, covariates, features, fold.test), strict=True):
+        np.testing.assert_allclose(before, after, rtol=0, atol=1e-9)
+
+
+def test_composite_that_only_the_test_rows_would_suggest_stays_at_chance():
+    # The second group of measures follows the features, but forms a component in the test rows only; the first
+    # component of the training rows is the first group, unrelated to the features.
+    train, test, honest, leaked = np.arange(120), np.arange(120, 240), [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        features = rng.standard_normal((240, 20))
+        signal, other = features @ rng.standard_normal(20) / np.sqrt(20), rng.standard_normal(240)
+        share = np.repeat([0.3, 0.95], 120)[:, None]
+        first = 0.7 * other[:, None] + 0.7 * rng.standard_normal((240, 4))
+        second = share * signal[:, None] + np.sqrt(1 - share**2) * rng.standard_normal((240, 6))
+        measures = np.hstack([first, second])
+        fold = Fold(0, 0, train, test, (train[:60], train[60:]))
+        solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+        honest.append(nested_cv(solver, composite_target(measures), [fold]).fold_scores("pearson")[0, 0])
+        everyone = composite_target(measures)(np.arange(240))
+        leaked.append(nested_cv(solver, everyone, [fold]).fold_scores("pearson")[0, 0])
+    assert abs(np.mean(honest)) < 0.1
+    assert np.mean(leaked) > 0.4
+
+
+def test_covariates_regressed_on_everyone_would_leak():
+    # Residuals of a regression on all rows sum to zero against the covariates, so the training residuals tell the test
+    # residuals, to a kernel that sees the covariates.
+    rng = np.random.default_rng(11)
+    covariates, y = rng.standard_normal((100, 30)), rng.standard_normal((100, 1))
+    features = np.hstack([covariates, 0.3 * rng.standard_normal((100, 30))])
+    solver, folds = factorise_kernel(correlation_kernel(features), PENALTIES), replicated_folds(100, 5, 3, 4)
+    honest = nested_cv(solver, residual_target(y, covariates), folds).fold_scores("pearson").mean()
+    leaked = residual_target(y, covariates)(np.arange(100))
+    assert abs(honest) < 0.1
+    assert nested_cv(solver, leaked, folds).fold_scores("pearson").mean() < -0.2
+
+
+def test_planted_twins_help_only_where_folds_split_them():
+    rng = np.random.default_rng(12)
+    family = np.repeat(np.arange(60), 2)
+    features = rng.standard_normal((60, 400))[family] + 0.2 * rng.standard_normal((120, 400))
+    y = rng.standard_normal((60, 200))[family]
+    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    grouped = nested_cv(solver, y, replicated_folds(120, 5, 4, 4, families=family)).fold_scores("pearson").mean()
+    split = nested_cv(solver, y, replicated_folds(120, 5, 4, 4)).fold_scores("pearson").mean()
+    assert abs(grouped) < 0.05
+    assert split > 0.5

@@ -1,0 +1,133 @@
+"""The linear probe: scikit-learn pipelines as referee, primal and dual, scaler inside the fold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.probe import PRIMAL_WIDTH, LinearProbe
+from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.regression.targets import composite_target, fixed_target
+
+PENALTIES = np.array([0.1, 1.0, 10.0, 100.0])
+
+
+def referee(features, y, folds, strict, intercept):
+    """Yield chosen penalty and predictions of one target, the loops written out with scikit-learn."""
+
+    def paths(values, scaled_on, train, rows):
+        scaler = StandardScaler().fit(features[scaled_on])
+        x, at = scaler.transform(features[train]), scaler.transform(features[rows])
+        fits = [Ridge(alpha=penalty, fit_intercept=intercept).fit(x, values[train]) for penalty in PENALTIES]
+        return np.stack([fit.predict(at) for fit in fits])[..., None]
+
+    for fold in folds:
+        values = y(fold.train)[:, 0]
+        known = ~np.isnan(values)
+        train = fold.train[known[fold.train]]
+        inner = [rows[known[rows]] for rows in fold.inner]
+        rests = [np.setdiff1d(train, rows) for rows in inner]
+        predicted = [
+            paths(values, rest if strict else train, rest, rows) for rest, rows in zip(rests, inner, strict=True)
+        ]
+        observed = [values[rows, None] for rows in inner]
+        known_means = [Training.of(values[rest, None]) for rest in rests]
+        best = best_penalty(selection_scores("pooled_pearson", observed, predicted, known_means), PENALTIES)[0]
+        yield PENALTIES[best], paths(values, train, train, fold.test)[best, :, 0]
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("width", [8, 40, 60, PRIMAL_WIDTH + 1])
+@pytest.mark.parametrize(("large", "tolerance"), [(False, 1e-9), (True, 1e-5)])
+def test_equal_to_scikit_learn(width, large, tolerance, strict, intercept, monkeypatch):
+    if large:
+        monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
+    rng = np.random.default_rng(width)
+    features = rng.standard_normal((45, width)) * rng.uniform(0.1, 9, width) + rng.uniform(-3, 3, width)
+    features[:, 3] = 0.1
+    y = features[:, :2] @ [[1.0], [0.3]] + rng.standard_normal((45, 1))
+    y[[4, 20, 33]] = np.nan
+    folds = replicated_folds(45, 4, 3, 1)
+    result = nested_cv(LinearProbe(features, PENALTIES, intercept, strict), y, folds)
+    for f, (penalty, predicted) in enumerate(referee(features, fixed_target(y), folds, strict, intercept)):
+        assert result.chosen[f, 0] == penalty
+        np.testing.assert_allclose(result.predicted[f][:, 0], predicted, rtol=0, atol=tolerance)
+
+
+def test_single_precision_is_for_large_cohorts_and_hardly_changes_predictions(monkeypatch):
+    rng = np.random.default_rng(3)
+    signal = rng.standard_normal((80, 6))
+    features = signal @ rng.standard_normal((6, 3000)) + 0.3 * rng.standard_normal((80, 3000)) + 5
+    y = signal[:, :1] + rng.standard_normal((80, 1))
+    folds, penalties = replicated_folds(80, 5, 3, 2), np.logspace(-3, 3, 7)
+    double = nested_cv(LinearProbe(features, penalties), y, folds)
+    monkeypatch.setattr("fcpower_bids.core.regression.probe.SINGLE", 0)
+    single = nested_cv(LinearProbe(features, penalties), y, folds)
+    differences = np.concatenate(single.predicted) - np.concatenate(double.predicted)
+    assert 0 < np.abs(differences).max() < 1e-4
+    np.testing.assert_allclose(single.fold_scores("pearson"), double.fold_scores("pearson"), rtol=0, atol=1e-5)
+
+
+def test_features_that_are_not_kept_are_read_again(monkeypatch):
+    rng = np.random.default_rng(4)
+    features, y = rng.standard_normal((30, 50)), rng.standard_normal((30, 1))
+    folds = replicated_folds(30, 3, 2, 1)
+    kept = nested_cv(LinearProbe(features, PENALTIES), y, folds)
+    monkeypatch.setattr("fcpower_bids.core.regression.probe.MEMORY", 0)
+    again = nested_cv(LinearProbe(features, PENALTIES), y, folds)
+    np.testing.assert_array_equal(np.concatenate(again.predicted), np.concatenate(kept.predicted))
+
+
+def test_a_feature_that_is_constant_in_the_training_rows_counts_for_nothing():
+    rng = np.random.default_rng(5)
+    features, y = rng.standard_normal((40, 600)), rng.standard_normal((40, 1))
+    folds = replicated_folds(40, 4, 3, 1)
+    without = nested_cv(LinearProbe(features[:, 1:], PENALTIES), y, folds[:1])
+    features[:, 0] = 0.1
+    features[folds[0].test[0], 0] = 0.1 + 1e-3
+    result = nested_cv(LinearProbe(features, PENALTIES), y, folds[:1])
+    np.testing.assert_allclose(result.predicted[0], without.predicted[0], rtol=0, atol=1e-6)
+
+
+def test_primal_and_dual_agree(monkeypatch):
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((60, 25)), rng.standard_normal((60, 4))
+    folds = replicated_folds(60, 4, 3, 1)
+    primal = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    monkeypatch.setattr("fcpower_bids.core.regression.probe.PRIMAL_WIDTH", 0)
+    dual = nested_cv(LinearProbe(features, PENALTIES), composite_target(measures), folds, strict=True)
+    for a, b in zip(primal.predicted, dual.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_unit_and_offset_of_a_feature_do_not_matter():
+    rng = np.random.default_rng(1)
+    features, y = rng.standard_normal((50, 12)), rng.standard_normal((50, 1))
+    folds = replicated_folds(50, 5, 3, 1)
+    one = nested_cv(LinearProbe(features, PENALTIES), y, folds)
+    other = nested_cv(LinearProbe(features * np.arange(1, 13) - 4, PENALTIES), y, folds)
+    for a, b in zip(one.predicted, other.predicted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_zero_penalty_needs_full_rank():
+    rng = np.random.default_rng(2)
+    assert 0 in LinearProbe(rng.standard_normal((50, 5)), [0, 1.0]).penalties
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        probe = LinearProbe(rng.standard_normal((20, 30)), [0, 1.0])
+    assert probe.notes
+    np.testing.assert_array_equal(probe.penalties, [1.0])
+
+
+def test_missing_features_name_their_row():
+    features = np.ones((10, 3))
+    features[6, 1] = np.nan
+    with pytest.raises(ValueError, match="features of row 6 are missing"):
+        LinearProbe(features, PENALTIES)
+    with pytest.raises(ValueError, match="one row per person"):
+        LinearProbe(np.ones(10), PENALTIES)

@@ -1,0 +1,100 @@
+"""The kernel solver: closed forms of one inverse, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.ridge import Split, factorise_kernel
+
+NOBODY = np.empty(0, np.intp)
+
+
+@pytest.fixture
+def kernel():
+    return correlation_kernel(np.random.default_rng(0).standard_normal((20, 30)))
+
+
+def test_inverse_without_and_with_intercept(kernel):
+    plain = factorise_kernel(kernel, [0.5], intercept=False)
+    np.testing.assert_allclose(plain.inverses[0] @ (kernel + 0.5 * np.eye(20)), np.eye(20), rtol=0, atol=1e-12)
+    inverse = factorise_kernel(kernel, [0.5]).inverses[0]
+    np.testing.assert_allclose(inverse.sum(axis=1), 0, atol=1e-12)
+    # The bordered system [[K + l I, 1], [1', 0]] holds the unpenalised intercept; C is a block of its inverse.
+    bordered = np.block([[kernel + 0.5 * np.eye(20), np.ones((20, 1))], [np.ones((1, 20)), np.zeros((1, 1))]])
+    np.testing.assert_allclose(inverse, np.linalg.inv(bordered)[:20, :20], rtol=0, atol=1e-12)
+
+
+def test_held_out_values_do_not_matter(kernel):
+    rng = np.random.default_rng(1)
+    solver, y = factorise_kernel(kernel, [0.1, 1.0]), rng.standard_normal((20, 2))
+    split = Split(np.arange(4), np.arange(6, 20), (np.arange(6, 13), np.arange(13, 20)), np.array([4, 5]))
+    changed = y.copy()
+    changed[:6] = 100 * rng.standard_normal((6, 2))
+    before, after = solver.prepare(y), solver.prepare(changed)
+    one, other = (solver.predict(split, sides, [sides, sides]) for sides in (before, after))
+    np.testing.assert_allclose(one[0], other[0], rtol=0, atol=1e-11)
+    for a, b in zip(one[1], other[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
+    assert one[0].shape == (2, 4, 2)
+
+
+def test_predictions_follow_the_targets_linearly_and_the_intercept_shifts(kernel):
+    rng = np.random.default_rng(2)
+    solver = factorise_kernel(kernel, [0.1])
+    split = Split(np.arange(5), np.arange(5, 20), (np.arange(5, 12), np.arange(12, 20)), NOBODY)
+
+    def predict(y):
+        sides = solver.prepare(y)
+        return solver.predict(split, sides, [sides, sides])[0]
+
+    a, b = rng.standard_normal((2, 20, 1))
+    np.testing.assert_allclose(predict(2 * a - b + 7), 2 * predict(a) - predict(b) + 7, rtol=0, atol=1e-11)
+
+
+def test_large_penalty_predicts_the_training_mean(kernel):
+    y = np.arange(20.0)[:, None]
+    split = Split(np.arange(5), np.arange(5, 20), (np.arange(5, 12), np.arange(12, 20)), NOBODY)
+    solver = factorise_kernel(kernel, [1e9])
+    sides = solver.prepare(y)
+    test, (first, second) = solver.predict(split, sides, [sides, sides])
+    np.testing.assert_allclose(test, y[5:].mean(), atol=1e-6)
+    np.testing.assert_allclose(first, y[12:].mean(), atol=1e-6)
+    np.testing.assert_allclose(second, y[5:12].mean(), atol=1e-6)
+
+
+def test_singular_kernel_drops_zero_with_a_warning():
+    kernel = correlation_kernel(np.random.default_rng(3).standard_normal((20, 6)))
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        solver = factorise_kernel(kernel, [0, 1.0])
+    np.testing.assert_array_equal(solver.penalties, [1.0])
+    assert len(solver.notes) == 1
+    with (
+        pytest.warns(UserWarning, match="Penalty 0 was dropped"),
+        pytest.raises(ValueError, match="singular for every"),
+    ):
+        factorise_kernel(kernel, [0.0])
+
+
+@pytest.mark.parametrize("penalties", [[-1.0], [], [np.nan], [np.inf], [[1.0, 2.0]], [1.0, 1.0]])
+def test_unusable_penalties_are_refused(kernel, penalties):
+    with pytest.raises(ValueError, match="enalt"):
+        factorise_kernel(kernel, penalties)
+
+
+def test_unusable_kernels_are_refused(kernel):
+    broken = kernel.copy()
+    broken[3, 5] = np.nan
+    with pytest.raises(ValueError, match="first in row 3"):
+        factorise_kernel(broken, [1.0])
+    with pytest.raises(ValueError, match="square"):
+        factorise_kernel(kernel[:5], [1.0])
+    with pytest.raises(ValueError, match="not symmetric"):
+        factorise_kernel(np.triu(kernel), [1.0])
+
+
+def test_kernel_is_left_as_it_was(kernel):
+    before = kernel.copy()
+    factorise_kernel(kernel, [1.0, 2.0])
+    np.testing.assert_array_equal(kernel, before)

@@ -1,0 +1,113 @@
+"""A saved model predicts what the kernel regression predicts, and knows what it has not seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.ridge import Split, factorise_kernel
+from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
+
+
+@pytest.fixture
+def cohort():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((40, 60)) + rng.standard_normal(60), rng.standard_normal((40, 2))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("n_edges", [60, 12])
+def test_weights_predict_as_the_kernel_does(cohort, intercept, n_edges):
+    features, y = cohort[0][:, :n_edges], cohort[1]
+    arrays = ridge_model_arrays(features[:30], y[:30], [0.5, 3.0], intercept=intercept)
+    got = predict_from_arrays(arrays, features[30:]).predicted
+    solver = factorise_kernel(correlation_kernel(features), [0.5, 3.0], intercept)
+    sides = solver.prepare(y)
+    split = Split(np.arange(30, 40), np.arange(30), (np.arange(15), np.arange(15, 30)), np.empty(0, np.intp))
+    paths = solver.predict(split, sides, [sides, sides])[0]
+    np.testing.assert_allclose(got, np.column_stack([paths[0, :, 0], paths[1, :, 1]]), rtol=0, atol=1e-11)
+
+
+def test_linear_kind_is_ridge_on_z_scores(cohort):
+    features, y = cohort
+    got = predict_from_arrays(ridge_model_arrays(features[:30], y[:30], 2.0, "linear"), features[30:]).predicted
+    scaler = StandardScaler().fit(features[:30])
+    expected = Ridge(alpha=2.0).fit(scaler.transform(features[:30]), y[:30]).predict(scaler.transform(features[30:]))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["correlation", "linear"])
+def test_round_trip_without_pickle(cohort, tmp_path, kind):
+    features, y = cohort
+    arrays = ridge_model_arrays(features, y, 1.0, kind)
+    np.savez(tmp_path / "model.npz", **arrays)
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
+        again = predict_from_arrays(stored, features)
+    np.testing.assert_array_equal(again.predicted, predict_from_arrays(arrays, features).predicted)
+    assert not any(array.shape and array.shape[0] == 40 for array in arrays.values())
+
+
+def test_similarity_is_the_mean_correlation_with_the_others(cohort):
+    features, y = cohort
+    arrays = ridge_model_arrays(features, y, 1.0)
+    correlations = np.corrcoef(features)
+    others = (correlations.sum(axis=1) - 1) / 39
+    np.testing.assert_allclose(arrays["similarity_range"], [others.min(), others.max()], atol=1e-12)
+    new = np.random.default_rng(1).standard_normal((3, 60)) + features.mean(axis=0)
+    expected = [np.mean([np.corrcoef(x, row)[0, 1] for row in features]) for x in new]
+    np.testing.assert_allclose(predict_from_arrays(arrays, new).similarity, expected, atol=1e-12)
+
+
+def test_the_scans_at_the_ends_of_the_range_are_familiar_whatever_the_last_bit(cohort):
+    features, y = cohort
+    arrays = ridge_model_arrays(features, y, 1.0)
+    together = predict_from_arrays(arrays, features).similarity
+    ends = np.array([together.min(), together.max()])
+    arrays["similarity_range"] = np.nextafter(ends, ends[::-1])
+    assert predict_from_arrays(arrays, features).familiar.all()
+    arrays["similarity_range"] = ends + 1e-6 * np.array([1, -1])
+    assert predict_from_arrays(arrays, features).familiar.sum() == 38
+
+
+def test_strangers_and_extremes_are_flagged(cohort):
+    features, y = cohort
+    y = features @ np.linspace(-1, 1, 60)
+    for kind, stranger in (("correlation", -features[:1]), ("linear", 50 * features[:1])):
+        arrays = ridge_model_arrays(features, y, 0.01, kind)
+        typical = predict_from_arrays(
+            arrays, features.mean(axis=0, keepdims=True) + 0.7 * (features[:1] - features[1:2])
+        )
+        assert typical.familiar.shape == (1,)
+        assert not predict_from_arrays(arrays, stranger).familiar[0]
+    extreme = predict_from_arrays(
+        ridge_model_arrays(features, y, 0.01, "linear"), features + 5 * np.linspace(-1, 1, 60)
+    )
+    assert not extreme.within_range.any()
+    same = predict_from_arrays(ridge_model_arrays(features, y, 10.0), features)
+    assert same.within_range.mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "cosine"}, "no kernel called 'cosine'"),
+        ({"penalty": 0.0}, "above 0"),
+        ({"targets": np.full(40, np.nan)}, "both known"),
+        ({"targets": np.ones(39)}, "both known"),
+    ],
+)
+def test_plain_errors(cohort, change, message):
+    arguments = {"features": cohort[0], "targets": cohort[1], "penalty": 1.0} | change
+    with pytest.raises(ValueError, match=message):
+        ridge_model_arrays(**arguments)
+
+
+def test_new_scans_must_match(cohort):
+    arrays = ridge_model_arrays(*cohort, 1.0)
+    with pytest.raises(ValueError, match="60 features"):
+        predict_from_arrays(arrays, np.ones((2, 59)))
+    with pytest.raises(ValueError, match="Scan 1 has missing"):
+        predict_from_arrays(arrays, np.vstack([cohort[0][:1], np.full((1, 60), np.nan)]))

@@ -1,0 +1,155 @@
+"""Scores: scipy and scikit-learn as referees, closed forms, missing values and constant targets."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import pearsonr
+from sklearn import metrics
+
+from fcpower_bids.core.regression.scores import (
+    BINARY_SCORES,
+    CONTINUOUS_SCORES,
+    LOSSES,
+    SCORES,
+    Training,
+    best_penalty,
+    pool_training,
+    score_predictions,
+    selection_scores,
+)
+
+quick = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_continuous_scores_against_referees(rng):
+    y, f, train = rng.standard_normal(30), rng.standard_normal(30), rng.standard_normal(50) + 0.3
+    known = Training.of(train[:, None])
+    got = {name: float(score_predictions(name, y, f, known)) for name in CONTINUOUS_SCORES}
+    expected = {
+        "pearson": pearsonr(y, f).statistic,
+        "cod": metrics.r2_score(y, f),
+        "predictive_cod": 1 - np.sum((y - f) ** 2) / np.sum((y - train.mean()) ** 2),
+        "mae": metrics.mean_absolute_error(y, f),
+        "mae_norm": metrics.mean_absolute_error(y, f) / np.std(train, ddof=1),
+        "mse": metrics.mean_squared_error(y, f),
+        "mse_norm": metrics.mean_squared_error(y, f) / np.var(train, ddof=1),
+    }
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+@quick
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=4, max_size=30))
+def test_binary_scores_against_scikit_learn_with_ties(pairs):
+    y, f = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    area = score_predictions("auc", y, f)
+    accuracy = score_predictions("balanced_accuracy", y, f, Training(np.array([1.5]), np.array([1.0])))
+    if len(set(y)) == 1:
+        assert np.isnan(area)
+        assert np.isnan(accuracy)
+    else:
+        assert area == pytest.approx(metrics.roc_auc_score(y, f), abs=1e-12)
+        assert accuracy == pytest.approx(metrics.balanced_accuracy_score(y, f > 1.5), abs=1e-12)
+
+
+@pytest.mark.shared
+def test_auc_of_the_golden_example(shared):
+    case = json.loads((shared / "golden" / "stats" / "stats_golden.json").read_text())["auc_ties"]
+    assert score_predictions("auc", case["y"], case["s"]) == pytest.approx(case["auc"], abs=1e-12)
+
+
+def test_predicting_the_training_mean_scores_zero():
+    y = np.array([1.0, 4.0, 5.0])
+    assert score_predictions("predictive_cod", y, np.full(3, 2.0), Training(np.array([2.0]), np.array([1.0]))) == 0
+    assert score_predictions("cod", y, np.full(3, y.mean())) == 0
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 + 0.3])
+def test_constant_targets_and_predictions_have_no_correlation(rng, constant):
+    varied = rng.standard_normal(7)
+    assert np.isnan(score_predictions("pearson", np.full(7, constant), varied))
+    assert np.isnan(score_predictions("pearson", varied, np.full(7, constant) * (1 + 1e-15)))
+    assert np.isnan(score_predictions("cod", np.full(7, constant), varied))
+
+
+@pytest.mark.parametrize("name", [*CONTINUOUS_SCORES, *BINARY_SCORES])
+def test_missing_targets_are_left_out_one_by_one(rng, name):
+    y = (rng.random((20, 3)) > 0.5).astype(float)
+    f, train = rng.standard_normal((2, 20, 3)), Training(rng.random(3), rng.random(3))
+    gaps = y.copy()
+    gaps[[1, 5], 0] = gaps[3, 2] = np.nan
+    got = score_predictions(name, gaps, f, train)
+    assert got.shape == (2, 3)
+    for j in range(3):
+        rows = ~np.isnan(gaps[:, j])
+        alone = Training(train.mean[j : j + 1], train.std[j : j + 1])
+        np.testing.assert_allclose(got[:, j], [score_predictions(name, y[rows, j], g[rows, j], alone) for g in f])
+
+
+def test_fewer_than_two_rows_have_no_score():
+    assert np.isnan(score_predictions("mse", [1.0], [2.0]))
+    assert np.isnan(score_predictions("mse", [1.0, np.nan], [2.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("r2", [1, 2], [1, 2]), "There is no score called 'r2'"),
+        (("mse", [1, 2], [1, np.nan]), "A prediction is missing"),
+        (("mse_norm", [1, 2], [1, 2]), "needs the mean and standard deviation"),
+        (("mse", [1, 2, 3], [1, 2]), "do not match"),
+        (("auc", [1, 2], [1, 2]), "targets of 0 and 1"),
+    ],
+)
+def test_plain_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score_predictions(*arguments)
+
+
+def test_pooled_training_statistics_follow_their_rows():
+    pooled = pool_training(
+        [Training(np.array([1.0]), np.array([2.0])), Training(np.array([3.0]), np.array([4.0]))], [2, 1]
+    )
+    np.testing.assert_array_equal(pooled.mean.ravel(), [1, 1, 3])
+    np.testing.assert_array_equal(pooled.std.ravel(), [2, 2, 4])
+
+
+@pytest.mark.parametrize("name", list(SCORES))
+def test_selection_pools_or_averages_and_prefers_less_loss(rng, name):
+    observed = [(rng.random((n, 2)) > 0.5).astype(float) for n in (9, 12)]
+    predicted = [rng.standard_normal((3, n, 2)) for n in (9, 12)]
+    train = [Training(rng.random(2), rng.random(2)) for _ in range(2)]
+    sign = -1 if name in LOSSES else 1
+    each = [score_predictions(name, *fold) for fold in zip(observed, predicted, train, strict=True)]
+    np.testing.assert_allclose(
+        selection_scores(f"mean_{name}", observed, predicted, train), sign * np.mean(each, axis=0)
+    )
+    together = score_predictions(
+        name, np.concatenate(observed), np.concatenate(predicted, axis=1), pool_training(train, [9, 12])
+    )
+    np.testing.assert_allclose(selection_scores(f"pooled_{name}", observed, predicted, train), sign * together)
+
+
+def test_inner_folds_without_a_score_do_not_count(rng):
+    observed = [np.array([[0.0], [1.0], [1.0]]), np.ones((2, 1))]
+    predicted = [rng.standard_normal((2, 3, 1)), rng.standard_normal((2, 2, 1))]
+    train = [Training(np.zeros(1), np.ones(1))] * 2
+    got = selection_scores("mean_auc", observed, predicted, train)
+    np.testing.assert_allclose(got, score_predictions("auc", observed[0], predicted[0]))
+    assert np.isnan(selection_scores("mean_auc", observed[1:], predicted[1:], train[1:])).all()
+    with pytest.raises(ValueError, match="must start with pooled_ or mean_"):
+        selection_scores("pearson", observed, predicted, train)
+
+
+def test_first_best_penalty_wins_and_no_score_means_the_largest():
+    scores = np.array([[0.1, np.nan, 2.0], [0.5, np.nan, np.nan], [0.5, np.nan, 1.0]])
+    np.testing.assert_array_equal(best_penalty(scores, np.array([0.1, 10.0, 1.0])), [1, 1, 0])

@@ -1,0 +1,187 @@
+"""Targets: composites, residuals and classes against scikit-learn, defined by the training rows alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fcpower_bids.core.regression.targets import (
+    component_targets,
+    composite_target,
+    encode_binary,
+    fit_composite,
+    fixed_target,
+    join_targets,
+    permuted_rows,
+    remove_covariates,
+    residual_target,
+    varimax,
+)
+
+quick = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+def measures_of(seed, n=40, q=5, missing=0.1):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((n, 1)) * rng.uniform(-1, 1, q) + 0.7 * rng.standard_normal((n, q)) + 3
+    values[rng.random((n, q)) < missing] = np.nan
+    return values
+
+
+@quick
+@given(st.integers(0, 50), st.integers(20, 39), st.floats(0, 0.3))
+def test_composite_is_impute_scale_pca(seed, n_train, missing):
+    values = measures_of(seed, missing=missing)
+    train = np.random.default_rng(seed).permutation(40)[:n_train]
+    train = train[~np.isnan(values[train]).all(axis=1)]
+    referee = make_pipeline(SimpleImputer(), StandardScaler(), PCA(1)).fit(values[train])
+    expected = referee.transform(values)[:, 0]
+    got = composite_target(values)(train)[:, 0]
+    known = ~np.isnan(values).all(axis=1)
+    np.testing.assert_array_equal(np.isnan(got), ~known)
+    sign = np.sign(got[known] @ expected[known])
+    np.testing.assert_allclose(got[known], sign * expected[known], rtol=0, atol=1e-9)
+    fit = fit_composite(values, train)
+    assert fit.explained == pytest.approx(referee[-1].explained_variance_ratio_[0], abs=1e-10)
+
+
+def test_composite_does_not_look_at_test_rows():
+    values, train = measures_of(0), np.arange(30)
+    changed = values.copy()
+    changed[30:] = 1e6
+    np.testing.assert_array_equal(composite_target(values)(train)[:30], composite_target(changed)(train)[:30])
+
+
+def test_sign_is_the_same_in_every_fold():
+    values = measures_of(1, n=200)
+    rng = np.random.default_rng(0)
+    columns = [composite_target(values)(rng.permutation(200)[:150])[:, 0] for _ in range(20)]
+    assert np.corrcoef(columns)[np.triu_indices(20, 1)].min() > 0.9
+    flipped = [fit_composite(-values, np.arange(200)).loadings, fit_composite(values, np.arange(200)).loadings]
+    np.testing.assert_allclose(flipped[0], flipped[1])
+    assert np.sum(flipped[0] ** 3) > 0
+
+
+@pytest.mark.parametrize(
+    ("column", "message"), [(np.full(40, np.nan), "is missing in all"), (np.full(40, 0.1), "is constant")]
+)
+def test_useless_measure_is_named(column, message):
+    values = measures_of(2)
+    values[:, 3] = column
+    with pytest.raises(ValueError, match=f"Measure 3 of the composite {message}"):
+        fit_composite(values, np.arange(30))
+
+
+def test_composite_needs_two_measures():
+    with pytest.raises(ValueError, match="two measures"):
+        composite_target(np.ones((5, 1)))
+
+
+def test_varimax_is_the_best_rotation():
+    rng = np.random.default_rng(0)
+    loadings = rng.standard_normal((12, 2))
+
+    def simplicity(rotation):
+        turned = loadings / np.linalg.norm(loadings, axis=1, keepdims=True) @ rotation
+        return np.var(turned**2, axis=0).sum()
+
+    angles = np.linspace(0, np.pi, 20_001)
+    best = max(simplicity(np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])) for a in angles)
+    found = varimax(loadings)
+    np.testing.assert_allclose(found.T @ found, np.eye(2), atol=1e-12)
+    assert simplicity(found) == pytest.approx(best, abs=1e-7)
+
+
+def test_varimax_components_recover_groups_of_measures():
+    rng = np.random.default_rng(1)
+    factors = rng.standard_normal((300, 3))
+    groups = np.repeat([0, 1, 2], [6, 5, 4])
+    measures = factors[:, groups] + 0.5 * rng.standard_normal((300, 15))
+    scores = component_targets(measures)(np.arange(200))
+    assert np.diag(np.corrcoef(scores.T, factors.T)[:3, 3:]).min() > 0.9
+    np.testing.assert_allclose(scores[:200].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(np.cov(scores[:200].T, ddof=0), np.eye(3), atol=1e-10)
+    changed = measures.copy()
+    changed[200:] *= 100
+    np.testing.assert_array_equal(component_targets(changed)(np.arange(200))[:200], scores[:200])
+    with pytest.raises(ValueError, match="cannot be 4 components"):
+        component_targets(measures[:, :3], 4)
+    with pytest.raises(ValueError, match="fewer than 3 components"):
+        component_targets(factors[:, [0, 0, 1, 1]])(np.arange(200))
+
+
+@quick
+@given(st.integers(0, 50), st.integers(1, 4), st.booleans())
+def test_residuals_of_the_training_regression(seed, n_covariates, collinear):
+    rng = np.random.default_rng(seed)
+    y, x = rng.standard_normal((30, 3)), rng.standard_normal((30, n_covariates)) + 50
+    x = np.hstack([x, 2 * x[:, :1] + 1]) if collinear else x
+    y[rng.random((30, 3)) < 0.1] = np.nan
+    train = rng.permutation(30)[:20]
+    got = residual_target(y, x)(train)
+    for j in range(3):
+        rows = train[~np.isnan(y[train, j])]
+        referee = LinearRegression().fit(x[rows], y[rows, j])
+        np.testing.assert_allclose(got[:, j], y[:, j] - referee.predict(x), rtol=0, atol=1e-8)
+
+
+def test_the_mean_of_the_other_rows_is_used_only_on_request():
+    rng = np.random.default_rng(0)
+    y, x, train = rng.standard_normal((30, 1)), rng.standard_normal((30, 2)), np.arange(20)
+    moved = x.copy()
+    moved[20:] += 5
+    shifted = remove_covariates(y, moved, train, demean_rest=True)
+    np.testing.assert_allclose(remove_covariates(y, x, train, demean_rest=True), shifted, atol=1e-12)
+    assert np.abs(remove_covariates(y, x, train) - remove_covariates(y, moved, train))[20:].max() > 0.1
+
+
+def test_missing_covariate_names_its_row():
+    with pytest.raises(ValueError, match="missing in row 2"):
+        remove_covariates(np.ones((4, 1)), [1, 2, np.nan, 3], np.arange(4))
+
+
+def test_targets_side_by_side():
+    values = measures_of(3)
+    both = join_targets([composite_target(values), fixed_target(np.arange(40))])(np.arange(30))
+    np.testing.assert_array_equal(both[:, :1], composite_target(values)(np.arange(30)))
+    np.testing.assert_array_equal(both[:, 1], np.arange(40))
+
+
+def test_two_classes_become_zero_and_one():
+    labels = ["F", "M", None, "F", "n/a", float("nan"), ""]
+    np.testing.assert_array_equal(encode_binary(labels), [0, 1, np.nan, 0, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(encode_binary(labels, "F"), [1, 0, np.nan, 1, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(encode_binary(np.array([2, 1, 2.0])), [1, 0, 1])
+    with pytest.raises(ValueError, match="needs two classes; found 3"):
+        encode_binary(["a", "b", "c"])
+    with pytest.raises(ValueError, match="positive class 'x' is neither"):
+        encode_binary(["a", "b"], "x")
+
+
+@quick
+@given(st.lists(st.integers(1, 3), min_size=3, max_size=12), st.integers(0, 20))
+def test_permutations_exchange_families_of_one_size_whole(sizes, seed):
+    family = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    for order in permuted_rows(family.size, 4, seed, family):
+        np.testing.assert_array_equal(np.sort(order), np.arange(family.size))
+        for name in np.unique(family):
+            sources = family[order[family == name]]
+            assert len(set(sources)) == 1
+            assert np.sum(family == sources[0]) == np.sum(family == name)
+
+
+def test_permutations_are_uniform_and_seeded():
+    orders = permuted_rows(4, 6000, seed=1)
+    counts = np.stack([np.bincount(orders[:, i], minlength=4) for i in range(4)])
+    assert abs(counts / 6000 - 0.25).max() < 0.03
+    np.testing.assert_array_equal(permuted_rows(9, 3, 2), permuted_rows(9, 3, 2))
+    pairs = permuted_rows(4, 2000, 0, [0, 0, 1, 1])
+    assert np.mean(pairs[:, 0] >= 2) == pytest.approx(0.5, abs=0.05)
+    assert np.mean(pairs[:, 0] % 2) == pytest.approx(0.5, abs=0.05)

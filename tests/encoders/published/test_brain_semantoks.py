@@ -1,0 +1,271 @@
+"""Brain-Semantoks against a slow reference, its published layout, its networks, windows and masks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.brain_semantoks import (
+    BrainSemantoks,
+    NetworkTokenizer,
+    SemantoksSize,
+    load_brain_semantoks,
+    network_order,
+    published_keys,
+)
+from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
+from fcpower_bids.errors import RecordingError
+from tests.encoders.published import (
+    accepted,
+    doubles,
+    noise,
+    random_state,
+    slow_block,
+    slow_gelu,
+    slow_norm,
+    slow_sincos,
+    vit_shapes,
+)
+
+SIZE = SemantoksSize(d=8, layers=2, heads=2, ff=12)
+NETWORKS = [61, 77, 46, 47, 26, 52, 91, 50, 7]
+CORTEX, TIAN = parcel_order("Schaefer400").names, parcel_order("TianS3").names
+NAMES = (*CORTEX, *TIAN, *BUCKNER)
+
+
+def tokenizer_shapes(prefix, parcels, d):
+    heads = math.ceil(d / 2 / parcels)
+    return {
+        f"{prefix}branches.0.weight": (d // 2, parcels, 3),
+        f"{prefix}branches.0.bias": (d // 2,),
+        f"{prefix}branches.1.slconv.D": (heads, parcels),
+        f"{prefix}branches.1.slconv.kernel_list.0": (heads, parcels, 4),
+        f"{prefix}branches.1.slconv.kernel_list.1": (heads, parcels, 4),
+        f"{prefix}branches.1.slconv.kernel_list.2": (heads, parcels, 4),
+        f"{prefix}branches.1.slconv.multiplier": (1, parcels, 1),
+        f"{prefix}branches.1.slconv.kernel_norm": (heads, parcels, 1),
+        f"{prefix}branches.1.slconv.kernel_norm_initialized": (),
+        f"{prefix}branches.1.projection.weight": (d // 2, heads * parcels),
+        f"{prefix}branches.1.projection.bias": (d // 2,),
+        f"{prefix}norm.weight": (d,),
+        f"{prefix}norm.bias": (d,),
+    }
+
+
+def published_shapes(d=768, ff=3072, layers=8, atlases=("schaefer400",)):
+    inter = "inter_network_transformer."
+    shapes = {
+        f"{inter}mask_embedding": (1, d),
+        f"{inter}cls_token": (1, 1, d),
+        f"{inter}temporal_pos_embedding": (5, d),
+        f"{inter}network_learnable_pos_embedding.weight": (9, d),
+        "norm.weight": (d,),
+        "norm.bias": (d,),
+    }
+    for atlas in atlases:
+        for i, parcels in enumerate(NETWORKS):
+            shapes |= tokenizer_shapes(f"network_tokenizers.{atlas}.{i}.", parcels, d)
+    for i in range(layers):
+        block = f"{inter}transformer_blocks.{i}."
+        shapes |= vit_shapes(d, ff, block, ("0", "3"), bias=False)
+        shapes |= {f"{block}ls1.gamma": (d,), f"{block}ls2.gamma": (d,)}
+    return shapes
+
+
+ALL_ATLASES = ("schaefer400", "tian3", "buckner7")
+
+
+@pytest.fixture(scope="module")
+def state():
+    spare = {"inter_network_transformer.norm.weight": (8,), "inter_network_transformer.norm.bias": (8,)}
+    state = random_state(published_shapes(8, 12, 2, ALL_ATLASES) | spare)
+    for key in state:
+        if key.endswith("kernel_norm_initialized"):
+            state[key] = torch.tensor(True)
+        if key.endswith("kernel_norm"):
+            state[key] = 1 + state[key].abs()
+        if key.endswith("multiplier"):
+            state[key] = torch.full_like(state[key], 2.0)
+    state["inter_network_transformer.temporal_pos_embedding"] = torch.tensor(
+        np.array([slow_sincos(time, 8) for time in range(5)]), dtype=torch.float32
+    )
+    return state
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, state):
+    path = tmp_path_factory.mktemp("semantoks") / "brainsemantoks_ckpt_epoch_100.pth"
+    inside = {f"module.teacher_encoder.{key}": value for key, value in state.items()}
+    inside |= {f"module.student_encoder.{key}": value for key, value in state.items()}
+    inside["module.dino_head.mlp.0.weight"] = torch.zeros(3, 3)
+    torch.save({"model_state_dict": inside, "epoch": 100}, path)
+    return path
+
+
+def load(path, protocol="own", **options):
+    return load_brain_semantoks(path, published=accepted(protocol=protocol), size=SIZE, **options)
+
+
+def slow_token(w, prefix, x):
+    """One patch (parcels, 20) to its token, sample by sample."""
+    parcels, length = x.shape
+    kernel, bias = w[f"{prefix}branches.0.weight"], w[f"{prefix}branches.0.bias"]
+    half = len(bias)
+    padded = np.pad(x, ((0, 0), (1, 1)))
+    short = np.array([[(kernel[o] * padded[:, t : t + 3]).sum() + bias[o] for t in range(length)] for o in range(half)])
+    sl = f"{prefix}branches.1.slconv."
+    heads = len(w[f"{sl}D"])
+    features = np.empty((parcels * heads, length))
+    for parcel in range(parcels):
+        for head in range(heads):
+            pieces = [w[f"{sl}kernel_list.{i}"][head, parcel] for i in range(3)]
+            whole = np.concatenate([4 * pieces[0], 2 * pieces[1], np.repeat(pieces[2], 2)])
+            whole = whole / w[f"{sl}kernel_norm"][head, parcel, 0]
+            for t in range(length):
+                total = sum(whole[j] * x[parcel, t + 8 - j] for j in range(16) if 0 <= t + 8 - j < length)
+                features[parcel * heads + head, t] = total + w[f"{sl}D"][head, parcel] * x[parcel, t]
+    long = w[f"{prefix}branches.1.projection.weight"] @ features
+    long = long + w[f"{prefix}branches.1.projection.bias"][:, None]
+    token = slow_gelu(np.concatenate([short, long])).mean(axis=1)
+    return slow_norm(token[None], w[f"{prefix}norm.weight"], w[f"{prefix}norm.bias"], 1e-5)[0]
+
+
+def slow_embedding(state, window, masked=()):
+    """window (457, 100), parcels by network."""
+    w = doubles(state)
+    inter = "inter_network_transformer."
+    tokens = [w[f"{inter}cls_token"][0, 0]]
+    starts = np.cumsum([0, *NETWORKS])
+    for network in range(9):
+        x = window[starts[network] : starts[network + 1]]
+        for time in range(5):
+            if network in masked:
+                token = w[f"{inter}mask_embedding"][0]
+            else:
+                token = slow_token(w, f"network_tokenizers.schaefer400.{network}.", x[:, 20 * time : 20 * time + 20])
+            network_code = w[f"{inter}network_learnable_pos_embedding.weight"][network]
+            tokens.append(token + network_code + slow_sincos(time, 8))
+    x = np.array(tokens)
+    for i in range(2):
+        x = slow_block(x, w, f"{inter}transformer_blocks.{i}.", 2, 1e-5, mlp=("0", "3"))
+    x = slow_norm(x, w["norm.weight"], w["norm.bias"], 1e-5)
+    return np.concatenate([x[1:].mean(axis=0), x[0]])
+
+
+def by_network(series):
+    """Z-scored (T, 457) in the order of NAMES to parcels by network (457, T), from the names alone."""
+    networks = ("Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default")
+    order = [i for network in networks for i, name in enumerate(CORTEX) if name.split("_")[2] == network]
+    order += range(400, 457)
+    scored = (series - series.mean(axis=0)) / series.std(axis=0)
+    return scored.T[order]
+
+
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(path, state):
+    series = noise(100, 457)
+    expected = slow_embedding(state, by_network(series))
+    encoder = load(path, parcel_names=NAMES)
+    shuffle = np.random.default_rng(2).permutation(457)
+    embedded = encoder.embed([series[:, shuffle]], [NAMES[i] for i in shuffle], 2.0)
+    np.testing.assert_allclose(embedded, [expected], atol=1e-5)
+    again = encoder.embed([series], (*parcel_order("Schaefer400").spellings[1], *TIAN, *BUCKNER), 2.0)
+    np.testing.assert_array_equal(again, encoder.embed([series], NAMES, 2.0))
+
+
+def test_several_filters_per_parcel_lie_side_by_side_as_published():
+    """With 384 channels and 61 parcels there are 7 filters per parcel; the small model above has one."""
+    shapes = tokenizer_shapes("", 3, 16)
+    assert shapes["branches.1.slconv.D"] == (3, 3)
+    state = random_state(shapes, seed=4) | {"branches.1.slconv.multiplier": torch.full((1, 3, 1), 2.0)}
+    state |= {"branches.1.slconv.kernel_norm": torch.rand(3, 3, 1) + 0.5}
+    state |= {"branches.1.slconv.kernel_norm_initialized": torch.tensor(True)}
+    tokenizer = NetworkTokenizer(3, SemantoksSize(d=16))
+    tokenizer.load_state_dict(state)
+    x = torch.randn(1, 3, 20)
+    expected = slow_token(doubles(state), "", x[0].double().numpy())
+    np.testing.assert_allclose(tokenizer(x)[0].detach(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("names", "masked"), [(NAMES[:450], (8,)), (NAMES[:400], (7, 8))])
+def test_atlases_that_are_not_there_are_masked_tokens(path, state, names, masked):
+    series = noise(100, 457)
+    expected = slow_embedding(state, by_network(series), masked)
+    np.testing.assert_allclose(load(path).embed([series[:, : len(names)]], names, 2.0), [expected], atol=1e-5)
+
+
+def test_an_atlas_in_part_is_refused(path):
+    with pytest.raises(CheckpointError, match=r"1 of the 50 parcels of TianS3"):
+        load(path, parcel_names=NAMES[:449])
+    with pytest.raises(CheckpointError, match=r"400 of the 400 parcels of Schaefer400|parcels of Schaefer400 are"):
+        load(path, parcel_names=parcel_order("Schaefer100").names)
+
+
+def test_networks_are_the_published_ones():
+    order = network_order()
+    networks = [CORTEX[i].split("_")[2] for i in order]
+    assert list(dict.fromkeys(networks)) == ["Vis", "SomMot", "DorsAttn", "SalVentAttn", "Limbic", "Cont", "Default"]
+    assert [networks.count(network) for network in dict.fromkeys(networks)] == NETWORKS[:7]
+    assert sum(NETWORKS) == 457
+
+
+def test_windows_are_evenly_spaced_and_z_scored_over_the_recording(path):
+    series = noise(300, 457)
+    scored = by_network(series)
+    for protocol, n in (("own", 8), ("paper", 16)):
+        encoder = load(path, protocol)
+        windows = encoder.prepare(encoder.select(series, encoder.columns(NAMES)), 2.0)
+        starts = [int(200 * i / (n - 1)) for i in range(n)]
+        assert windows.shape == (n, 457, 100)
+        expected = np.stack([scored[:, start : start + 100] for start in starts])
+        np.testing.assert_allclose(windows, expected, atol=1e-5)
+    half = encoder.prepare(np.repeat(series, 2, axis=0), 1.0)
+    np.testing.assert_allclose(half[0, 3], (series[:100, 3] - series[:, 3].mean()) / series[:, 3].std(), atol=1e-4)
+    with pytest.raises(RecordingError, match=r"99 volumes 2 s apart and brain-semantoks needs 100"):
+        encoder.prepare(series[:99], 2.0)
+    with pytest.raises(RecordingError, match=r"2 s apart .* 2.5 s apart; leave it out"):  # under both protocols
+        encoder.prepare(series, 2.5)
+    assert encoder.provenance()["read"] == "16 windows of 100 volumes 2 s apart (paper protocol)"
+
+
+def test_kernel_norm_that_was_never_set_is_that_of_the_kernel(path, state, tmp_path):
+    fresh = {k: torch.tensor(False) if k.endswith("initialized") else v for k, v in state.items()}
+    torch.save({"model_state_dict": {f"teacher_encoder.{k}": v for k, v in fresh.items()}}, tmp_path / "fresh.pth")
+    model = load(tmp_path / "fresh.pth").model
+    kernel = model.network_tokenizers["schaefer400"][0].branches[1].slconv.kernel()
+    np.testing.assert_allclose(kernel.norm(dim=-1), 1, atol=1e-6)
+    assert kernel.shape[-1] == 16
+
+
+def test_full_size_has_the_published_names_and_count():
+    with torch.device("meta"):
+        model = BrainSemantoks(SemantoksSize())
+    named = {published_keys(key)[0]: tuple(value.shape) for key, value in model.state_dict().items()}
+    assert named == published_shapes()
+    buffers = ("multiplier", "kernel_norm", "kernel_norm_initialized", "temporal_pos_embedding")
+    whole = published_shapes(atlases=ALL_ATLASES)
+    counted = sum(int(np.prod(shape)) for key, shape in whole.items() if not key.endswith(buffers))
+    assert count_parameters(model) == 58_720_931
+    assert counted + 2 * 768 == 62_750_697  # published with the tokenizers it never uses, and a norm
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence(path, state, tmp_path):
+    with pytest.raises(
+        CheckpointError, match=r"of another shape: .*network_tokenizers.schaefer400.0.branches.0.weight"
+    ):
+        load_encoder("brain-semantoks", path, accept_licence=True)
+    torch.save({"model_state_dict": {"student_encoder.norm.bias": torch.zeros(8)}}, tmp_path / "student.pth")
+    with pytest.raises(CheckpointError, match=r"no keys under 'teacher_encoder.'"):
+        load(tmp_path / "student.pth")
+    torch.save({"state": 1}, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match=r"no entry 'model_state_dict'"):
+        load(tmp_path / "other.pth")
+    inside = {f"teacher_encoder.{k}": v for k, v in state.items() if k != "inter_network_transformer.cls_token"}
+    torch.save({"model_state_dict": inside}, tmp_path / "part.pth")
+    with pytest.raises(CheckpointError, match=r"missing: inter_network_transformer.cls_token\)"):
+        load(tmp_path / "part.pth")

@@ -1,0 +1,231 @@
+"""BrainLM against a slow reference, its published layout, and its image."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.encoders.cohort import CohortStatistics, read_statistics, write_statistics
+from fcpower_bids.encoders.fbert import count_parameters
+from fcpower_bids.encoders.published.brainlm import (
+    SIZES,
+    BrainLM,
+    BrainLMSize,
+    image_rows,
+    load_brainlm,
+    published_keys,
+)
+from fcpower_bids.errors import RecordingError, UsageError
+from tests.encoders.published import accepted, doubles, noise, random_state, slow_attention, slow_gelu, slow_norm
+
+SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
+NAMES = [f"parcel{label:03d}" for label in range(1, 425)]
+LABELS = [str(label) for label in range(1, 425)]
+
+
+def published_shapes(d=768, ff=3072, layers=12, patch=16, tokens=730):
+    shapes = {
+        "vit.embeddings.cls_token": (1, 1, d),
+        "vit.embeddings.position_embeddings": (1, tokens, d),
+        "vit.embeddings.patch_embeddings.projection.weight": (d, 3, patch, patch),
+        "vit.embeddings.patch_embeddings.projection.bias": (d,),
+        "vit.layernorm.weight": (d,),
+        "vit.layernorm.bias": (d,),
+    }
+    for i in range(layers):
+        layer = f"vit.encoder.layer.{i}."
+        linear = {f"attention.attention.{name}": (d, d) for name in ("query", "key", "value")}
+        linear |= {"attention.output.dense": (d, d), "intermediate.dense": (ff, d), "output.dense": (d, ff)}
+        for name, shape in linear.items():
+            shapes |= {f"{layer}{name}.weight": shape, f"{layer}{name}.bias": shape[:1]}
+        for name in ("layernorm_before", "layernorm_after"):
+            shapes |= {f"{layer}{name}.weight": (d,), f"{layer}{name}.bias": (d,)}
+    return shapes
+
+
+@pytest.fixture(scope="module")
+def coordinates():
+    """Like the real table: even numbers of millimetres, so that most values of y are shared."""
+    return np.column_stack([np.arange(1, 425), np.random.default_rng(0).integers(-40, 40, (424, 3)) * 2])
+
+
+@pytest.fixture(scope="module")
+def statistics():
+    rng = np.random.default_rng(1)
+    return CohortStatistics(rng.standard_normal(424) * 0.1, rng.uniform(1, 2, 424), "a test")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, coordinates, statistics):
+    folder = tmp_path_factory.mktemp("vitmae_111M")
+    decoder = {"decoder.decoder_embed.weight": (4, 8), "decoder.mask_token": (1, 1, 4)}
+    state = random_state(published_shapes(8, 12, 2) | decoder)
+    save_file(state, folder / "model.safetensors")
+    config = {"model_type": "vit_mae", "hidden_size": 8, "num_attention_heads": 2, "patch_size": 16}
+    (folder / "config.json").write_text(json.dumps(config))
+    np.savetxt(folder / "A424_Coordinates.dat", coordinates, fmt="%d", delimiter="\t")
+    write_statistics(folder / "cohort_statistics.tsv", statistics, LABELS)
+    return folder
+
+
+def load(files, **options):
+    return load_brainlm(files, published=accepted(files), size=SIZE, **options)
+
+
+def slow_image(series, coordinates, statistics):
+    """The padded image of one window, pixel by pixel."""
+    rows = sorted(range(424), key=lambda parcel: coordinates[parcel, 2])  # sorted() is stable
+    image = np.full((432, 432), -1.0)
+    for row, parcel in enumerate(rows):
+        column = series[:, parcel] - series[:, parcel].mean()
+        for time in range(200):
+            value = (column[time] - statistics.median[parcel]) / statistics.iqr[parcel] / 5.6430855
+            image[4 + row, 116 + time] = value
+    return image
+
+
+def slow_embedding(state, image):
+    w = doubles(state, "vit.")
+    kernel = w["embeddings.patch_embeddings.projection.weight"].sum(axis=1)  # three equal channels
+    tokens = [w["embeddings.cls_token"][0, 0]]
+    for i in range(27):
+        for j in range(27):
+            patch = image[16 * i : 16 * i + 16, 16 * j : 16 * j + 16]
+            tokens.append((kernel * patch).sum(axis=(1, 2)) + w["embeddings.patch_embeddings.projection.bias"])
+    x = np.array(tokens) + w["embeddings.position_embeddings"][0]
+    for i in range(2):
+
+        def linear(y, name, layer=f"encoder.layer.{i}."):
+            return y @ w[f"{layer}{name}.weight"].T + w[f"{layer}{name}.bias"]
+
+        def norm(y, name, layer=f"encoder.layer.{i}."):
+            return slow_norm(y, w[f"{layer}{name}.weight"], w[f"{layer}{name}.bias"], 1e-12)
+
+        y = norm(x, "layernorm_before")
+        q, k, v = (linear(y, f"attention.attention.{name}") for name in ("query", "key", "value"))
+        x = x + linear(slow_attention(q, k, v, 2), "attention.output.dense")
+        x = x + linear(slow_gelu(linear(norm(x, "layernorm_after"), "intermediate.dense")), "output.dense")
+    return slow_norm(x[:1], w["layernorm.weight"], w["layernorm.bias"], 1e-12)[0]
+
+
+@pytest.fixture(scope="module")
+def state(files):
+    from safetensors.torch import load_file
+
+    return load_file(files / "model.safetensors")
+
+
+def test_image_is_the_golden_one(files, coordinates, statistics):
+    series = noise(200, 424)
+    image = load(files).prepare(series, 0.735)
+    assert image.shape == (1, 3, 432, 432)
+    expected = slow_image(series, coordinates, statistics)
+    for channel in range(3):
+        np.testing.assert_allclose(image[0, channel], expected, atol=1e-6)
+    assert (image[0, 0, 428:] == -1).all()
+    assert (image[0, 0, 4:428, 116:316] != -1).all()
+
+
+def test_embedding_equals_the_slow_reference_whatever_the_order_of_columns(files, state, coordinates, statistics):
+    series = noise(200, 424)
+    expected = slow_embedding(state, slow_image(series, coordinates, statistics))
+    encoder = load(files, parcel_names=NAMES)
+    np.testing.assert_allclose(encoder.embed([series], NAMES, 0.72), [expected], atol=1e-5)
+    np.testing.assert_allclose(encoder.embed([series[:, ::-1]], NAMES[::-1], 0.8), [expected], atol=1e-5)
+
+
+def test_windows_are_averaged(files):
+    encoder, series = load(files), noise(400, 424)
+    whole = encoder.prepare(series, 0.735)
+    assert whole.shape[0] == 2
+    with torch.inference_mode():
+        halves = encoder.model(whole).mean(dim=0)
+    np.testing.assert_allclose(encoder.embed([series], NAMES, 0.735)[0], halves, atol=1e-6)
+
+
+def test_rows_are_sorted_by_y_and_ties_keep_their_order(files, tmp_path, coordinates):
+    rows = image_rows(files / "A424_Coordinates.dat")
+    y = coordinates[rows, 2]
+    assert (np.diff(y) >= 0).all()
+    assert (np.diff(rows)[np.diff(y) == 0] > 0).all()
+    assert (np.diff(y) == 0).sum() > 300
+    np.savetxt(tmp_path / "A424_Coordinates.dat", coordinates[::-1], fmt="%d")
+    with pytest.raises(CheckpointError, match="is not 424 rows of index, x, y, z"):
+        image_rows(tmp_path / "A424_Coordinates.dat")
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "encoder", "whole"),
+    [
+        ("brainlm-111m", published_shapes(), 86_208_000, 112_590_080),
+        ("brainlm-650m", published_shapes(1280, 5120, 32, 14, 962), 631_667_200, 658_337_868),
+    ],
+)
+def test_full_size_has_the_published_names_and_counts(name, shapes, encoder, whole):
+    size = SIZES[name]
+    with torch.device("meta"):
+        model = BrainLM(size)
+        layers = [nn.TransformerEncoderLayer(512, 16, 2048) for _ in range(8)]
+        decoder = nn.ModuleList([nn.Linear(size.d, 512), nn.LayerNorm(512), nn.Linear(512, 3 * size.patch**2), *layers])
+    tokens = shapes["vit.embeddings.position_embeddings"][1]
+    named = [key for own in model.state_dict() for key in published_keys(own)]
+    assert sorted(named) == sorted(shapes)
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == count_parameters(model) == encoder
+    assert encoder + count_parameters(decoder) + (tokens + 1) * 512 == whole  # its positions and mask token
+
+
+def test_torch_file_of_the_same_folder_layout_loads(files, state, tmp_path):
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    series = noise(200, 424)
+    other = load_brainlm(tmp_path, published=accepted(files), size=SIZE)
+    np.testing.assert_array_equal(other.embed([series], NAMES, 0.735), load(files).embed([series], NAMES, 0.735))
+
+
+def test_no_cohort_no_embedding(files, tmp_path, statistics):
+    aux = files / "A424_Coordinates.dat"
+    encoder = load_brainlm(files, published=accepted(aux), size=SIZE)
+    series = [noise(220, 424, seed) * (1 + seed) for seed in range(3)]
+    with pytest.raises(RecordingError, match=r"a single recording has not; give cohort_statistics.tsv"):
+        encoder.embed(series[:1], NAMES, 0.735)
+    with pytest.raises(RecordingError, match="at least two training recordings"):
+        encoder.fit(series[:1], NAMES)
+    fitted = encoder.fit(series, NAMES)
+    pooled = np.concatenate([one - one.mean(axis=0) for one in series])
+    np.testing.assert_allclose(fitted.statistics.median, np.median(pooled, axis=0))
+    low, high = np.percentile(pooled, [25, 75], axis=0)
+    np.testing.assert_allclose(fitted.statistics.iqr, high - low)
+    assert fitted.provenance()["statistics"] == "fitted on 3 training recordings"
+    write_statistics(tmp_path / "cohort_statistics.tsv", fitted.statistics, LABELS)
+    again = load_brainlm(files, published=accepted(aux, tmp_path / "cohort_statistics.tsv"), size=SIZE)
+    np.testing.assert_array_equal(again.embed(series, NAMES, 0.735), fitted.embed(series, NAMES, 0.735))
+    back = read_statistics(files / "cohort_statistics.tsv", LABELS)
+    np.testing.assert_array_equal(back.iqr, statistics.iqr)
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence(files, state, tmp_path):
+    with pytest.raises(UsageError, match=r"the coordinates of its parcels \(A424_Coordinates.dat\)"):
+        load_encoder("brainlm-111m", files, accept_licence=True)
+    with pytest.raises(UsageError, match="not free \\(CC BY-NC-ND"):
+        load_encoder("brainlm-650m", files)
+    with pytest.raises(CheckpointError, match="of another model \\(hidden_size 8, num_attention_heads 2\\)"):
+        load_encoder("brainlm-111m", files, aux=(files,), accept_licence=True)
+    part = {key: value for key, value in state.items() if "layer.1.attention.attention.key" not in key}
+    save_file(part | {"vit.pooler.dense.bias": torch.zeros(8)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"missing: vit.*key.bias, vit.*key.weight; unexpected: vit.pooler"):
+        load_brainlm(tmp_path, published=accepted(files), size=SIZE)
+    with pytest.raises(CheckpointError, match="423 parcels of the recording are not the labels 1 to 424"):
+        load(files, parcel_names=NAMES[1:])
+    with pytest.raises(CheckpointError, match="not the labels 1 to 424"):
+        load(files, parcel_names=[f"V1-{i}x" for i in range(424)])
+    with pytest.raises(RecordingError, match=r"0.735 s apart .* 2 s apart; use --encoder-protocol paper"):
+        load(files).embed([noise(200, 424)], NAMES, 2.0)
+    (tmp_path / "cohort_statistics.tsv").write_text("name\tmedian\tiqr\n1\t0\t1\n")
+    with pytest.raises(CheckpointError, match="median and iqr of every parcel"):
+        load_brainlm(files, published=accepted(files / "A424_Coordinates.dat", tmp_path), size=SIZE)

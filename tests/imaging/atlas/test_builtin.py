@@ -1,0 +1,120 @@
+import csv
+import os
+import socket
+import subprocess
+import sys
+
+import nibabel as nib
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas import builtin
+from fcpower_bids.imaging.atlas.builtin import N_PARCELS, POSITIONS, SPACES, builtin_atlas, parcellate_grey_matter
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return parcellate_grey_matter()[0]
+
+
+def test_parcels_have_equal_volume(labels):
+    sizes = np.bincount(labels.ravel())[1:]
+    assert len(sizes) == N_PARCELS
+    assert np.ptp(sizes) <= 1
+
+
+def test_parcels_cover_the_grey_matter_off_the_midline(labels):
+    from nilearn.datasets import load_mni152_gm_template
+
+    template = load_mni152_gm_template(resolution=1)
+    grey = np.asarray(template.dataobj)[::2, ::2, ::2] > 0.5
+    grey[49] = False
+    np.testing.assert_array_equal(labels > 0, grey)
+
+
+def test_hemispheres_mirror_each_other_and_left_has_negative_x(labels):
+    right = np.where(labels[::-1] > 0, (labels[::-1].astype(int) + 29) % N_PARCELS + 1, 0)
+    np.testing.assert_array_equal(labels, right)
+    affine = parcellate_grey_matter()[1]
+    assert (affine @ [*ndimage.center_of_mass(labels == 1), 1])[0] < 0
+
+
+def test_names_say_where_the_parcels_are(labels, tmp_path):
+    atlas = builtin_atlas(SPACES[0], tmp_path)
+    centres = np.array(ndimage.center_of_mass(labels > 0, labels, atlas.labels))
+    by_position = {name: centres[[i for i, n in enumerate(atlas.networks) if n == name]] for name in POSITIONS}
+    anterior, middle, posterior = (
+        np.concatenate([by_position[name + side] for side in ("Sup", "Inf")])[:, 1] for name in ("Ant", "Mid", "Post")
+    )
+    assert posterior.max() < middle.min() < middle.max() < anterior.min()
+    for part in ("Ant", "Mid", "Post"):
+        assert by_position[part + "Inf"][:, 2].max() < by_position[part + "Sup"][:, 2].min()
+
+
+def test_parcels_are_blobs(labels):
+    share = []
+    for label in range(1, N_PARCELS // 2 + 1):
+        pieces = ndimage.label(labels == label, np.ones((3, 3, 3)))[0]
+        share.append(np.bincount(pieces.ravel())[1:].max() / (labels == label).sum())
+    assert np.mean(np.array(share) > 0.95) > 0.8
+    assert min(share) > 0.5
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_image_and_table_agree_with_the_atlas(space, tmp_path):
+    atlas = builtin_atlas(space, tmp_path / "new" / "cache")
+    image = nib.load(atlas.image)
+    assert atlas.space == space
+    assert tuple(np.unique(np.asarray(image.dataobj)))[1:] == atlas.labels == tuple(range(1, N_PARCELS + 1))
+    assert nib.aff2axcodes(image.affine) == ("R", "A", "S")
+    assert image.header.get_zooms() == (2, 2, 2)
+    assert len(set(atlas.names)) == atlas.n_parcels
+    rows = list(csv.DictReader(atlas.image.with_name(atlas.image.name[:-7] + ".tsv").open(), delimiter="\t"))
+    assert [(row["name"], row["network"], row["hemisphere"]) for row in rows] == list(
+        zip(atlas.names, atlas.networks, atlas.hemispheres, strict=True)
+    )
+    assert [int(row["index"]) for row in rows] == list(atlas.labels)
+
+
+def test_entities_are_alphanumeric_and_in_the_file_name(tmp_path):
+    atlas = builtin_atlas(SPACES[0], tmp_path)
+    assert all(key.isalnum() and value.isalnum() for key, value in atlas.entities)
+    assert f"_{atlas.name}_" in atlas.image.name
+
+
+def test_same_bytes_in_another_process_and_no_rewriting(tmp_path):
+    first = builtin_atlas(SPACES[0], tmp_path / "a")
+    code = f"import sys, pathlib; from {builtin.__name__} import *; builtin_atlas(SPACES[0], pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "b")], check=True)
+    for path in first.image.parent.iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    os.utime(first.image, (1, 1))
+    assert builtin_atlas(SPACES[0], tmp_path / "a") == first
+    assert first.image.stat().st_mtime == 1
+
+
+def test_a_damaged_file_in_the_cache_is_replaced(tmp_path):
+    atlas = builtin_atlas(SPACES[0], tmp_path)
+    whole = atlas.image.read_bytes()
+    atlas.image.write_bytes(whole[:100])
+    builtin_atlas(SPACES[0], tmp_path)
+    assert atlas.image.read_bytes() == whole
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".gz", ".tsv"]
+
+
+def test_no_connection_is_opened(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the built-in parcellation asked for the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert builtin_atlas(SPACES[1], tmp_path).n_parcels == N_PARCELS
+
+
+@pytest.mark.parametrize("space", ["fsLR", "MNI152NLin2009aSym", ""])
+def test_other_spaces_are_refused_with_the_remedy(space, tmp_path):
+    with pytest.raises(UsageError, match=r"--atlas.*--space"):
+        builtin_atlas(space, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,545 @@
+"""From ``--atlas`` to an atlas: names, files, folders, merges, TemplateFlow without network."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
+
+import nibabel
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging.atlas import templateflow as templateflow_atlases
+from fcpower_bids.imaging.atlas.datasets import parse_name
+from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.imaging.atlas.label_images import replace_file
+from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
+from fcpower_bids.imaging.atlas.tables import hemisphere_of, make_table, network_of, read_atlas_table, unique_names
+
+SPACE = "MNI152NLin2009cAsym"
+OTHER = "MNI152NLin6Asym"
+AFFINE = np.diag([2.0, 2, 2, 1])
+SHAPE = (6, 6, 6)
+
+
+def save_labels(path, labels, affine=AFFINE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(np.asarray(labels, np.int16), affine), path)
+    return path
+
+
+def cube(n_parcels, shape=SHAPE, start=0):
+    labels = np.zeros(shape, np.int16)
+    labels.flat[start : start + 4 * n_parcels] = np.repeat(np.arange(1, n_parcels + 1), 4)
+    return labels
+
+
+def save_table(path, rows, header="index\tname"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch, tmp_path):
+    """No test leaves the machine: an attempt fails as it does on a compute node."""
+
+    def refuse(*_, **__):
+        raise OSError("Temporary failure in name resolution")
+
+    monkeypatch.setattr(templateflow_atlases, "urlopen", refuse)
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "templateflow"))
+    monkeypatch.delenv("FCPOWER_OFFLINE", raising=False)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A partial TemplateFlow home with one small 'Schaefer' file, as ``prefetch`` leaves it."""
+    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
+    save_labels(folder / f"tpl-{SPACE}_res-02_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.nii.gz", cube(3))
+    rows = [
+        (1, "7Networks_LH_Vis_1", "#000"),
+        (2, "7Networks_LH_SomMot_1", "#111"),
+        (3, "7Networks_RH_Cont_PFCl_1", "#2"),
+    ]
+    save_table(folder / f"tpl-{SPACE}_atlas-Schaefer2018_desc-100Parcels7Networks_dseg.tsv", rows, "index\tname\tcolor")
+    return folder
+
+
+def test_templateflow_by_file_name_without_network_or_client(home):
+    atlas = load_atlas("Schaefer100", SPACE)
+    assert atlas.entities == (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "100"))
+    assert atlas.image.parent == home
+    assert atlas.networks == ("Vis", "SomMot", "Cont")
+    assert atlas.hemispheres == ("L", "L", "R")
+    assert "Schaefer" in atlas.citation
+    assert atlas.licence == "MIT"
+    assert "TemplateFlow" in atlas.source
+    assert len(list(home.parent.rglob("*"))) == 3, "nothing is unpacked into the home"
+
+
+def test_offline_says_how_to_prefetch(tmp_path):
+    with pytest.raises(DatasetError, match=r"desc-400Parcels7Net.*resolution.*prefetch.*TEMPLATEFLOW_HOME"):
+        load_atlas("Schaefer400", SPACE)
+    assert not (tmp_path / "templateflow").exists()
+
+
+def test_a_stub_of_zero_bytes_is_not_a_file(home):
+    next(home.glob("*.nii.gz")).write_bytes(b"")
+    with pytest.raises(DatasetError, match="could not be fetched"):
+        load_atlas("Schaefer100", SPACE)
+
+
+def test_offline_switch_is_honoured(monkeypatch):
+    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: pytest.fail("network was used"))
+    monkeypatch.setenv("FCPOWER_OFFLINE", "1")
+    with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
+        load_atlas("Schaefer400", SPACE)
+
+
+def test_a_network_that_never_answers_does_not_hang(monkeypatch):
+    release = threading.Event()
+    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: release.wait(30))
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
+        templateflow_atlases._fetch("https://example.org/x.nii.gz", seconds=0.2)
+    assert time.monotonic() - started < 5
+    release.set()
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """A pretended TemplateFlow archive that has 1 mm only of one atlas; returns what was asked for."""
+    image = save_labels(tmp_path / "store" / "image.nii.gz", cube(2)).read_bytes()
+    table = b"index\tname\n1\tleft-one\n2\tright-two\n"
+    base = f"{templateflow_atlases.STORE}/tpl-{SPACE}/tpl-{SPACE}"
+    content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": table}
+    asked = []
+
+    def answer(url, timeout):
+        assert timeout > 0
+        asked.append(url)
+        if url not in content:
+            raise HTTPError(url, 404, "Not Found", {}, None)
+        return io.BytesIO(content[url])
+
+    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+    return asked
+
+
+def test_fetching_keeps_the_files_and_falls_back_to_1_mm(store, tmp_path):
+    atlas = load_atlas("templateflow:Toy_desc-th25", SPACE)
+    assert atlas.entities == (("atlas", "Toyth25"),)
+    assert atlas.image.parent == tmp_path / "templateflow" / f"tpl-{SPACE}"
+    assert atlas.hemispheres == ("L", "R")
+    n_asked = len(store)
+    assert load_atlas("templateflow:Toy_desc-th25", SPACE) == atlas
+    assert len(store) == n_asked, "the second time nothing is fetched"
+
+
+def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "file" / "below"))
+    atlas = load_atlas("templateflow:Toy_desc-th25", SPACE, cache=tmp_path / "cache")
+    assert atlas.image.is_relative_to(tmp_path / "cache")
+    with pytest.raises(DatasetError, match="could not be fetched"):
+        load_atlas("templateflow:Toy_desc-th25", SPACE)
+
+
+def test_a_login_page_is_not_an_atlas(monkeypatch):
+    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
+    with pytest.raises(DatasetError, match="login portal"):
+        load_atlas("Schaefer400", SPACE)
+
+
+def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
+    folder = tmp_path / "portable"
+    table = prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
+    assert table == folder / "checksums.tsv"
+    paths = sorted(folder.rglob("*_dseg.*"))
+    assert [path.suffix for path in paths] == [".tsv", ".gz"]
+    lines = table.read_text().splitlines()
+    assert lines[0] == "file\tsha256\tbytes"
+    listed = {line.split("\t")[0]: line.split("\t")[1] for line in lines[1:]}
+    assert listed == {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
+    before = table.read_bytes()
+    prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
+    assert table.read_bytes() == before
+    assert load_atlas("templateflow:Toy_desc-th25", SPACE, [folder]).image.is_relative_to(folder)
+    paths[0].write_text("index\tname\n1\tsomething else\n")
+    with pytest.raises(DatasetError, match="has changed since it was fetched"):
+        prefetch_atlases(["templateflow:Toy_desc-th25"], [SPACE], folder)
+
+
+def test_prefetch_of_a_merge_fetches_what_there_is(home, caplog):
+    with caplog.at_level(logging.WARNING):
+        table = prefetch_atlases(["Schaefer150"], [SPACE], home.parent)
+    assert table.read_text().count("100Parcels7Networks") == 2
+    assert "TianS3 cannot be fetched" in caplog.text
+
+
+def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
+    with pytest.raises(UsageError, match=r"TianS3 in space.*--atlas-dir\..*download it from"):
+        load_atlas("Schaefer150", SPACE, cache=tmp_path)
+
+
+def test_prefetch_of_what_templateflow_lacks(tmp_path):
+    with pytest.raises(UsageError, match="TemplateFlow has no 'TianS3'"):
+        prefetch_atlases(["TianS3"], [SPACE], tmp_path)
+    with pytest.raises(UsageError, match="TemplateFlow has no 'Schaefer400' in fsLR"):
+        prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path)
+    with pytest.raises(UsageError, match="no atlas 'Shaefer400'"):
+        prefetch_atlases(["Shaefer400"], [SPACE], tmp_path)
+
+
+def test_declarations_are_complete_and_name_outputs_differently():
+    declared = declared_atlases()
+    assert {f"Schaefer{n}" for n in (100, 200, 300, 400, 450, 500, 600, 800, 1000)} <= set(declared)
+    assert declared["Schaefer400x17"].templateflow == {"atlas": "Schaefer2018", "desc": "400Parcels17Networks"}
+    assert declared["Schaefer450"].parts == ("TianS3", "Schaefer400")
+    assert len({one.entities for one in declared.values()}) == len(declared)
+    for one in declared.values():
+        assert one.citation != "n/a"
+        assert one.licence != "n/a"
+        assert all(value.isalnum() for _, value in one.entities)
+        assert one.templateflow or all(part in declared for part in one.parts) or one.where
+
+
+# ------------------------------------------------------------------------------------------------- files and tables
+
+
+def test_a_file_without_a_table(tmp_path):
+    image = save_labels(tmp_path / "my_own-regions v2.nii.gz", cube(3) * 5)
+    atlas = load_atlas(str(image), SPACE)
+    assert atlas.labels == (5, 10, 15)
+    assert atlas.names == ("parcel005", "parcel010", "parcel015")
+    assert atlas.entities == (("atlas", "myownregionsv2"),)
+    assert atlas.networks == atlas.hemispheres == ("n/a",) * 3
+    assert atlas.space == SPACE
+
+
+def test_a_table_given_after_a_colon_rules(tmp_path, caplog):
+    image = save_labels(tmp_path / "regions.nii.gz", cube(4))
+    rows = [(3, "c", "Net B", "rh"), (1, "a", "Net A", "Left"), (9, "gone", "n/a", "")]
+    table = save_table(tmp_path / "names.tsv", rows, "Index\tname\tnetwork\themisphere")
+    with caplog.at_level(logging.WARNING):
+        atlas = load_atlas(f"{image}:{table}", SPACE)
+    assert atlas.labels == (3, 1, 9)
+    assert atlas.names == ("c", "a", "gone")
+    assert atlas.networks == ("Net B", "Net A", "n/a")
+    assert atlas.hemispheres == ("R", "L", "n/a")
+    assert "no voxel of gone" in caplog.text
+    assert "labels [2, 4]" in caplog.text
+
+
+def test_a_table_beside_the_image_is_found(tmp_path):
+    image = save_labels(tmp_path / "atlas-Mine_scale-2_dseg.nii.gz", cube(2))
+    save_table(tmp_path / "atlas-Mine_scale-2_dseg.tsv", [(1, "one"), (2, "two")])
+    atlas = load_atlas(str(image), SPACE)
+    assert atlas.names == ("one", "two")
+    assert atlas.entities == (("atlas", "Mine"), ("scale", "2"))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("index\tname\n", "has no rows"),
+        ("name\nfoo\n", "no column 'index'"),
+        ("index\tcolor\n1\tred\n", "no column 'name'"),
+        ("index,name\n1,foo\n", "no column 'index'"),
+        ("index\tname\n1\ta\n1\tb\n", "label 1 more than once"),
+        ("index\tname\n0\tLeft Frontal Pole\n1\tRight\n", "0 is the background"),
+        ("index\tname\n-3\ta\n", "background"),
+        ("index\tname\n0\tBackground\n", "no parcels"),
+        ("index\tname\n77\tnowhere\n", "No label of"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path, content, sentence):
+    image = save_labels(tmp_path / "regions.nii.gz", cube(2))
+    table = tmp_path / "bad.tsv"
+    table.write_text(content)
+    with pytest.raises(UsageError, match=rf"bad\.tsv.*{sentence}|{sentence}.*bad\.tsv"):
+        load_atlas(f"{image}:{table}", SPACE)
+
+
+def test_tables_of_other_conventions(tmp_path):
+    atlaspack = save_table(tmp_path / "a.tsv", [(0, "Background"), (4, "LH-Foo"), (2, "Foo")], "index\tlabel")
+    assert read_atlas_table(atlaspack)[:2] == ((4, 2), ("LH-Foo", "Foo"))
+    other = tmp_path / "b.tsv"
+    other.write_bytes("\ufefflabel\tregion\r\n1\tÄ region\r\n2\t\r\n3\tÄ  region\r\n".encode())
+    assert read_atlas_table(other).names == ("Ä region_1", "parcel002", "Ä region_3")
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.lists(st.sampled_from(["a", "b", "", "c"]), min_size=1, max_size=8))
+def test_names_are_unique_and_one_per_parcel(names):
+    labels = list(range(3, 3 + len(names)))
+    found = unique_names(labels, names)
+    assert len(set(found)) == len(names)
+    assert all(one == name for one, name in zip(found, names, strict=True) if name and names.count(name) == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "hemisphere"),
+    [
+        ("7Networks_LH_Vis_1", "Vis", "L"),
+        ("17Networks_RH_ContA_IPS_1", "ContA", "R"),
+        ("HIP-head-l-rh", "n/a", "R"),
+        ("R_Thal", "n/a", "R"),
+        ("Caudate L", "n/a", "L"),
+        ("left-caudate", "n/a", "L"),
+        ("Relay-lateral", "n/a", "n/a"),
+        ("brainstem", "n/a", "n/a"),
+    ],
+)
+def test_network_and_hemisphere_are_read_from_names(name, network, hemisphere):
+    assert network_of(name) == network
+    assert hemisphere_of(name) == hemisphere
+
+
+def test_stated_networks_are_not_overruled_by_names(tmp_path):
+    table = make_table([1], ["7Networks_LH_Vis_1"], ["Mine"], ["n/a"], origin=tmp_path)
+    assert table.networks == ("Mine",)
+    assert table.hemispheres == ("L",)
+
+
+@pytest.mark.parametrize(
+    ("name", "entities"),
+    [
+        ("tpl-X_atlas-HOSPA_desc-th25_res-02_dseg.nii.gz", (("atlas", "HOSPAth25"),)),
+        ("tpl-X_atlas-A_seg-7n_scale-400_dseg.dlabel.nii", (("atlas", "A"), ("seg", "7n"), ("scale", "400"))),
+        ("tpl-X_res-02_dseg.nii", (("atlas", "tplXres02dseg"),)),
+        ("Glasser_space-X.nii.gz", (("atlas", "Glasser"),)),
+    ],
+)
+def test_entities_from_file_names(tmp_path, name, entities):
+    assert parse_name(tmp_path / name).entities == entities
+
+
+def test_wrong_space_and_wrong_kind(tmp_path):
+    image = save_labels(tmp_path / f"tpl-{OTHER}_atlas-A_dseg.nii.gz", cube(2))
+    with pytest.raises(UsageError, match=f"in space {OTHER} but the run in {SPACE}"):
+        load_atlas(str(image), SPACE)
+    with pytest.raises(UsageError, match="give a dlabel file"):
+        load_atlas(str(image), OTHER, cifti=True)
+    with pytest.raises(UsageError, match="does not exist"):
+        load_atlas(str(tmp_path / "none.nii.gz"), SPACE)
+    with pytest.raises(UsageError, match="dlabel"):
+        load_atlas("Schaefer400", "fsLR", cifti=True)
+    with pytest.raises(UsageError, match=f"only in {SPACE}, {OTHER}"):
+        load_atlas("Schaefer400", "MNIPediatricAsym")
+
+
+def test_a_damaged_atlas(tmp_path):
+    image = save_labels(tmp_path / "cut.nii.gz", np.random.default_rng(0).integers(0, 99, (20, 20, 20)))
+    image.write_bytes(image.read_bytes()[:-900])
+    with pytest.raises(UsageError, match=r"cut\.nii\.gz is truncated"):
+        load_atlas(str(image), SPACE)
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(UsageError, match="Did you mean Schaefer400"):
+        load_atlas("Shaefer400", SPACE)
+    with pytest.raises(UsageError, match="no atlas 'what is this'"):
+        load_atlas("what is this", SPACE)
+
+
+# -------------------------------------------------------------------------------------------------------- datasets
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    folder = tmp_path / "my atlases"
+    for scale in (2, 3):
+        for resolution in ("01", "02"):
+            stem = f"tpl-{SPACE}_atlas-Toy_scale-{scale}_res-{resolution}_dseg"
+            save_labels(folder / f"tpl-{SPACE}" / f"{stem}.nii.gz", cube(scale))
+            save_table(folder / f"tpl-{SPACE}" / f"{stem}.tsv", [(k, f"region {k}") for k in range(1, scale + 1)])
+    save_labels(folder / f"tpl-{OTHER}" / f"tpl-{OTHER}_atlas-Solo_dseg.nii.gz", cube(1))
+    (folder / "atlas-Toy_description.json").write_text(
+        json.dumps({"License": "CC0", "ReferencesAndLinks": ["Doe 1999"]})
+    )
+    return folder
+
+
+def test_a_dataset_with_a_selector(dataset):
+    atlas = load_atlas(f"{dataset}:Toy_scale-3", SPACE)
+    assert atlas.image.name == f"tpl-{SPACE}_atlas-Toy_scale-3_res-02_dseg.nii.gz", "2 mm is preferred"
+    assert atlas.names == ("region 1", "region 2", "region 3")
+    assert (atlas.licence, atlas.citation) == ("CC0", "Doe 1999")
+    assert load_atlas("Toy_scale-3", SPACE, [dataset]) == atlas
+    assert load_atlas("atlas-Toy_scale-3", SPACE, [dataset]) == atlas
+
+
+def test_a_dataset_with_one_match_needs_no_selector(dataset):
+    assert load_atlas(str(dataset), OTHER).entities == (("atlas", "Solo"),)
+
+
+def test_a_dataset_lists_what_it_has(dataset):
+    with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
+        load_atlas(str(dataset), SPACE)
+    with pytest.raises(UsageError, match=r"several atlases.*Toy_scale-2, Toy_scale-3"):
+        load_atlas("Toy", SPACE, [dataset])
+    with pytest.raises(UsageError, match=f"no NIfTI label image.*Solo in {OTHER}; Toy_scale-2 in {SPACE}"):
+        load_atlas(f"{dataset}:Solo", SPACE)
+    with pytest.raises(UsageError, match="does not select an atlas"):
+        load_atlas(f"{dataset}:To/y", SPACE)
+
+
+def test_atlas_dir_comes_before_templateflow(home, tmp_path):
+    image = tmp_path / "own" / f"tpl-{SPACE}_atlas-Schaefer2018_seg-7n_scale-100_res-02_dseg.nii.gz"
+    save_labels(image, cube(2))
+    assert load_atlas("Schaefer100", SPACE, [tmp_path / "own"]).image == image
+    assert load_atlas("Schaefer100", SPACE, [tmp_path / "empty"]).image.parent == home
+
+
+# ---------------------------------------------------------------------------------------------------------- merging
+
+
+@pytest.fixture
+def parts(tmp_path):
+    first = save_labels(tmp_path / "atlas-Sub.nii.gz", cube(2))
+    save_table(tmp_path / "atlas-Sub.tsv", [(2, "b", "S"), (1, "a", "S")], "index\tname\tnetwork")
+    second = save_labels(tmp_path / "atlas-Ctx_seg-7n_scale-3.nii.gz", cube(3, start=6))
+    save_table(tmp_path / "atlas-Ctx_seg-7n_scale-3.tsv", [(1, "x"), (2, "a"), (3, "z")])
+    return first, second
+
+
+def test_merging_keeps_order_and_never_overwrites(parts, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        atlas = load_atlas(f"{parts[0]}+{parts[1]}", SPACE, cache=tmp_path / "cache")
+    assert atlas.entities == (("atlas", "SubCtx"), ("seg", "7n"), ("scale", "5"))
+    assert atlas.labels == (1, 2, 3, 4, 5)
+    assert atlas.names == ("b", "a_2", "x", "a_4", "z")
+    assert atlas.networks[:2] == ("S", "S")
+    labels = np.asarray(nibabel.load(atlas.image).dataobj)
+    np.testing.assert_array_equal(labels.flat[:18], np.repeat([2, 1, 3, 4, 5], [4, 4, 2, 4, 4]))
+    assert "2 voxels are claimed by several" in caplog.text
+    assert "2 voxels claimed by several" in atlas.source
+    assert read_atlas_table(atlas.image.with_name(atlas.image.name.replace(".nii.gz", ".tsv"))).names == atlas.names
+
+
+def test_merging_is_deterministic_and_survives_a_crowd(parts, tmp_path):
+    spec = f"{parts[0]}+{parts[1]}"
+    with ThreadPoolExecutor(8) as crowd:
+        atlases = list(crowd.map(lambda _: load_atlas(spec, SPACE, cache=tmp_path / "crowd"), range(8)))
+    assert len(set(atlases)) == 1
+    alone = load_atlas(spec, SPACE, cache=tmp_path / "alone")
+    assert alone.image.name == atlases[0].image.name
+    assert alone.image.read_bytes() == atlases[0].image.read_bytes()
+    assert len(list((tmp_path / "crowd").iterdir())) == 2, "no temporary file is left"
+    stamp = alone.image.stat().st_mtime_ns
+    load_atlas(spec, SPACE, cache=tmp_path / "alone")
+    assert alone.image.stat().st_mtime_ns == stamp, "what is there is not written again"
+
+
+def test_merging_across_resolutions_uses_the_larger_grid(tmp_path):
+    fine = np.zeros((8, 8, 8), np.int16)
+    fine[:2, :2, :2] = 1
+    first = save_labels(tmp_path / "small.nii.gz", fine[:4, :4, :4], np.diag([4.0, 4, 4, 1]))
+    second = save_labels(tmp_path / "large.nii.gz", np.full((8, 8, 8), 1))
+    atlas = load_atlas(f"{first}+{second}", SPACE, cache=tmp_path)
+    labels = np.asarray(nibabel.load(atlas.image).dataobj)
+    assert labels.shape == (8, 8, 8)
+    # Centres of 2 mm voxels at 0, 2 and 4 mm lie in the first two 4 mm voxels (0 and 4 mm); that at 6 mm is halfway.
+    assert np.sum(labels == 1) == 3**3
+    assert np.sum(labels == 2) == 8**3 - np.sum(labels == 1)
+
+
+def test_merging_needs_a_cache_and_two_parts(parts):
+    with pytest.raises(UsageError, match="cache folder"):
+        load_atlas(f"{parts[0]}+{parts[1]}", SPACE)
+    with pytest.raises(UsageError, match="empty part"):
+        load_atlas("Schaefer100+", SPACE)
+
+
+def test_merging_dlabels(tmp_path):
+    surface = BrainModelAxis.from_surface(np.arange(10), 12, "CIFTI_STRUCTURE_CORTEX_LEFT")
+    volume = BrainModelAxis.from_mask(np.ones((2, 2, 2), bool), "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=AFFINE)
+    whole = surface + volume
+    specs = []
+    for name, axis, values in (("Thal", whole, [0] * 10 + [7] * 8), ("Ctx", surface, [0, 1, 1, 2, 2, 1, 1, 2, 2, 2])):
+        table = {0: ("???", (0, 0, 0, 0))} | {k: (f"{name}{k}", (1, 0, 0, 1)) for k in set(values) - {0}}
+        path = tmp_path / f"{name}.dlabel.nii"
+        nibabel.save(Cifti2Image(np.array([values], np.float32), header=(LabelAxis(["p"], [table]), axis)), path)
+        specs.append(str(path))
+    atlas = load_atlas("+".join(specs), "fsLR", cache=tmp_path / "cache", cifti=True)
+    assert atlas.names == ("Thal7", "Ctx1", "Ctx2")
+    values = nibabel.load(atlas.image).get_fdata()[0]
+    np.testing.assert_array_equal(values, [0, 2, 2, 3, 3, 2, 2, 3, 3, 3] + [1] * 8)
+
+
+def test_replace_file_leaves_nothing_behind_when_it_fails(tmp_path):
+    (tmp_path / "target").mkdir()
+    with pytest.raises(OSError, match="target"):
+        replace_file(tmp_path / "target", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+# ------------------------------------------------------------------------------------------------------ real atlases
+
+
+def test_short_names_resolve_in_the_reference_atlases(shared, tmp_path):
+    folder = shared / "atlases"
+    for space in (SPACE, OTHER):
+        cortex = load_atlas("Schaefer400", space, [folder])
+        assert cortex.n_parcels == 400
+        assert cortex.networks.count("Vis") == 61
+        both = load_atlas("Schaefer450", space, [folder])
+        assert both.entities == (("atlas", "Schaefer2018TianS3"), ("seg", "7n"), ("scale", "450"))
+        assert both.networks[:50] == ("Subcortex",) * 50
+        assert both.names[50:] == cortex.names
+    surface = load_atlas("Schaefer450", "fsLR", [folder], cifti=True)
+    assert surface.names == both.names
+    assert load_atlas(f"{folder}:Schaefer2018_seg-7n_scale-400", OTHER).labels == cortex.labels
+
+
+def test_merged_parts_equal_the_published_merge(shared, tmp_path):
+    """Tian S3 cut from the reference and merged with Schaefer 400 gives its 450 parcels back, image and names."""
+    folder = shared / "atlases"
+    whole = load_atlas("Schaefer450", SPACE, [folder])
+    image = nibabel.load(whole.image)
+    labels = np.asarray(image.dataobj)
+    part = np.where(labels <= 50, labels, 0)
+    save_labels(tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.nii.gz", part, image.affine)
+    save_table(
+        tmp_path / f"tpl-{SPACE}_atlas-TianS3_res-02_dseg.tsv",
+        zip(whole.labels[:50], whole.names[:50], strict=True),
+    )
+    cortex = next((folder / f"tpl-{SPACE}").glob("*atlas-Schaefer2018_*scale-400*.nii.gz"))
+    for extension in (".nii.gz", ".tsv"):
+        source = cortex.with_name(cortex.name.replace(".nii.gz", extension))
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    merged = load_atlas("Schaefer450", SPACE, [tmp_path], cache=tmp_path / "cache")
+    again = load_atlas("TianS3+Schaefer400", SPACE, [tmp_path], cache=tmp_path / "cache")
+    assert merged == again, "a declared merge has its declared name however it is asked for"
+    for attribute in ("entities", "labels", "names", "networks", "hemispheres"):
+        assert getattr(merged, attribute) == getattr(whole, attribute), attribute
+    np.testing.assert_array_equal(np.asarray(nibabel.load(merged.image).dataobj), labels)
+
+
+def test_builtin_needs_nothing(tmp_path):
+    atlas = load_atlas("builtin", SPACE, cache=tmp_path)
+    assert atlas.image.is_relative_to(tmp_path)
+    assert set(np.unique(nibabel.load(atlas.image).dataobj)) == {0, *atlas.labels}
+    with pytest.raises(UsageError, match="volumetric"):
+        load_atlas("builtin", "fsLR", cache=tmp_path, cifti=True)
+
+
+def test_gzip_of_a_merge_has_no_time_in_it(parts, tmp_path):
+    atlas = load_atlas(f"{parts[0]}+{parts[1]}", SPACE, cache=tmp_path)
+    with gzip.open(atlas.image) as stream:
+        stream.read()
+        assert stream.mtime == 0

@@ -1,0 +1,220 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.confounds.regressors import Strategy, load_confounds, load_strategy, strategy_names
+
+DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
+VERSIONS = {
+    "1.4": (DATA / "test_desc-confounds_regressors.tsv", DATA / "test_desc-confounds_regressors.json"),
+    "21": (DATA / "test-v21_desc-confounds_timeseries.tsv", DATA / "test-v21_desc-confounds_timeseries.json"),
+}
+STEM = "sub-01_task-rest"
+MOTION = {"strategy": ("motion",), "motion": "full"}
+ORACLE = {
+    "24P": MOTION,
+    "27P": {
+        "strategy": ("motion", "wm_csf", "global_signal"),
+        "motion": "full", "wm_csf": "basic", "global_signal": "basic",
+    },
+    "36P": {
+        "strategy": ("motion", "wm_csf", "global_signal"),
+        "motion": "full", "wm_csf": "full", "global_signal": "full",
+    },
+    "simple": {"strategy": ("motion", "wm_csf"), "motion": "full", "wm_csf": "basic"},
+    "acompcor": {
+        "strategy": ("motion", "high_pass", "compcor"),
+        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5,
+    },
+    "acompcor_gsr": {
+        "strategy": ("motion", "high_pass", "compcor", "global_signal"),
+        "motion": "derivatives", "compcor": "anat_separated", "n_compcor": 5, "global_signal": "basic",
+    },
+    "aroma": {"strategy": ("ica_aroma", "wm_csf"), "ica_aroma": "basic", "wm_csf": "basic"},
+    "gsr_only": {"strategy": ("global_signal",), "global_signal": "basic"},
+}  # fmt: skip
+FIRST_NAMES = {
+    "trans_x": "X", "trans_y": "Y", "trans_z": "Z", "rot_x": "RotX", "rot_y": "RotY", "rot_z": "RotZ",
+    "csf": "CSF", "white_matter": "WhiteMatter", "global_signal": "GlobalSignal",
+    "framewise_displacement": "FramewiseDisplacement", "dvars": "non-stdDVARS", "cosine00": "Cosine00",
+    "cosine01": "Cosine01", "a_comp_cor_00": "aCompCor00", "a_comp_cor_01": "aCompCor01",
+    "aroma_motion_02": "AROMAAggrComp02", "non_steady_state_outlier00": "NonSteadyStateOutlier00",
+}  # fmt: skip
+
+
+def write(folder, frame, name="confounds.tsv"):
+    path = folder / name
+    frame.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    return path
+
+
+@pytest.fixture
+def frame():
+    return pd.read_csv(VERSIONS["1.4"][0], sep="\t")
+
+
+# the table of version 21 has no AROMA components
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(version, name) for version in VERSIONS for name in ORACLE if (version, name) != ("21", "aroma")],
+)
+def test_same_columns_and_values_as_nilearn(tmp_path, version, name):
+    from nilearn.interfaces.fmriprep import load_confounds as reference
+
+    table, metadata = VERSIONS[version]
+    shutil.copy(table, tmp_path / f"{STEM}_desc-confounds_timeseries.tsv")
+    shutil.copy(metadata, tmp_path / f"{STEM}_desc-confounds_timeseries.json")
+    image = tmp_path / f"{STEM}_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz"
+    expected, steady = reference(str(image), demean=False, **ORACLE[name])
+    ours = load_confounds(table, metadata, load_strategy(name), n_volumes=30)
+    assert sorted(ours.names) == sorted(expected.columns)
+    np.testing.assert_allclose(ours.values, expected[list(ours.names)].to_numpy(), rtol=1e-12)
+    np.testing.assert_array_equal(np.arange(ours.n_dummy, 30), steady)
+
+
+@pytest.mark.parametrize("name", sorted(set(strategy_names()) - {"acompcor", "acompcor_gsr"}))
+def test_names_of_the_first_versions_are_translated(tmp_path, frame, name):
+    strategy = load_strategy(name)
+    kept = [column for column in frame if column in FIRST_NAMES or column.startswith("aroma_motion")]
+    new = load_confounds(write(tmp_path, frame[kept], "new.tsv"), None, strategy)
+    renames = {column: column.replace("aroma_motion_", "AROMAAggrComp") for column in kept} | FIRST_NAMES
+    old = load_confounds(write(tmp_path, frame[kept].rename(columns=renames), "old.tsv"), None, strategy)
+    assert old.names == new.names
+    np.testing.assert_array_equal(old.values, new.values)
+    np.testing.assert_array_equal(old.dvars, new.dvars)
+    np.testing.assert_array_equal(old.framewise_displacement, new.framewise_displacement)
+    assert old.n_dummy == new.n_dummy == 1
+
+
+def test_missing_derivatives_and_squares_are_computed_as_fmriprep_does(tmp_path):
+    strategy = load_strategy("36P")
+    frame = pd.read_csv(VERSIONS["21"][0], sep="\t")
+    bases = [column for column in frame if column in strategy.columns and "derivative" not in column]
+    bases = [column for column in bases if "power2" not in column]
+    written = load_confounds(VERSIONS["21"][0], None, strategy)
+    computed = load_confounds(write(tmp_path, frame[bases]), None, strategy)
+    assert computed.names == written.names
+    scale = written.values.std(axis=0)
+    np.testing.assert_allclose(computed.values / scale, written.values / scale, atol=1e-9)
+    assert computed.notes == ("27 derivatives and squares that confounds.tsv lacks were computed from its columns.",)
+    assert written.notes == ()
+    assert np.isnan(computed.framewise_displacement).all()
+    assert np.isnan(computed.dvars).all()
+    assert computed.framewise_displacement.shape == (30,)
+
+
+def test_first_missing_value_repeats_the_second(tmp_path, frame):
+    strategy = Strategy("own", "A.", columns=("trans_x_derivative1",))
+    values = load_confounds(write(tmp_path, frame), None, strategy).values[:, 0]
+    np.testing.assert_array_equal(values[1:], frame["trans_x_derivative1"][1:])
+    assert values[0] == values[1]
+
+
+def test_missing_values_elsewhere_are_refused(tmp_path, frame):
+    frame.loc[7, "csf"] = np.nan
+    with pytest.raises(RecordingError, match=r"no value of csf in 1 rows \(the first is volume 7"):
+        load_confounds(write(tmp_path, frame), None, load_strategy("27P"))
+    assert load_confounds(write(tmp_path, frame), None, load_strategy("24P")).values.shape == (30, 24)
+
+
+def test_displacement_keeps_its_unknown_first_value():
+    confounds = load_confounds(*VERSIONS["21"], load_strategy("none"))
+    assert np.isnan(confounds.framewise_displacement[0])
+    assert np.isfinite(confounds.framewise_displacement[1:]).all()
+    assert confounds.values.shape == (30, 0)
+    assert confounds.n_dummy == 3
+
+
+def test_components_are_told_apart_by_their_metadata(tmp_path, frame):
+    table = write(tmp_path, frame)
+    metadata = tmp_path / "confounds.json"
+    masks = {"a_comp_cor_00": "combined", "a_comp_cor_01": "WM", "a_comp_cor_02": "CSF", "a_comp_cor_03": "WM"}
+    metadata.write_text(json.dumps({name: {"Mask": mask} for name, mask in masks.items()}))
+    strategy = Strategy("own", "A.", acompcor=1)
+    assert load_confounds(table, metadata, strategy).names == ("a_comp_cor_01", "a_comp_cor_02")
+    more = load_confounds(table, metadata, Strategy("own", "A.", acompcor=2))
+    assert more.names == ("a_comp_cor_01", "a_comp_cor_03", "a_comp_cor_02")
+    assert more.notes == ("Fewer than 2 aCompCor components in confounds.tsv: 1 of cerebrospinal fluid.",)
+    with pytest.raises(RecordingError, match="JSON file beside the table"):
+        load_confounds(table, None, strategy)
+    metadata.write_text("{")
+    with pytest.raises(RecordingError, match=r"confounds\.json cannot be read"):
+        load_confounds(table, metadata, strategy)
+
+
+def test_fmriprep_1_0_of_myconnectome(shared):
+    (table,) = (shared / "data" / "ds000031").rglob("*desc-confounds_timeseries.tsv")
+    raw = pd.read_csv(table, sep="\t")
+    confounds = load_confounds(table, None, load_strategy("acompcor_gsr"), n_volumes=len(raw))
+    components = [f"a_comp_cor_0{number}" for number in range(6)]
+    assert confounds.names[-6:] == tuple(components)
+    column = dict(zip(confounds.names, confounds.values.T, strict=True))
+    np.testing.assert_array_equal(column["trans_y"], raw["Y"])
+    np.testing.assert_allclose(column["rot_z_derivative1"][1:], np.diff(raw["RotZ"]), atol=1e-15)
+    np.testing.assert_array_equal(column["a_comp_cor_05"], raw["aCompCor05"])
+    np.testing.assert_array_equal(column["cosine06"], raw["Cosine06"])
+    np.testing.assert_array_equal(confounds.framewise_displacement, raw["FramewiseDisplacement"])
+    np.testing.assert_array_equal(confounds.dvars, raw["non-stdDVARS"])
+    assert "6 aCompCor components of white matter and cerebrospinal fluid together" in confounds.notes[1]
+    with pytest.raises(RecordingError, match=r"needs: csf\. Choose another"):
+        load_confounds(table, None, load_strategy("36P"))
+
+
+def test_missing_columns_name_the_file_and_the_remedy(tmp_path, frame):
+    table = write(tmp_path, frame.drop(columns=["csf", "rot_x", "rot_x_derivative1"]))
+    with pytest.raises(
+        RecordingError, match=r"confounds\.tsv lacks what the strategy '36P' needs: .*--strategy"
+    ) as caught:
+        load_confounds(table, None, load_strategy("36P"))
+    assert "rot_x" in str(caught.value)
+    assert "csf" in str(caught.value)
+    with pytest.raises(RecordingError, match=r"since 23\.1"):
+        load_confounds(*VERSIONS["21"], load_strategy("aroma"))
+
+
+def test_optional_columns_may_be_absent(tmp_path, frame):
+    table = write(tmp_path, frame[[column for column in frame if not column.startswith("cosine")]])
+    names = load_confounds(table, VERSIONS["1.4"][1], load_strategy("acompcor")).names
+    assert len(names) == 22
+
+
+@pytest.mark.parametrize("n_volumes", [29, 31])
+def test_rows_and_volumes_must_agree(n_volumes):
+    with pytest.raises(RecordingError, match=f"30 rows, but its series has {n_volumes} volumes"):
+        load_confounds(*VERSIONS["1.4"], load_strategy("24P"), n_volumes)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "must hold column names"),
+        ("0.1\t0.2\n0.3\t0.4\n", "must hold column names"),
+        ("global_signal\tcsf\nhigh\t0.1\n", "cannot be read"),
+    ],
+)
+def test_what_is_not_a_table_is_refused(tmp_path, content, message):
+    path = tmp_path / "confounds.tsv"
+    path.write_text(content)
+    with pytest.raises(RecordingError, match=message):
+        load_confounds(path, None, load_strategy("gsr_only"))
+
+
+def test_an_absent_table_is_refused(tmp_path):
+    with pytest.raises(RecordingError, match=r"absent\.tsv cannot be read"):
+        load_confounds(tmp_path / "absent.tsv", None, load_strategy("none"))
+
+
+def test_columns_of_a_pattern_and_a_name_come_once_in_the_order_of_the_strategy(tmp_path, frame):
+    strategy = Strategy("own", "A.", columns=("csf", r"^cosine\d+$", "cosine01"), optional=("csf", "absent"))
+    names = load_confounds(write(tmp_path, frame), None, strategy).names
+    assert names == ("csf", "cosine00", "cosine01", "cosine02", "cosine03")
+
+
+def test_only_the_needed_columns_are_parsed(tmp_path, frame):
+    worded = pd.concat([frame, pd.Series(["not a number"] * 30, name="words")], axis=1)
+    assert load_confounds(write(tmp_path, worded), None, load_strategy("36P")).values.shape == (30, 36)

@@ -1,0 +1,491 @@
+"""Streaming parcellation of NIfTI: against closed forms, nilearn, and real label images; and every kind of damage."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.imaging.series import streaming
+from fcpower_bids.imaging.series.grids import resample_labels
+from fcpower_bids.imaging.series.parcellation import Parcellation, mask_uncovered, parcellate
+from fcpower_bids.imaging.series.streaming import header_summary, n_volumes, repetition_time_of
+from fcpower_bids.records import Atlas
+
+SPACE = "MNI152NLin2009cAsym"
+AFFINE = np.array([[2.0, 0, 0, -8], [0, 2, 0, -10], [0, 0, 2, -6], [0, 0, 0, 1]])
+SHAPE = (8, 9, 7)
+
+
+def save_image(path: Path, data, affine=AFFINE, tr=2.0, unit="sec", scaling=(None, None)) -> Path:
+    image = nibabel.Nifti1Image(data, affine)
+    if data.ndim == 4:
+        image.header.set_zooms((*image.header.get_zooms()[:3], tr))
+        image.header.set_xyzt_units("mm", unit)
+    if scaling[0] is None:
+        nibabel.save(image, path)
+        return path
+    # nibabel would choose its own scaling: write the header and the stored values as they are.
+    header = image.header
+    header["vox_offset"] = 352
+    header["magic"] = b"n+1"
+    header["scl_slope"], header["scl_inter"] = scaling
+    payload = header.binaryblock + b"\0\0\0\0" + data.tobytes(order="F")
+    path.write_bytes(gzip.compress(payload) if path.suffix == ".gz" else payload)
+    return path
+
+
+def make_labels(rng, shape=SHAPE, n_parcels=5):
+    labels = rng.integers(0, n_parcels + 1, shape).astype(np.int16)
+    labels.flat[: n_parcels + 1] = np.arange(n_parcels + 1)
+    return labels
+
+
+def make_atlas(path: Path, labels, affine=AFFINE, listed=None, space=SPACE) -> Atlas:
+    save_image(path, labels, affine)
+    listed = tuple(int(x) for x in (np.unique(labels[labels > 0]) if listed is None else listed))
+    names = tuple(f"parcel{label:03d}" for label in listed)
+    blank = ("n/a",) * len(listed)
+    return Atlas((("atlas", "Toy"),), path, space, listed, names, blank, blank)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20)
+
+
+@pytest.fixture
+def run(tmp_path, rng):
+    """A noisy float32 run of 12 volumes, its mask and an atlas of five parcels, all on one grid."""
+    labels = make_labels(rng)
+    data = rng.normal(1000, 20, (*SHAPE, 12)).astype(np.float32)
+    brain = np.ones(SHAPE, np.uint8)
+    brain[0] = 0
+    return (
+        save_image(tmp_path / f"sub-1_space-{SPACE}_bold.nii.gz", data),
+        save_image(tmp_path / f"sub-1_space-{SPACE}_mask.nii.gz", brain),
+        make_atlas(tmp_path / "atlas.nii.gz", labels),
+        data,
+        brain > 0,
+        labels,
+    )
+
+
+def mean_by_hand(data, labels, usable, listed):
+    return np.stack([data[(labels == label) & usable].astype(float).mean(axis=0) for label in listed], axis=1)
+
+
+def test_means_are_those_of_the_voxels_inside_the_mask(run):
+    bold, mask, atlas, data, brain, labels = run
+    (found,) = parcellate(bold, mask, [atlas])
+    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, brain, atlas.labels), rtol=1e-14)
+    inside = np.array([np.sum((labels == label) & brain) for label in atlas.labels])
+    total = np.array([np.sum(labels == label) for label in atlas.labels])
+    np.testing.assert_array_equal(found.n_voxels, total)
+    np.testing.assert_array_equal(found.n_covered, inside)
+    np.testing.assert_allclose(found.coverage, inside / total)
+    assert found.series.dtype == np.float64
+
+
+@pytest.mark.parametrize("with_mask", [True, False])
+def test_equals_nilearn_where_every_voxel_has_signal(tmp_path, rng, with_mask):
+    from nilearn.maskers import NiftiLabelsMasker
+
+    labels = make_labels(rng)
+    bold = save_image(tmp_path / "bold.nii.gz", rng.normal(100, 5, (*SHAPE, 15)))
+    mask = save_image(tmp_path / "mask.nii.gz", (rng.random(SHAPE) < 0.7).astype(np.uint8)) if with_mask else None
+    atlas = make_atlas(tmp_path / "atlas.nii.gz", labels)
+    masker = NiftiLabelsMasker(str(atlas.image), mask_img=mask and str(mask), standardize=None)
+    expected = masker.fit_transform(str(bold))
+    np.testing.assert_allclose(parcellate(bold, mask, [atlas])[0].series, expected, rtol=0, atol=1e-10)
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(
+    shape=st.tuples(*[st.integers(2, 6)] * 3),
+    n_volumes=st.integers(2, 6),
+    dtype=st.sampled_from(["u1", "<i2", ">i2", "<u2", "<i4", "<f4", ">f4", "<f8", ">f8"]),
+    flips=st.tuples(*[st.sampled_from([-1, 1])] * 3),
+    compressed=st.booleans(),
+    scaling=st.sampled_from([(1.0, 0.0), (0.25, -30.0), (-2.0, 7.0)]),
+    n_dummy=st.integers(0, 2),
+    seed=st.integers(0, 2**16),
+)
+def test_any_storage_gives_the_same_means(
+    tmp_path_factory, shape, n_volumes, dtype, flips, compressed, scaling, n_dummy, seed
+):
+    folder = tmp_path_factory.mktemp("storage")
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(0, 120, (*shape, n_volumes + n_dummy)).astype(dtype)
+    labels = rng.integers(0, 3, shape).astype(np.int16)
+    labels.flat[:2] = 1, 2
+    affine = AFFINE @ np.diag([*flips, 1])
+    path = folder / ("bold.nii.gz" if compressed else "bold.nii")
+    if np.dtype(dtype).byteorder == ">":
+        save_big_endian(path, stored, affine, scaling)
+    else:
+        save_image(path, stored, affine, scaling=scaling)
+    atlas = make_atlas(folder / "atlas.nii", labels, affine)
+    kept = stored[..., n_dummy:].astype(float)
+    changes = (kept != kept[..., :1]).any(axis=-1)
+    if not any(((labels == label) & changes).any() for label in atlas.labels):
+        return
+    (found,) = parcellate(path, None, [atlas], n_dummy)
+    for column, label in zip(found.series.T, atlas.labels, strict=True):
+        chosen = (labels == label) & changes
+        if chosen.any():
+            expected = scaling[0] * kept[chosen].mean(axis=0) + scaling[1]
+            np.testing.assert_allclose(column, expected, rtol=1e-12, atol=1e-12)
+        else:
+            assert np.isnan(column).all()
+
+
+def save_big_endian(path, stored, affine, scaling):
+    header = nibabel.Nifti1Header(endianness=">")
+    header.set_data_dtype(stored.dtype)
+    header.set_data_shape(stored.shape)
+    header.set_sform(affine, 2)
+    header["vox_offset"], header["magic"] = 352, b"n+1"
+    header["scl_slope"], header["scl_inter"] = scaling
+    payload = header.binaryblock + b"\0\0\0\0" + stored.tobytes(order="F")
+    path.write_bytes(gzip.compress(payload) if path.suffix == ".gz" else payload)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1234.5, 3e38, np.nan, np.inf])
+def test_voxels_without_signal_are_left_out_whatever_their_value(run, constant):
+    bold, _, atlas, data, _, labels = run
+    data = data.copy()
+    silent = np.zeros(SHAPE, bool)
+    silent[2:4] = True
+    data[silent] = constant
+    save_image(bold, data)
+    (found,) = parcellate(bold, None, [atlas])
+    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, ~silent, atlas.labels), rtol=1e-12)
+    expected = [np.mean(~silent[labels == label]) for label in atlas.labels]
+    np.testing.assert_allclose(found.coverage, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_voxel_that_breaks_in_mid_run_leaves_its_parcel_at_every_volume(run, value):
+    bold, _, atlas, data, _, labels = run
+    data = data.copy()
+    data[3, 3, 3, 5], data[4, 4, 4, 11] = value, value
+    usable = np.ones(SHAPE, bool)
+    usable[3, 3, 3] = usable[4, 4, 4] = False
+    save_image(bold, data)
+    (found,) = parcellate(bold, None, [atlas])
+    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, usable, atlas.labels), rtol=1e-13)
+    assert found.n_covered.sum() == np.sum(labels > 0) - np.sum(labels[~usable] > 0)
+
+
+def test_a_voxel_that_starts_late_still_counts(run):
+    """A zero at the first volume is a value like any other when the voxel changes later."""
+    bold, _, atlas, data, _, labels = run
+    data = data.copy()
+    data[1, 1, 1, :4] = 0
+    save_image(bold, data)
+    (found,) = parcellate(bold, None, [atlas])
+    everywhere = np.ones(SHAPE, bool)
+    np.testing.assert_allclose(found.series, mean_by_hand(data, labels, everywhere, atlas.labels), rtol=1e-13)
+
+
+def test_every_parcel_keeps_its_column(tmp_path, run):
+    bold, mask, _, data, brain, labels = run
+    labels = labels.copy()
+    labels[labels == 2] = 0
+    labels[0][labels[0] == 0] = 9
+    labels[1:][labels[1:] == 9] = 0
+    atlas = make_atlas(tmp_path / "gaps.nii.gz", labels, listed=(4, 2, 1, 9))
+    (found,) = parcellate(bold, mask, [atlas])
+    assert found.series.shape == (12, 4)
+    np.testing.assert_array_equal(np.isnan(found.series).all(axis=0), [False, True, False, True])
+    np.testing.assert_array_equal(found.coverage[[1, 3]], [0, 0])
+    assert found.n_voxels[1] == 0
+    assert found.n_voxels[3] > 0
+    np.testing.assert_allclose(found.series[:, [0, 2]], mean_by_hand(data, labels, brain, (4, 1)), rtol=1e-13)
+
+
+def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkeypatch):
+    bold, mask, atlas, *_ = run
+    other = make_atlas(tmp_path / "other.nii.gz", make_labels(rng, n_parcels=3))
+    alone = [parcellate(bold, mask, [one])[0] for one in (atlas, other)]
+    opened = []
+    original = streaming.open_stored
+    monkeypatch.setattr(streaming, "open_stored", lambda path: opened.append(path) or original(path))
+    together = parcellate(bold, mask, [atlas, other])
+    assert len(opened) == 2, "one look at the first volume, one pass"
+    for one, both in zip(alone, together, strict=True):
+        for expected, value in zip(one, both, strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_the_standard_library_inflates_as_well(run, monkeypatch):
+    bold, mask, atlas, *_ = run
+    fast = parcellate(bold, mask, [atlas])[0]
+    monkeypatch.setattr(streaming, "open_gzip", gzip.open)
+    np.testing.assert_array_equal(parcellate(bold, mask, [atlas])[0].series, fast.series)
+
+
+def test_flipped_storage_of_the_same_brain_gives_the_same_series(tmp_path, run):
+    bold, mask, atlas, data, brain, _ = run
+    flip = np.diag([-1.0, 1, 1, 1])
+    flip[0, 3] = SHAPE[0] - 1
+    las = save_image(tmp_path / "las.nii.gz", data[::-1].copy(), AFFINE @ flip)
+    las_mask = save_image(tmp_path / "las_mask.nii.gz", brain[::-1].astype(np.uint8), AFFINE @ flip)
+    np.testing.assert_allclose(
+        parcellate(las, las_mask, [atlas])[0].series, parcellate(bold, mask, [atlas])[0].series, rtol=1e-13
+    )
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(
+    zooms=st.tuples(*[st.sampled_from([1.0, 1.7, 2.0, 3.3])] * 3),
+    shift=st.tuples(*[st.sampled_from([-3.1, -0.3, 0.0, 0.7, 2.2])] * 3),
+    flips=st.tuples(*[st.sampled_from([-1, 1])] * 3),
+    shape=st.tuples(*[st.integers(3, 9)] * 3),
+)
+def test_resampling_equals_nilearn(zooms, shift, flips, shape):
+    from nilearn.image import resample_img
+
+    labels = np.random.default_rng(1).integers(0, 9, SHAPE).astype(np.int32)
+    # scipy lets an image end at the centres of its outer voxels, half a voxel early: leave nothing there.
+    labels[[0, -1]] = labels[:, [0, -1]] = labels[:, :, [0, -1]] = 0
+    target = np.diag([*(np.array(zooms) * flips), 1.0])
+    target[:3, 3] = np.array(shift) + np.where(np.array(flips) < 0, 5.0, -7.0)
+    expected = resample_img(
+        nibabel.Nifti1Image(labels, AFFINE),
+        target_affine=target,
+        target_shape=shape,
+        interpolation="nearest",
+        force_resample=True,
+        copy_header=True,
+    )
+    np.testing.assert_array_equal(resample_labels(labels, AFFINE, shape, target), np.asarray(expected.dataobj))
+
+
+def test_coverage_counts_what_lies_outside_the_grid_of_the_run(tmp_path, rng):
+    labels = np.zeros((10, 6, 6), np.int16)
+    labels[:, 1:5, 1:5] = 1
+    atlas = make_atlas(tmp_path / "atlas.nii.gz", labels)
+    bold = save_image(tmp_path / "bold.nii.gz", rng.normal(size=(7, 6, 6, 5)))
+    (found,) = parcellate(bold, None, [atlas])
+    assert found.coverage[0] == pytest.approx(0.7)
+    assert found.n_covered[0] == found.n_voxels[0] == 7 * 16
+
+
+def test_memory_does_not_grow_with_time(tmp_path, rng):
+    shape = (24, 24, 24)
+    atlas = make_atlas(tmp_path / "atlas.nii", make_labels(rng, shape))
+    peaks = []
+    for n in (20, 160):
+        bold = save_image(tmp_path / f"bold{n}.nii", rng.normal(size=(*shape, n)).astype(np.float32))
+        parcellate(bold, None, [atlas])
+        tracemalloc.start()
+        parcellate(bold, None, [atlas])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 5 * 140 * 8 * 4, "only the (T, P) series may grow"
+    assert peaks[1] < bold.stat().st_size / 2
+
+
+class Trickle:
+    """A stream whose ``readinto`` returns at most seven bytes, as a pipe may."""
+
+    def __init__(self, data):
+        self.data = memoryview(data)
+
+    def readinto(self, window):
+        part = self.data[: min(7, len(window))]
+        window[: len(part)] = part
+        self.data = self.data[len(part) :]
+        return len(part)
+
+
+def test_short_reads_are_completed_and_a_short_file_is_an_error():
+    values = np.arange(20, dtype=">i4")
+    filled = np.empty_like(values)
+    streaming.fill(Trickle(values.tobytes()), filled)
+    np.testing.assert_array_equal(filled, values)
+    with pytest.raises(EOFError):
+        streaming.fill(Trickle(values.tobytes()[:-1]), filled)
+
+
+def truncate(path, share=0.6):
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+
+
+def test_truncated_gzip_names_the_file_and_the_remedy(run):
+    bold, mask, atlas, *_ = run
+    truncate(bold)
+    with pytest.raises(RecordingError, match=r"bold\.nii\.gz is truncated or damaged: \d+ of its 12 volumes.*again"):
+        parcellate(bold, mask, [atlas])
+
+
+def test_truncated_nifti(tmp_path, run):
+    _, mask, atlas, data, *_ = run
+    bold = save_image(tmp_path / "plain.nii", data)
+    truncate(bold, 0.99)
+    with pytest.raises(RecordingError, match="11 of its 12 volumes"):
+        parcellate(bold, mask, [atlas])
+
+
+def test_a_flipped_bit_is_caught_by_the_checksum(tmp_path, run):
+    _, mask, atlas, data, *_ = run
+    bold = save_image(tmp_path / "bits.nii", data)
+    stored = bytearray(gzip.compress(bold.read_bytes(), compresslevel=0))
+    stored[-5000] ^= 1
+    bad = tmp_path / "bits.nii.gz"
+    bad.write_bytes(stored)
+    with pytest.raises(RecordingError, match="damaged"):
+        parcellate(bad, mask, [atlas])
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image at all" * 40, gzip.compress(b"neither" * 99)])
+def test_a_file_that_is_no_image(tmp_path, run, content):
+    bold = tmp_path / "broken_bold.nii.gz"
+    bold.write_bytes(content)
+    with pytest.raises(RecordingError, match=r"broken_bold\.nii\.gz cannot be read as an image"):
+        parcellate(bold, run[1], [run[2]])
+
+
+def test_a_missing_file(tmp_path, run):
+    with pytest.raises(RecordingError, match="does not exist"):
+        parcellate(tmp_path / "none.nii.gz", None, [run[2]])
+
+
+def test_a_volume_is_no_run(run):
+    bold, mask, atlas, *_ = run
+    with pytest.raises(RecordingError, match="four dimensions"):
+        parcellate(mask, None, [atlas])
+    with pytest.raises(RecordingError, match="at least two"):
+        parcellate(bold, mask, [atlas], n_dummy=11)
+
+
+def test_complex_values_are_refused(tmp_path, run):
+    bold = save_image(tmp_path / "complex.nii", np.ones((*SHAPE, 3), np.complex64))
+    with pytest.raises(RecordingError, match="complex64"):
+        header_summary(bold)
+
+
+@pytest.mark.parametrize("diagonal", [(0, 0, 0, 1), (2, 2, 0, 1)])
+def test_a_run_without_a_place_is_refused(tmp_path, run, diagonal):
+    image = nibabel.Nifti1Image(np.ones((*SHAPE, 3), np.float32), None)
+    image.header["qform_code"] = 0
+    image.header.set_sform(np.diag(diagonal).astype(float), 4)
+    bold = tmp_path / "bold.nii"
+    bold.write_bytes(image.to_bytes())
+    with pytest.raises(RecordingError, match=r"bold\.nii does not say where its voxels are"):
+        header_summary(bold)
+
+
+def test_a_mask_on_another_grid_names_both_files(tmp_path, run):
+    bold, _, atlas, _, brain, _ = run
+    moved = AFFINE.copy()
+    moved[0, 3] += 2
+    other = save_image(tmp_path / "other_mask.nii.gz", brain.astype(np.uint8), moved)
+    with pytest.raises(RecordingError, match=r"other_mask\.nii\.gz.*bold\.nii\.gz.*different grids"):
+        parcellate(bold, other, [atlas])
+    cut = save_image(tmp_path / "cut_mask.nii.gz", brain[:-1].astype(np.uint8))
+    with pytest.raises(RecordingError, match="different grids"):
+        parcellate(bold, cut, [atlas])
+
+
+def test_an_empty_mask(tmp_path, run):
+    empty = save_image(tmp_path / "empty_mask.nii.gz", np.zeros(SHAPE, np.uint8))
+    with pytest.raises(RecordingError, match=r"empty_mask.*is empty"):
+        parcellate(run[0], empty, [run[2]])
+
+
+def test_a_truncated_mask(run):
+    bold, mask, atlas, *_ = run
+    truncate(mask, 0.8)
+    with pytest.raises(RecordingError, match="mask"):
+        parcellate(bold, mask, [atlas])
+
+
+def test_a_silent_run(run):
+    bold, mask, atlas, data, *_ = run
+    save_image(bold, np.zeros_like(data))
+    with pytest.raises(RecordingError, match="voxel with signal"):
+        parcellate(bold, mask, [atlas])
+
+
+def test_an_atlas_of_another_space(tmp_path, run):
+    atlas = make_atlas(tmp_path / "far.nii.gz", run[5], space="MNI152NLin6Asym")
+    with pytest.raises(RecordingError, match=r"MNI152NLin2009cAsym.*MNI152NLin6Asym"):
+        parcellate(run[0], run[1], [atlas])
+
+
+def test_a_probabilistic_atlas(tmp_path, run):
+    atlas = make_atlas(tmp_path / "prob.nii.gz", np.full(SHAPE, 0.4, np.float32), listed=(1,))
+    with pytest.raises(UsageError, match="probseg"):
+        parcellate(run[0], run[1], [atlas])
+
+
+@pytest.mark.parametrize(
+    ("step", "unit", "expected"),
+    [
+        (2.0, "sec", 2.0),
+        (720.0, "msec", 0.72),
+        (8e5, "usec", 0.8),
+        (0.0, "sec", None),
+        (2.5, "unknown", 2.5),
+        (2000.0, "unknown", None),
+        (5.0, "hz", None),
+    ],
+)
+def test_repetition_time_is_read_with_its_unit(tmp_path, rng, step, unit, expected):
+    bold = save_image(tmp_path / "bold.nii.gz", rng.normal(size=(3, 3, 3, 4)), tr=step, unit=unit)
+    assert repetition_time_of(bold) == (None if expected is None else pytest.approx(expected))
+    assert n_volumes(bold) == 4
+
+
+def test_header_summary_reads_no_data(run):
+    bold = run[0]
+    truncate(bold, 0.5)
+    summary = header_summary(bold)
+    assert summary.shape == (*SHAPE, 12)
+    assert summary.zooms == (2, 2, 2)
+    assert summary.dtype == np.float32
+
+
+def test_mask_uncovered_blanks_columns_and_nothing_else():
+    found = Parcellation(np.ones((4, 3)), np.array([1, 0.5, 0.49]), np.array([9, 8, 7]), np.array([9, 4, 3]))
+    kept = mask_uncovered(found, 0.5)
+    np.testing.assert_array_equal(np.isnan(kept.series).all(axis=0), [False, False, True])
+    np.testing.assert_array_equal(kept.coverage, found.coverage)
+    assert not np.isnan(found.series).any()
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        mask_uncovered(found, 50)
+
+
+def test_painted_schaefer_volumes_give_the_painting_back(shared, tmp_path, rng):
+    """Real labels on the 2009c grid, and on the grid that fMRIPrep 1.0 wrote: 98 slices, other zooms."""
+    image = next((shared / "atlases").rglob(f"tpl-{SPACE}_atlas-Schaefer2018_seg-7n_scale-400_*.nii.gz"))
+    labels = np.asarray(nibabel.load(image).dataobj)
+    blank = ("n/a",) * 400
+    atlas = Atlas((("atlas", "Schaefer2018"),), image, SPACE, tuple(range(1, 401)), blank, blank, blank)
+    painted = rng.normal(500, 10, (4, 400)).astype(np.float32)
+    lookup = np.concatenate([np.zeros((4, 1), np.float32), painted], axis=1)
+
+    bold = save_image(tmp_path / "bold.nii.gz", np.moveaxis(lookup[:, labels], 0, -1), nibabel.load(image).affine)
+    (found,) = parcellate(bold, None, [atlas])
+    np.testing.assert_allclose(found.series, painted, rtol=1e-15)
+    np.testing.assert_array_equal(found.coverage, 1)
+
+    mask = next((shared / "data").rglob("*desc-brain_mask.nii.gz"))
+    grid = nibabel.load(mask)
+    there = resample_labels(labels.astype(np.int32), nibabel.load(image).affine, grid.shape, grid.affine)
+    assert grid.shape == (97, 115, 98)
+    bold = save_image(tmp_path / "tall.nii.gz", np.moveaxis(lookup[:, there], 0, -1), grid.affine)
+    (found,) = parcellate(bold, mask, [atlas])
+    seen = found.n_covered > 0
+    assert seen.sum() > 380
+    np.testing.assert_allclose(found.series[:, seen], painted[:, seen], rtol=1e-15)

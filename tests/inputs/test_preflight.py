@@ -1,0 +1,180 @@
+"""Each thing that can be wrong with one recording: its own sentence, with the file and the remedy."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from fcpower_bids.inputs.preflight import preflight_table
+from fcpower_bids.inputs.query import find_recordings
+from tests.derivatives.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
+
+RUN = "sub-01_task-rest"
+BOLD = f"{RUN}_{MNI}_desc-preproc_bold.nii.gz"
+SIDECAR = f"{RUN}_{MNI}_desc-preproc_bold.json"
+MASK = f"{RUN}_{MNI}_desc-brain_mask.nii.gz"
+CONFOUNDS = f"{RUN}_desc-confounds_timeseries.tsv"
+ALL = {"bold", "mask", "confounds", "TR"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = describe(tmp_path / "fmriprep")
+    add_run(root, "sub-02_task-rest")
+    return root
+
+
+@pytest.fixture
+def folder(root):
+    return add_run(root, RUN)
+
+
+def the_problem(root):
+    """The one problem there is; the other recording goes on."""
+    found = find_recordings(settings(root))
+    assert [recording.subject for recording in found.recordings] == ["02"]
+    (problem,) = found.problems
+    assert (problem.recording, problem.stage, problem.kind) == (f"{RUN}_{MNI}", "inputs", "failed")
+    return problem
+
+
+def test_a_sound_recording_has_no_problem(root, folder):
+    found = find_recordings(settings(root))
+    assert (len(found.recordings), found.problems, found.notes, found.volumes) == (2, (), (), (N_VOLUMES,) * 2)
+    first = found.recordings[0]
+    assert (first.bold, first.mask, first.confounds) == (folder / BOLD, folder / MASK, folder / CONFOUNDS)
+    assert first.confounds_metadata == folder / f"{RUN}_desc-confounds_timeseries.json"
+    assert first.sidecar == folder / SIDECAR
+    assert first.repetition_time == 2.0
+    assert first.name == f"{RUN}_{MNI}"
+
+
+FAULTS = {
+    "mask missing": (MASK, None, "has no brain mask: sub-01_task-rest_space-MNI", {"mask"}),
+    "mask empty": (MASK, b"", f"{MASK} is empty", {"mask"}),
+    "confounds missing": (CONFOUNDS, None, "has no confounds table", {"confounds"}),
+    "confounds empty": (CONFOUNDS, b"", f"{CONFOUNDS} is empty", {"confounds"}),
+    "confounds short": (CONFOUNDS, table(3), "has 3 rows but .* has 5 volumes", {"confounds"}),
+    "confounds long": (CONFOUNDS, table(6), "has 6 rows but .* has 5 volumes", {"confounds"}),
+    "confounds header only": (CONFOUNDS, table(0), "has 0 rows but", {"confounds"}),
+    "bold empty": (BOLD, b"", f"{BOLD} is empty", {"bold"}),
+    "bold not gzip": (BOLD, nifti(), "is not gzip although its name says so", {"bold"}),
+    "bold is a git-annex pointer": (
+        BOLD,
+        b"/annex/objects/MD5E-s1--a.nii.gz\n",
+        "stands for content.*datalad",
+        {"bold"},
+    ),
+    "bold is a git-lfs pointer": (BOLD, b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull", {"bold"}),
+    "bold no image": (BOLD, gzip.compress(b"no image at all"), "cannot be read as an image", {"bold"}),
+    "bold header cut": (BOLD, zipped()[:40], "cannot be read as an image", {"bold"}),
+    "bold 3-D": (BOLD, zipped(0), "has shape .* four dimensions", {"bold"}),
+    "bold of one volume": (BOLD, zipped(1), "holds a single volume", {"bold"}),
+    "JSON broken": (SIDECAR, "{", f"{SIDECAR} is not valid JSON", {"TR"}),
+    "TR no number": (SIDECAR, {"RepetitionTime": "two"}, "'two', which is no number", {"TR"}),
+    "TR a list": (SIDECAR, {"RepetitionTime": [2.0]}, "which is no number", {"TR"}),
+    "TR in milliseconds": (SIDECAR, {"RepetitionTime": 2000}, "of 2000, which cannot be seconds.*milliseconds", {"TR"}),
+    "TR zero": (SIDECAR, {"RepetitionTime": 0}, "cannot be seconds", {"TR"}),
+    "TR negative": (SIDECAR, {"RepetitionTime": -2.0}, "cannot be seconds", {"TR"}),
+    "TR not finite": (SIDECAR, '{"RepetitionTime": NaN}', "cannot be seconds", {"TR"}),
+    "TR disagrees": (SIDECAR, {"RepetitionTime": 2.1}, "of 2.1 s but the header of .* gives 2 s", {"TR"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_has_its_sentence(root, folder, fault):
+    name, content, sentence, wrong = FAULTS[fault]
+    (folder / name).unlink()
+    if content is not None:
+        put(folder / name, content)
+    problem = the_problem(root)
+    with pytest.raises(AssertionError, match=sentence):
+        raise AssertionError(problem.sentence)
+    assert str(folder) in problem.sentence
+    assert ALL - set(problem.found) - {"TR"} == wrong - {"TR"}
+    assert ("TR" in problem.found) == ("TR" not in wrong)
+
+
+def test_sentences_differ():
+    sentences = {fault[2] for fault in FAULTS.values()}
+    assert len(sentences) >= 17
+
+
+@pytest.mark.parametrize("name", [BOLD, MASK, CONFOUNDS])
+def test_a_dead_link_is_told_with_the_remedy(root, folder, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to("../../.git/annex/objects/nothing")
+    assert f"{name} is a link to content that is not there: fetch it" in the_problem(root).sentence
+
+
+def test_all_that_is_wrong_is_told_at_once(root, folder):
+    (folder / MASK).unlink()
+    put(folder / CONFOUNDS, table(2))
+    put(folder / SIDECAR, {"RepetitionTime": 1.0})
+    problem = the_problem(root)
+    assert problem.found == ("bold",)
+    for part in ("has no brain mask", "has 2 rows", "of 1 s but the header"):
+        assert part in problem.sentence
+
+
+def test_repetition_time_absent_from_json_and_header(root):
+    folder = add_run(root, RUN, bold=zipped(header_tr=0.0))
+    put(folder / SIDECAR, {})
+    sentence = the_problem(root).sentence
+    assert "has no repetition time, neither in its header nor in a JSON file" in sentence
+    assert f"to {SIDECAR} beside it" in sentence
+
+
+@pytest.mark.parametrize(
+    ("header_tr", "stated", "expected"),
+    [(2.0, None, 2.0), (0.0, 2.5, 2.5), (2.0, 2.015, 2.015), (2.0, "2.0", 2.0)],
+)
+def test_json_and_header_complete_each_other(root, header_tr, stated, expected):
+    folder = add_run(root, RUN, bold=zipped(header_tr=header_tr))
+    put(folder / SIDECAR, {"RepetitionTime": stated})
+    assert find_recordings(settings(root)).recordings[0].repetition_time == expected
+
+
+def test_implausible_header_is_told_when_there_is_no_json(root):
+    folder = add_run(root, RUN, bold=zipped(header_tr=25.0))
+    (folder / SIDECAR).unlink()
+    assert "of 25.0, which cannot be seconds" in the_problem(root).sentence
+
+
+def test_confounds_may_lack_the_last_line_break_and_have_blank_lines(root, folder):
+    put(folder / CONFOUNDS, table().rstrip(b"\n"))
+    assert len(find_recordings(settings(root)).recordings) == 2
+    put(folder / CONFOUNDS, table() + b"\n \n")
+    assert len(find_recordings(settings(root)).recordings) == 2
+
+
+def test_cifti_needs_no_mask(root):
+    folder = add_run(root, RUN, "space-T1w")
+    bold = put(folder / f"{RUN}_space-fsLR_den-91k_bold.dtseries.nii", cifti())
+    recording = find_recordings(settings(root)).recordings[0]
+    assert (recording.bold, recording.mask, recording.is_cifti) == (bold, None, True)
+    assert recording.entity("den") == "91k"
+    assert recording.repetition_time == 2.0
+
+
+def test_the_table_shows_every_recording_and_what_is_missing(root, folder):
+    (folder / MASK).unlink()
+    add_run(root, "sub-03_ses-a_task-rest", "space-T1w", "space-MNI152NLin6Asym_res-2")
+    (root / "sub-04").mkdir()
+    choices = settings(root)
+    text = preflight_table(find_recordings(choices), choices)
+    lines = {line.split("  ")[0]: line for line in text.splitlines()}
+    cells = lines[f"sub-02_task-rest_{MNI}"].split()
+    assert cells == [
+        f"sub-02_task-rest_{MNI}", "yes", "yes", "yes", "2", "5", "0.2", f"sub-02/func/sub-02_task-rest_{MNI}_*",
+    ]  # fmt: skip
+    name = "sub-03_ses-a_task-rest_space-MNI152NLin6Asym_res-2"
+    assert lines[name].split()[-1] == f"sub-03/ses-a/func/{name}_*"
+    assert lines[f"{RUN}_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
+    assert "has no brain mask" in text
+    assert lines["sub-04"].split()[1:] == ["-", "-", "-", "-", "-", "-", "none", "(skipped)"]
+    assert "Note: sub-03_ses-a_task-rest: space T1w is there" in text
+    assert f"Read from {root}" in text
+    summary = "2 recordings of 2 participants (0.0 h) can be processed; 1 have problems, 1 are skipped."
+    assert text.endswith(summary + "\n")

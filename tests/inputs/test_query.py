@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import nibabel
+import pandas as pd
+import pytest
+from hypothesis import strategies as st
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.query import find_recordings
+from tests.derivatives.trees import MNI, add_run, cifti, describe, func, nifti, put, settings, table, zipped
+
+
+@pytest.fixture
+def root(tmp_path):
+    root = describe(tmp_path / "fmriprep")
+    for run in ("sub-01_ses-a_task-rest_run-1", "sub-01_ses-b_task-rest_run-2", "sub-02_task-nback"):
+        add_run(root, run)
+    return root
+
+
+def names(root, **choices):
+    return [recording.name for recording in find_recordings(settings(root, **choices)).recordings]
+
+
+def test_recordings_come_sorted_and_equal_every_time(root):
+    first = find_recordings(settings(root))
+    assert [recording.name for recording in first.recordings] == [
+        f"sub-01_ses-a_task-rest_run-1_{MNI}",
+        f"sub-01_ses-b_task-rest_run-2_{MNI}",
+        f"sub-02_task-nback_{MNI}",
+    ]
+    assert first == find_recordings(settings(root))
+    assert first.derivatives == (root,)
+
+
+def test_a_kept_index_gives_the_same(root, tmp_path):
+    expected = find_recordings(settings(root, participant_label=("01",)))
+    for _ in range(2):
+        assert find_recordings(settings(root, participant_label=("01",), bids_database_dir=tmp_path / "db")) == expected
+
+
+def test_selection_reaches_the_query(root, tmp_path):
+    assert names(root, participant_label=("sub-02",)) == [f"sub-02_task-nback_{MNI}"]
+    assert names(root, session_label=("b",)) == [f"sub-01_ses-b_task-rest_run-2_{MNI}"]
+    assert names(root, run_id=("01",)) == [f"sub-01_ses-a_task-rest_run-1_{MNI}"]
+    path = put(tmp_path / "filter.json", {"bold": {"session": None}})
+    assert names(root, bids_filter_file=path) == [f"sub-02_task-nback_{MNI}"]
+
+
+def test_a_bad_filter_file_is_a_usage_error(root, tmp_path):
+    with pytest.raises(UsageError, match="no BIDS entity"):
+        names(root, bids_filter_file=put(tmp_path / "filter.json", {"bold": {"tsk": "rest"}}))
+
+
+def test_nothing_left_says_which_filter_and_what_there_is(root):
+    with pytest.raises(DatasetError, match=r"none of 3 passes --task-id rst.*task nback, rest"):
+        names(root, task_id=("rst",))
+    with pytest.raises(DatasetError, match=r"none of 3 passes --session-label c.*ses .none., a, b"):
+        names(root, session_label=("c",))
+
+
+def test_no_bold_at_all_says_what_was_looked_for_and_where(tmp_path):
+    root = describe(tmp_path / "empty")
+    with pytest.raises(DatasetError, match=r"no preprocessed BOLD series in .*empty.*desc-preproc.*fMRIPrep wrote"):
+        names(root)
+    (root / "sub-01" / "func").mkdir(parents=True)
+    with pytest.raises(DatasetError, match=r"sub-01 has a folder in .* but no preprocessed BOLD series"):
+        names(root)
+
+
+def test_raw_bold_is_not_taken_for_preprocessed(tmp_path):
+    raw = describe(tmp_path / "raw", "raw")
+    put(raw / "sub-01" / "func" / "sub-01_task-rest_bold.nii.gz", zipped())
+    with pytest.raises(DatasetError, match="no preprocessed BOLD"):
+        names(raw, derivatives=(str(raw),))
+
+
+def test_participants_asked_for_that_are_not_there(root):
+    found = find_recordings(settings(root, participant_label=("02", "sub-09")))
+    assert [recording.subject for recording in found.recordings] == ["02"]
+    (problem,) = found.problems
+    assert (problem.recording, problem.kind) == ("sub-09", "failed")
+    assert f"There is no sub-09 in {root}" in problem.sentence
+    assert "there are 01, 02" in problem.sentence
+    with pytest.raises(DatasetError, match=r"no sub-08 in .*no sub-09 in "):
+        names(root, participant_label=("08", "09"))
+
+
+def test_participants_without_series_are_skipped_or_failed_when_asked_for(root):
+    (root / "sub-03" / "anat").mkdir(parents=True)
+    (problem,) = find_recordings(settings(root)).problems
+    assert (problem.recording, problem.kind) == ("sub-03", "skipped")
+    assert "did fMRIPrep finish?" in problem.sentence
+    (problem,) = find_recordings(settings(root, participant_label=("01", "03"))).problems
+    assert (problem.recording, problem.kind) == ("sub-03", "failed")
+
+
+def test_a_participant_that_the_other_filters_leave_out_is_told(root):
+    found = find_recordings(settings(root, participant_label=("01", "02"), task_id=("nback",)))
+    (problem,) = found.problems
+    assert (problem.recording, problem.kind) == ("sub-01", "skipped")
+    assert "passes the other filters" in problem.sentence
+
+
+def test_a_folder_without_permission_does_not_stop_the_others(root, monkeypatch):
+    from fcpower_bids.inputs import indexer
+
+    closed = root / "sub-01" / "ses-b" / "func"
+    monkeypatch.setattr(indexer.os, "access", lambda path, mode: Path(path) != closed)
+    found = find_recordings(settings(root))
+    assert len(found.recordings) == 2
+    (problem,) = found.problems
+    assert problem.recording == "sub-01"
+    assert f"{closed} may not be read" in problem.sentence
+
+
+def test_a_name_that_no_output_could_have_does_not_stop_the_others(root):
+    path = put(func(root, "sub-05_task-x") / "sub-05_task-re-st_desc-preproc_bold.nii.gz", zipped())
+    found = find_recordings(settings(root, participant_label=("01", "05")))
+    assert len(found.recordings) == 2
+    assert any(str(path) in problem.sentence and problem.kind == "failed" for problem in found.problems)
+
+
+def test_importing_the_query_loads_neither_pybids_nor_nibabel():
+    code = "import sys, fcpower_bids.inputs.query; print(sorted({'bids', 'nibabel', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# Spaces
+
+
+def test_the_first_default_space_of_each_run_is_taken_with_all_resolutions(root):
+    add_run(root, "sub-03_task-rest", f"{MNI}_res-1", f"{MNI}_res-2", "space-MNI152NLin6Asym", "space-T1w")
+    found = find_recordings(settings(root, participant_label=("03",)))
+    assert [recording.name for recording in found.recordings] == [
+        f"sub-03_task-rest_{MNI}_res-1",
+        f"sub-03_task-rest_{MNI}_res-2",
+    ]
+    assert [recording.mask.name for recording in found.recordings] == [
+        f"sub-03_task-rest_{MNI}_res-{label}_desc-brain_mask.nii.gz" for label in "12"
+    ]
+    assert any("space T1w is there but not processed" in note for note in found.notes)
+
+
+def test_a_run_without_the_wanted_space_fails_and_the_others_go_on(root):
+    folder = add_run(root, "sub-03_task-rest", "space-T1w")
+    for choices in ({}, {"space": ("MNI152NLin2009cAsym",)}):
+        found = find_recordings(settings(root, **choices))
+        assert len(found.recordings) == 3
+        (problem,) = found.problems
+        assert (problem.recording, problem.kind) == ("sub-03_task-rest", "failed")
+        assert f"{folder} has no series of sub-03_task-rest in MNI152NLin2009cAsym" in problem.sentence
+        assert "only in T1w" in problem.sentence
+
+
+def test_a_space_that_no_run_has_stops_the_start(root):
+    with pytest.raises(DatasetError, match=r"in MNI152NLin6Asym, only in MNI152NLin2009cAsym.*for 3 runs"):
+        names(root, space=("MNI152NLin6Asym",))
+
+
+def test_a_space_in_the_filter_file_is_obeyed(root, tmp_path):
+    add_run(root, "sub-03_task-rest", "space-T1w", MNI)
+    path = put(tmp_path / "filter.json", {"bold": {"space": "T1w"}})
+    assert names(root, bids_filter_file=path) == ["sub-03_task-rest_space-T1w"]
+
+
+def test_volume_and_surface_of_one_run(root):
+    folder = add_run(root, "sub-02_task-nback")
+    put(folder / "sub-02_task-nback_space-fsLR_den-91k_bold.dtseries.nii", cifti())
+    assert names(root, participant_label=("02",)) == [f"sub-02_task-nback_{MNI}"]
+    both = names(root, participant_label=("02",), space=("fsLR", "MNI152NLin2009cAsym"))
+    assert both == [f"sub-02_task-nback_{MNI}", "sub-02_task-nback_space-fsLR_den-91k"]
+
+
+# Names
+
+
+def test_every_entity_is_kept_and_finds_its_own_files(tmp_path):
+    root = describe(tmp_path / "fmriprep")
+    run = "sub-01_ses-a_task-rest_acq-x_ce-y_rec-z_dir-AP_run-01_part-mag"
+    add_run(root, run, f"{MNI}_res-2")
+    add_run(root, run.replace("dir-AP", "dir-PA"), f"{MNI}_res-2")
+    first, second = find_recordings(settings(root)).recordings
+    assert first.name == f"{run.removesuffix('_part-mag')}_part-mag_{MNI}_res-2"
+    assert first.confounds.name.startswith(run)
+    assert "dir-PA" in second.name
+    assert "dir-PA" in second.confounds.name
+    assert "dir-PA" in second.mask.name
+
+
+def test_zipped_and_unzipped_copies_refuse_to_start(root):
+    folder = func(root, "sub-02_task-nback")
+    copy = put(folder / f"sub-02_task-nback_{MNI}_desc-preproc_bold.nii", nifti())
+    with pytest.raises(DatasetError, match="same entities") as caught:
+        names(root)
+    assert str(copy) in str(caught.value)
+    assert f"{copy}.gz" in str(caught.value)
+
+
+def test_one_recording_in_two_derivatives_refuses_to_start(root, tmp_path):
+    other = describe(tmp_path / "other")
+    add_run(other, "sub-02_task-nback")
+    both = {"derivatives": (f"a={root}", f"b={other}")}
+    with pytest.raises(DatasetError, match=r"same entities.*--derivatives"):
+        names(root, **both)
+    assert len(names(root, **both, participant_label=("01",))) == 2
+
+
+def test_a_combination_with_the_name_of_an_input_refuses_to_start(root):
+    add_run(root, "sub-01_ses-a_task-rest")
+    assert len(names(root)) == 4
+    with pytest.raises(DatasetError, match=r"has a run-.*has none.*--run-id"):
+        names(root, combine_runs="concat")
+
+
+def test_different_recordings_of_two_derivatives_are_joined(root, tmp_path):
+    other = describe(tmp_path / "other")
+    add_run(other, "sub-04_task-rest")
+    found = find_recordings(settings(root, derivatives=(str(root), str(other))))
+    assert found.derivatives == (root, other)
+    assert [recording.subject for recording in found.recordings] == ["01", "01", "02", "04"]
+    assert found.recordings[-1].mask.is_relative_to(other)
+
+
+def test_files_of_another_derivatives_do_not_stand_in(root, tmp_path):
+    other = describe(tmp_path / "other")
+    add_run(other, "sub-04_task-rest", "space-T1w")
+    put(func(root, "sub-04_task-rest") / f"sub-04_task-rest_{MNI}_desc-preproc_bold.nii.gz", zipped())
+    found = find_recordings(settings(root, derivatives=(str(root), str(other))))
+    (problem,) = found.problems
+    assert "has no confounds table" in problem.sentence
+
+
+ENTITIES = st.fixed_dictionaries(
+    {"sub": st.sampled_from(["1", "01"])},
+    optional={
+        key: st.sampled_from(["1", "01", "a"])
+        for key in ("ses", "acq", "ce", "rec", "dir", "run", "part", "res", "lab")
+    },
+)
+
+
+@hypothesis.settings(deadline=None, derandomize=True, max_examples=20)
+@hypothesis.given(st.lists(ENTITIES, min_size=1, max_size=4, unique_by=lambda labels: tuple(sorted(labels.items()))))
+def test_no_two_inputs_share_a_name(runs):
+    with tempfile.TemporaryDirectory() as folder:
+        root = describe(Path(folder, "fmriprep"))
+        for labels in runs:
+            grid = f"{MNI}_res-{labels['res']}" if "res" in labels else MNI
+            others = (f"_{key}-{label}" for key, label in labels.items() if key not in ("sub", "res"))
+            run = f"sub-{labels['sub']}{''.join(others)}"
+            add_run(root, f"{run}_task-rest", grid)
+        found = find_recordings(settings(root)).recordings
+    wanted = {frozenset({**labels, "task": "rest", "space": "MNI152NLin2009cAsym"}.items()) for labels in runs}
+    assert {frozenset(recording.entities) for recording in found} == wanted
+    assert len({recording.name for recording in found}) == len(runs)
+    for recording in found:
+        labels = dict(recording.entities)
+        assert all(f"{key}-{label}" in recording.mask.name.split("_") for key, label in labels.items())
+        own = {key: label for key, label in labels.items() if key not in ("space", "res")}
+        assert recording.confounds.name.count("-") == len(own) + 1
+        assert all(f"{key}-{label}" in recording.confounds.name.split("_") for key, label in own.items())
+
+
+# Other versions of fMRIPrep
+
+
+@pytest.mark.parametrize("suffix", ["desc-confounds_regressors", "bold_confounds"])
+def test_confounds_of_older_versions(root, suffix):
+    folder = func(root, "sub-02_task-nback")
+    (folder / "sub-02_task-nback_desc-confounds_timeseries.tsv").unlink()
+    path = put(folder / f"sub-02_task-nback_{suffix}.tsv", table())
+    assert find_recordings(settings(root)).recordings[-1].confounds == path
+
+
+def test_the_newest_of_several_confounds_is_taken(root):
+    folder = func(root, "sub-02_task-nback")
+    put(folder / "sub-02_task-nback_desc-confounds_regressors.tsv", table(1))
+    put(folder / "sub-02_task-nback_bold_confounds.tsv", table(1))
+    found = find_recordings(settings(root)).recordings[-1]
+    assert found.confounds.name == "sub-02_task-nback_desc-confounds_timeseries.tsv"
+
+
+def test_names_of_fmriprep_1_0_and_the_repetition_time_of_the_raw_data(tmp_path):
+    raw = describe(tmp_path / "raw", "raw")
+    root = describe(raw / "derivatives" / "fmriprep")
+    stem = "sub-01_task-rest_bold_space-MNI152NLin2009cAsym"
+    folder = root / "sub-01" / "func"
+    bold = put(folder / f"{stem}_preproc.nii.gz", zipped(header_tr=0.0))
+    put(folder / f"{stem}_variant-smoothAROMAnonaggr_preproc.nii.gz", zipped())
+    mask = put(folder / f"{stem}_brainmask.nii.gz", zipped(0))
+    confounds = put(folder / "sub-01_task-rest_bold_confounds.tsv", table())
+    put(raw / "task-rest_bold.json", {"RepetitionTime": 1.5})
+    for start in (raw, root):
+        (recording,) = find_recordings(settings(start)).recordings
+        assert (recording.bold, recording.mask, recording.confounds) == (bold, mask, confounds)
+        assert recording.repetition_time == 1.5
+        assert recording.name == f"sub-01_task-rest_{MNI}"
+
+
+def test_single_echoes_are_noted_and_left_out(root):
+    folder = func(root, "sub-02_task-nback")
+    for echo in (1, 2, 3):
+        put(folder / f"sub-02_task-nback_echo-{echo}_desc-preproc_bold.nii.gz", zipped())
+    found = find_recordings(settings(root))
+    assert len(found.recordings) == 3
+    assert "echo-1" in found.notes[0]
+    assert "and 2 more hold single echoes" in found.notes[0]
+
+
+def test_an_echo_asked_for_shares_mask_and_confounds(root, tmp_path):
+    folder = func(root, "sub-02_task-nback")
+    put(folder / f"sub-02_task-nback_echo-2_{MNI}_desc-preproc_bold.nii.gz", zipped())
+    path = put(tmp_path / "filter.json", {"bold": {"echo": 2}})
+    (recording,) = find_recordings(settings(root, bids_filter_file=path)).recordings
+    assert recording.name == f"sub-02_task-nback_echo-2_{MNI}"
+    assert recording.mask == folder / f"sub-02_task-nback_{MNI}_desc-brain_mask.nii.gz"
+
+
+@pytest.mark.shared
+def test_myconnectome_of_fmriprep_1_0_0(shared, tmp_path):
+    raw = tmp_path / "ds000031"
+    shutil.copytree(shared / "data" / "ds000031", raw, copy_function=shutil.copyfile)
+    for folder in (raw, *(path for path in raw.rglob("*") if path.is_dir())):
+        folder.chmod(0o755)
+    root = raw / "derivatives" / "fmriprep_1.0.0" / "fmriprep"
+    name = "sub-01_ses-002_task-rest_run-001_space-MNI152NLin2009cAsym"
+    folder = root / "sub-01/ses-002/func"
+    confounds = pd.read_csv(folder / "sub-01_ses-002_task-rest_run-001_desc-confounds_timeseries.tsv", sep="\t")
+    put(folder / f"{name}_desc-preproc_bold.nii.gz", zipped(len(confounds), header_tr=0.0))
+    found = find_recordings(settings(raw, derivatives=(str(root),)))
+    assert found.problems == ()
+    (recording,) = found.recordings
+    assert recording.name == name
+    assert recording.repetition_time == 1.2
+    assert found.volumes == (len(confounds),)
+    assert nibabel.load(recording.mask).shape == (97, 115, 98)
+    assert recording.confounds.name == "sub-01_ses-002_task-rest_run-001_desc-confounds_timeseries.tsv"

@@ -1,0 +1,71 @@
+"""The output as a dataset: whose it is, where it came from, what it was made with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.outputs.dataset import bids_uri, copy_atlas, prepare_dataset
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.settings import Settings
+
+
+@pytest.fixture
+def chosen(tmp_path):
+    return Settings(tmp_path / "in", tmp_path / "out", "participant")
+
+
+def test_description_names_us_first_and_then_what_made_the_input(chosen):
+    source = chosen.bids_dir
+    source.mkdir()
+    (source / "dataset_description.json").write_text('{"GeneratedBy": [{"Name": "fMRIPrep", "Version": "25.1.0"}]}')
+    prepare_dataset(chosen, {"fmriprep": source})
+    about = json.loads((chosen.output_dir / "dataset_description.json").read_text())
+    assert [entry["Name"] for entry in about["GeneratedBy"]] == ["fcpower_bids", "fMRIPrep"]
+    assert about["DatasetType"] == "derivative"
+    assert about["DatasetLinks"] == {"fmriprep": source.as_uri()}
+
+
+def test_our_own_dataset_is_taken_again_and_another_is_refused(chosen):
+    prepare_dataset(chosen, {})
+    prepare_dataset(chosen, {})
+    (chosen.output_dir / "dataset_description.json").write_text('{"GeneratedBy": "nonsense"}')
+    with pytest.raises(UsageError, match="holds another dataset"):
+        prepare_dataset(chosen, {})
+    (chosen.output_dir / "dataset_description.json").write_text("{half")
+    with pytest.raises(UsageError, match="holds another dataset"):
+        prepare_dataset(chosen, {})
+
+
+def test_uris_are_relative_to_the_dataset_that_holds_the_file(tmp_path):
+    datasets = {"fmriprep": tmp_path / "a", "": tmp_path / "out"}
+    assert bids_uri(tmp_path / "a" / "sub-01" / "x.tsv", datasets) == "bids:fmriprep:sub-01/x.tsv"
+    assert bids_uri(tmp_path / "out" / "y.tsv", datasets) == "bids::y.tsv"
+    assert bids_uri(Path("/elsewhere/z.tsv"), datasets) == "z.tsv"
+
+
+def test_the_atlas_is_copied_once_with_its_table(tmp_path):
+    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "cache")
+    copy = copy_atlas(tmp_path / "out", atlas)
+    assert copy.read_bytes() == atlas.image.read_bytes()
+    before = copy.stat().st_mtime_ns
+    assert copy_atlas(tmp_path / "out", atlas) == copy
+    assert copy.stat().st_mtime_ns == before
+    lines = copy.with_name(copy.name.replace(".nii.gz", ".tsv")).read_text().splitlines()
+    assert lines[0] == "index\tname\tnetwork\themisphere\tx\ty\tz"
+    assert len(lines) == 61
+
+
+def test_every_label_of_a_run_is_described_and_those_of_earlier_runs_stay(tmp_path):
+    first = Settings(tmp_path, tmp_path / "out", "participant", transforms=("power", "fisher_z", "partial_correlation"))
+    prepare_dataset(first, {})
+    prepare_dataset(dataclasses.replace(first, transforms=("degree",), encoder="brain-jepa"), {})
+    table = read_table(tmp_path / "out" / "descriptions.tsv").set_index("desc_id")["description"]
+    assert {"desc-power0p35", "desc-fisherz", "desc-degree", "desc-brainjepa", "desc-spectrum"} <= set(table.index)
+    assert table.is_unique
+    assert "brain-jepa" in table["desc-brainjepa"]

@@ -1,0 +1,96 @@
+"""Sidecars and files of a recording, seen from the records alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcpower_bids.outputs.recording import Results, finish_recording
+from fcpower_bids.outputs.status import read_status
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.records import ParcelSeries, Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import connect
+from tests.measures.test_measures import ATLAS, NAMES, P, make_cleaning
+
+
+@pytest.fixture
+def results(tmp_path):
+    bold = tmp_path / "in" / "sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"
+    recording = Recording(bold, (("sub", "01"), ("space", "MNI"), ("res", "2")), 2.0)
+    settings = Settings(
+        tmp_path / "in", tmp_path / "out", "participant", transforms=("power", "log_euclidean"), floor=0.01
+    )
+    clean = np.random.default_rng(0).standard_normal((90, P))
+    clean[:, 3] = np.nan
+    series = ParcelSeries(np.array([1, 1, 1, 0.2, 1]), np.empty((100, P)), clean, np.empty((0, 0)))
+    found = connect(clean, NAMES, settings)
+    matrices = {f"0/{name}": matrix for name, (matrix, _) in found.items()}
+    facts = {f"0/{name}": about for name, (_, about) in found.items()}
+    cleaning = make_cleaning(notes=("A note.",))
+    datasets = {"fmriprep": tmp_path / "in"}
+    return Results(recording, (ATLAS,), settings, datasets, cleaning, [series], (matrices, facts), ({}, {}))
+
+
+def sidecar(output: Path, ending: str):
+    (path,) = output.rglob(f"*{ending}.json")
+    return json.loads(path.read_text())
+
+
+def test_a_recording_ends_with_its_status_and_all_it_lists(results, tmp_path):
+    output = tmp_path / "out"
+    status = finish_recording(output, results, "mark", lambda: 1.5)
+    assert read_status(output, results.recording.name) == status
+    assert (status.state, status.seconds, status.fingerprint) == ("done", 1.5, "mark")
+    written = {path.relative_to(output).as_posix() for path in output.glob("sub-*/**/*.*")}
+    assert set(status.outputs) == written
+    assert {name.rpartition("_")[2] for name in written} >= {
+        "relmat.tsv",
+        "timeseries.tsv",
+        "qc.tsv",
+        "eigenvalues.tsv",
+    }
+
+
+def test_sidecars_tell_sources_resolution_and_missing_parcels(results, tmp_path):
+    finish_recording(tmp_path / "out", results, "mark")
+    fc = sidecar(tmp_path / "out", "stat-pearsoncorrelation_relmat")
+    assert fc["Sources"] == ["bids:fmriprep:sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"]
+    assert fc["Resolution"] == "The resolution 'res-2' of the source file"
+    assert fc["UncoveredNodes"] == ["d"]
+    assert fc["NumberOfVolumesUsed"] == 90
+    assert fc["SecondsUsed"] == 180
+    assert fc["Notes"] == ["A note."]
+    assert fc["ConfigurationHash"] == results.settings.configuration_hash()
+
+
+def test_every_transform_has_its_own_file(results, tmp_path):
+    finish_recording(tmp_path / "out", results, "mark")
+    for name, ending in (("power", "desc-power0p35_relmat"), ("log_euclidean", "desc-logeuclidean_relmat")):
+        (path,) = (tmp_path / "out").rglob(f"*{ending}.tsv")
+        matrix, names = read_matrix(path)
+        np.testing.assert_array_equal(matrix, results.connectomes[0][f"0/{name}"])
+        assert names == list(NAMES)
+
+
+def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
+    cleaning = replace(results.cleaning, excluded="Too short.")
+    series = [replace(results.series[0], clean=np.empty((0, 0)))]
+    status = finish_recording(
+        tmp_path / "out", replace(results, cleaning=cleaning, series=series, connectomes=({}, {})), "mark"
+    )
+    assert (status.state, status.stage, status.reason) == ("excluded", "clean", "Too short.")
+    assert not any("relmat" in name or "timeseries" in name for name in status.outputs)
+    assert sidecar(tmp_path / "out", "desc-fcpower_qc")["Reason"] == "Too short."
+
+
+def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):
+    problem = ({}, {f"problem/{ATLAS.name}": ["skipped", "The weights are for other parcels."]})
+    finish_recording(tmp_path / "out", replace(results, embeddings=problem), "mark")
+    assert read_status(tmp_path / "out", results.recording.name).state == "done"
+    embedding = read_status(tmp_path / "out", f"{results.recording.name}_{ATLAS.name}_embedding")
+    assert (embedding.state, embedding.stage) == ("skipped", "embed")

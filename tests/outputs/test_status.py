@@ -1,0 +1,118 @@
+"""The status of a recording decides whether it is done again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.outputs import status
+from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.settings import Settings
+
+
+@pytest.fixture
+def case(tmp_path):
+    bold = tmp_path / "bold.nii.gz"
+    bold.write_bytes(b"data")
+    recording = Recording(bold, (("sub", "01"), ("task", "rest")), 2.0)
+    chosen = Settings(tmp_path / "in", tmp_path / "out", "participant")
+    output = tmp_path / "out" / "sub-01" / "x.tsv"
+    output.parent.mkdir(parents=True)
+    output.write_text("x")
+    mark = status.fingerprint(recording, chosen, ())
+    done = status.Status(recording.name, status.DONE, "write", fingerprint=mark, outputs=("sub-01/x.tsv",))
+    status.write_status(chosen.output_dir, done)
+    return recording, chosen, output
+
+
+def is_finished(recording, chosen, *atlases):
+    return status.is_finished(chosen.output_dir, recording.name, status.fingerprint(recording, chosen, atlases))
+
+
+def test_finished_when_nothing_changed(case):
+    recording, chosen, _ = case
+    assert is_finished(recording, chosen)
+
+
+def test_not_finished_when_an_output_is_gone(case):
+    recording, chosen, output = case
+    output.unlink()
+    assert not is_finished(recording, chosen)
+
+
+def test_not_finished_when_the_input_changed(case):
+    recording, chosen, _ = case
+    recording.bold.write_bytes(b"other data")
+    assert not is_finished(recording, chosen)
+
+
+@pytest.mark.parametrize("change", [{"alpha": "0.5"}, {"strategy": "36P"}, {"random_seed": 1}])
+def test_not_finished_under_other_choices(case, change):
+    recording, chosen, _ = case
+    assert not is_finished(recording, replace(chosen, **change))
+
+
+def test_an_atlas_is_known_by_its_content(case, tmp_path):
+    recording, chosen, _ = case
+    image = tmp_path / "atlas.nii"
+    image.write_bytes(b"labels")
+    atlas = Atlas((("atlas", "X"),), image, "MNI", (1, 2), ("a", "b"), ("n/a",) * 2, ("n/a",) * 2)
+    mark = status.fingerprint(recording, chosen, [atlas])
+    os.utime(image, (0, 0))
+    assert status.fingerprint(recording, chosen, [atlas]) == mark
+    moved = replace(atlas, image=Path(shutil.copy(image, tmp_path / "copy.nii")))
+    assert status.fingerprint(recording, chosen, [moved]) == mark
+    others = [replace(atlas, names=("b", "a")), replace(atlas, labels=(2, 1))]
+    image.write_bytes(b"LABELS")
+    marks = {status.fingerprint(recording, chosen, atlases) for atlases in ([atlas], *([one] for one in others), [])}
+    assert len(marks | {mark}) == 5
+
+
+@pytest.mark.parametrize("change", [{"nprocs": 3}, {"verbose": True}, {"targets": ("age",)}])
+def test_still_finished_when_only_the_circumstances_differ(case, change):
+    recording, chosen, _ = case
+    assert is_finished(recording, replace(chosen, **change))
+
+
+def test_a_broken_status_file_means_not_finished(case):
+    recording, chosen, _ = case
+    status.status_path(chosen.output_dir, recording.name).write_text("{half")
+    assert not is_finished(recording, chosen)
+    assert status.write_status_table(chosen.output_dir).empty
+
+
+def test_the_table_has_a_row_per_recording(case):
+    _, chosen, _ = case
+    status.write_status(chosen.output_dir, status.Status("sub-02_task-rest", status.FAILED, "clean", "why\tnot"))
+    table = status.write_status_table(chosen.output_dir)
+    assert table["state"].tolist() == ["done", "failed"]
+    assert "why not" in (chosen.output_dir / "logs" / "status.tsv").read_text()
+
+
+@pytest.mark.parametrize("weights", ["best_model.pth", "jepa-ep300.pth.tar", "pytorch_model.bin", "model.safetensors"])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_not_finished_when_weights_or_what_comes_with_them_changed(case, tmp_path, weights, in_folder):
+    recording, chosen, _ = case
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in (weights, "gradients.csv", "README.md"):
+        (folder / name).write_text("before")
+    named = (folder, folder) if in_folder else (folder / weights, folder / "gradients.csv")
+    chosen = replace(chosen, encoder="brain-jepa", encoder_weights=str(named[0]), encoder_aux=(named[1],))
+    seen = {status.fingerprint(recording, chosen, ())}
+    (folder / "README.md").write_text("something else")
+    assert status.fingerprint(recording, chosen, ()) in seen
+    for name in (weights, "gradients.csv"):
+        (folder / name).write_text("something else")
+        mark = status.fingerprint(recording, chosen, ())
+        assert mark not in seen
+        seen.add(mark)
+
+
+def test_an_id_of_the_hub_has_no_state_of_its_own(case):
+    _, chosen, _ = case
+    assert status.weights_state(replace(chosen, encoder="fbert-1m", encoder_weights="owner/name")) == ""

@@ -1,0 +1,394 @@
+"""The page of a cohort: what it says, what it leaves out, and that it says it in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.reports.cohort.findings import (
+    FOUND,
+    NOT_FOUND,
+    NOT_TESTED,
+    describe_finding,
+    find_targets,
+    smallest_correlation,
+)
+from fcpower_bids.reports.cohort.page import make_sections, write_group_report
+from fcpower_bids.reports.cohort.sections.identification import describe_alpha
+from fcpower_bids.reports.cohort.sections.prediction import network_matrix
+from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
+from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
+from fcpower_bids.reports.cohort.verdict import judge_cohort
+from fcpower_bids.settings import Settings
+from tests.reports.group_outputs import make_cohort, write_group, write_group_outputs, write_quality
+
+EVIL = (
+    "<script>window.pwned = 1</script>",
+    '"><img src=x onerror="window.pwned = 1">',
+    "</script><script>window.pwned = 1</script>",
+    "\u202egnp.exe",
+    "{{ 7 * 7 }}",
+    "$\\frac{1}{0}$",
+    "x" * 200,
+)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """Settings and tables of an invented cohort in which ``planted`` is there to be found."""
+    settings = write_group_outputs(tmp_path_factory.mktemp("group"))
+    return settings, GroupTables(settings)
+
+
+@pytest.fixture(scope="module")
+def page(outputs):
+    return write_group_report(outputs[0])
+
+
+@pytest.fixture(scope="module")
+def sections(outputs):
+    return make_sections(outputs[1])
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.open(page)
+    return browser
+
+
+def copy_of(outputs, tmp_path, *tables):
+    """Settings of a folder with some of the tables."""
+    settings = replace(outputs[0], output_dir=tmp_path / "out")
+    (settings.output_dir / "group").mkdir(parents=True)
+    for name in tables:
+        for ending in (".tsv", ".json"):
+            path = outputs[1].path(name).with_suffix(ending)
+            (settings.output_dir / "group" / path.name).write_bytes(path.read_bytes())
+    return settings
+
+
+def titles(settings):
+    return [section.title for section in make_sections(GroupTables(settings))]
+
+
+def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
+    states = {finding.target: finding.state for finding in find_targets(outputs[1])}
+    assert states == {"planted": FOUND, "null": NOT_FOUND, "group": NOT_FOUND}
+    verdict = judge_cohort(outputs[1])
+    assert verdict.headline.startswith("planted can be predicted better than chance. For null and group nothing was")
+    assert verdict.level == "caution"
+    assert any(text.startswith("Only 40 people") for text in verdict.cautions)
+    assert any("not corrected for the number of targets (3)" in text for text in verdict.cautions)
+
+
+def test_the_best_representation_is_that_of_the_table_of_folds(outputs):
+    folds = read_table(outputs[1].path("prediction"))
+    for finding in find_targets(outputs[1]):
+        means = folds[folds["target"] == finding.target].groupby("representation")[finding.score].mean()
+        assert finding.summary["representation"][0] == means.idxmax()
+        name = outputs[1].title(str(means.idxmax()))
+        said = describe_finding(finding, outputs[1])[1]
+        assert said.startswith(f"Highest score: {name}, mean {finding.label} over 10 folds {means.max():.2f} (SD")
+
+
+def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
+    table = read_table(outputs[1].path("comparisons")).set_index(["target", "representation", "reference"])
+    for finding in find_targets(outputs[1]):
+        row = table.loc[(finding.target, "fc_power", "fc")]
+        said = describe_finding(finding, outputs[1])[2]
+        assert f"{row['mean_difference']:+.2f}, 95 % CI {row['ci_low']:+.2f} to {row['ci_high']:+.2f}" in said
+        assert said.startswith("No evidence") == (row["p_two_sided"] >= 0.05)
+
+
+def test_the_p_of_the_verdict_is_corrected_for_picking_the_best_representation(outputs):
+    null = read_table(outputs[1].path("null"))
+    for finding in find_targets(outputs[1]):
+        raw = []
+        for _, part in null[null["target"] == finding.target].groupby("representation"):
+            scores = part.sort_values("permutation")["score"].to_numpy()
+            raw.append((1 + (scores[1:] >= scores[0]).sum()) / len(scores))
+        assert finding.p == pytest.approx(min(1.0, len(raw) * min(raw)))
+
+
+def test_without_permutations_nothing_is_claimed(tmp_path):
+    settings = write_choices(tmp_path, targets=("planted",))
+    write_group(settings, replace(make_cohort(n_people=20), series=()), ("prediction",))
+    tables = GroupTables(settings)
+    (finding,) = find_targets(tables)
+    assert finding.state == NOT_TESTED
+    assert "not tested against chance" in judge_cohort(tables).headline
+    assert "no permutations were run" in describe_finding(finding, tables)[0]
+    panels = [panel.title for section in make_sections(tables) for panel in section.panels]
+    assert "r of every fold" in panels
+    assert "Against chance" not in panels
+
+
+def test_a_section_without_its_tables_does_not_appear(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "identification", "identification_alpha")
+    assert titles(settings) == ["Identification across sessions", "Privacy"]
+    text = write_group_report(settings).read_text()
+    assert "Who is taken for whom" not in text
+    assert "Identification against the exponent" in text
+
+
+def test_no_tables_at_all_is_said(tmp_path):
+    settings = Settings(tmp_path / "bids", tmp_path / "out", "group")
+    settings.output_dir.mkdir()
+    assert judge_cohort(GroupTables(settings)).level == "stop"
+    assert "There are no results of the group level yet." in write_group_report(settings).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("prediction", ""),
+        ("identification_alpha", "something\telse\n1\t2\n"),
+        ("qcfc_summary", "\x00\x01"),
+        ("alpha", "alpha\tscore\tcriterion\n0.1\t0.2\t0.3\t0.4\t0.5\n"),
+        ("excluded", "participant_id\tsession\n"),
+        ("comparisons", '"\tx\n'),
+    ],
+)
+def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, content):
+    settings = copy_of(outputs, tmp_path, name, "prediction_summary", "identification", "qcfc", "alpha_optimum")
+    GroupTables(settings).path(name).write_text(content)
+    text = write_group_report(settings).read_text()
+    assert re.search(rf"{name}\.tsv (has no column|cannot be read).*What it would show is left out", text)
+    assert "identifies" in text
+
+
+@pytest.mark.parametrize("name", ["prediction_summary", "identification", "qcfc_summary", "alpha"])
+def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_path, name):
+    settings = copy_of(outputs, tmp_path, name, "excluded", "qcfc")
+    tables = GroupTables(settings)
+    frame = read_table(tables.path(name))
+    for column in frame.select_dtypes("number"):
+        frame[column] = "many"
+    write_table(tables.path(name), frame)
+    text = write_group_report(settings).read_text()
+    assert "could not be" in text
+    assert "Left out, and why" in text
+
+
+def test_every_panel_and_table_names_its_data(outputs, sections):
+    root = outputs[0].output_dir
+    for section in sections:
+        for part in (*section.panels, *section.grids):
+            if part.title not in ("Quality of the recordings", ""):
+                assert part.sources, part.title
+            assert all((root / address).is_file() for _, address in part.sources)
+
+
+def test_every_drawing_has_a_description(sections):
+    drawn = [panel for section in sections for panel in section.panels if panel.svg]
+    assert len(drawn) > 15
+    assert all(len(panel.alt) > 30 for panel in drawn)
+
+
+def test_the_encoder_of_noise_gets_no_praise(outputs, sections):
+    section = next(section for section in sections if section.anchor == "encoder")
+    assert section.sentences[0] in (
+        "Plain connectivity does better here.",
+        "There is no reason here to prefer the embedding to plain connectivity.",
+    )
+    (grid,) = section.grids
+    table = read_table(outputs[1].path("comparisons"))
+    row = table[(table["representation"] == "embedding:toy") & (table["reference"] == "fc")].iloc[0]
+    cells = next(cells for cells in grid.rows if cells[0].text.endswith(row["target"]) and cells[2].text == "FC")
+    assert cells[3].value == pytest.approx(row["mean_difference"])
+
+
+def test_an_embedding_that_comes_second_is_turned_round(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "comparisons")
+    path = GroupTables(settings).path("comparisons")
+    table = read_table(path)
+    table = table[(table["representation"] == "embedding:toy") & (table["reference"] == "fc")].head(1)
+    before = float(table["mean_difference"].iloc[0])
+    table["representation"], table["reference"] = "fc", "embedding:toy"
+    write_table(path, table)
+    (section,) = make_sections(GroupTables(settings))
+    cells = section.grids[0].rows[0]
+    assert [cell.text for cell in cells[1:3]] == ["embedding toy", "FC"]
+    assert cells[3].value == pytest.approx(-before)
+    assert cells[4].value == pytest.approx(-table["ci_high"].iloc[0])
+
+
+def test_outliers_stand_out_on_the_bad_side_alone():
+    values = np.array([*np.linspace(0.1, 0.2, 20), 3.0])
+    assert np.flatnonzero(outlying(values, 1)).tolist() == [20]
+    assert not outlying(values, -1).any()
+    assert np.flatnonzero(outlying(-values, -1)).tolist() == [20]
+    assert np.flatnonzero(outlying(np.array([5.0] * 9 + [6.0, np.nan]), 0)).tolist() == [9]
+    assert not outlying(np.full(9, 2.0), 0).any()
+
+
+def test_the_recording_that_moved_is_first_and_leads_to_its_page(outputs, sections):
+    section = next(section for section in sections if section.anchor == "quality")
+    (grid,) = section.grids
+    name, *_ = grid.rows[0]
+    assert (name.text, name.address) == ("sub-001_ses-a_task-rest", "sub-001.html")
+    marked = [heading for heading, cell in zip(grid.header, grid.rows[0], strict=True) if cell.outlier]
+    assert marked == ["Mean FD (mm)"]
+    assert sum(cell.outlier for row in grid.rows[1:] for cell in row) == 0
+    assert len(grid.rows) == 80 == len(read_quality_tables(outputs[0].output_dir))
+
+
+def test_the_flow_counts_recordings_and_people(sections):
+    section = next(section for section in sections if section.anchor == "cohort")
+    flow = {cells[0].text: (cells[1].text, cells[2].text) for cells in section.grids[0].rows}
+    assert flow["Found by the participant level"] == ("81", "40")
+    assert flow["Passed the participant level"] == ("80", "40")
+    assert flow["In the prediction"] == ("", "40")
+    assert flow["In the identification (two sessions or more)"] == ("80", "40")
+
+
+def test_network_importance_is_the_table(outputs):
+    table = read_table(outputs[1].path("importance_networks"))
+    part = table[(table["target"] == "planted") & (table["representation"] == "fc")]
+    names, values = network_matrix(part)
+    assert names == ["Vis", "SomMot", "Default"]
+    np.testing.assert_array_equal(values, values.T)
+    for _, row in part.iterrows():
+        assert values[names.index(row["network_a"]), names.index(row["network_b"])] == row["importance"]
+
+
+def test_idiff_is_said_not_to_measure_the_gain_with_the_numbers_of_the_cohort():
+    columns = ["alpha", "accuracy", "i_diff"]
+    table = pd.DataFrame([[0.1, 1.0, 5.0], [0.5, 0.8, 9.0], [1.0, 0.5, 12.0]], columns=columns)
+    said = describe_alpha(table)
+    assert "Here it falls while the accuracy rises or stays, between α = 1 and 0.1" in said
+    assert "does not measure the gain" in said
+    table["i_diff"] = [12.0, 9.0, 5.0]
+    assert "In this cohort the two happen to agree" in describe_alpha(table)
+
+
+def test_many_targets_are_all_in_the_table_and_the_best_are_drawn(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    tables = GroupTables(settings)
+    summary, folds = (read_table(tables.path(name)) for name in ("prediction_summary", "prediction"))
+    summary, folds = (table[table["target"] != "group"] for table in (summary, folds))
+    more = [summary.assign(target=[f"{name}{i}" for name in summary["target"]]) for i in range(10)]
+    write_table(tables.path("prediction_summary"), pd.concat(more))
+    write_table(
+        tables.path("prediction"),
+        pd.concat([folds.assign(target=[f"{name}{i}" for name in folds["target"]]) for i in range(10)]),
+    )
+    first, *drawn = make_sections(GroupTables(settings))
+    assert len(drawn) == 12
+    assert sum(section.title.startswith("Prediction of planted") for section in drawn) == 10
+    assert len(first.grids[0].rows) == 20 * 3
+
+
+def test_numbers_in_sentences():
+    assert [show_p(p) for p in (0.0001, 0.0344, 1.0, np.nan)] == ["< 0.001", "0.034", "1.000", "n/a"]
+    assert listed("abc", 4) == "a, b and c"
+    assert listed("abcdef", 2) == "a, b and 4 more"
+    r, n = smallest_correlation(24), 24
+    assert r * np.sqrt((n - 2) / (1 - r**2)) == pytest.approx(2.0739, abs=1e-4)
+
+
+def test_names_that_look_like_numbers_stay_names(tmp_path):
+    path = tmp_path / "predictions.tsv"
+    path.write_text('participant_id\ttarget\tpredicted\n007\t01\t0.10\n"x\tn/a\tn/a\n')
+    table = read_long(path)
+    assert table["participant_id"].tolist() == ["007", '"x']
+    assert table["target"][0] == "01"
+    assert np.isnan(table["predicted"][1])
+
+
+def test_the_same_tables_give_the_same_page(outputs, page):
+    before = page.read_bytes()
+    assert write_group_report(outputs[0]).read_bytes() == before
+
+
+# In a real browser
+
+
+def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
+    assert opened.messages == []
+    assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
+
+
+def test_every_image_loads_and_says_what_it_shows(opened):
+    images = opened.evaluate("[...document.images].map((one) => [one.complete, one.naturalWidth, one.alt])")
+    assert len(images) > 15
+    assert all(complete and width > 100 and len(alt) > 30 for complete, width, alt in images)
+
+
+def test_every_link_leads_somewhere(opened, page):
+    links = opened.evaluate("[...document.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
+    inside = [link for link in links if link.startswith("#")]
+    assert opened.evaluate(f"{json.dumps(inside)}.every((link) => document.getElementById(link.slice(1)))")
+    files = {link for link in links if not link.startswith("#")}
+    assert len(files) > 100
+    assert [link for link in files if not (page.parent / link).is_file()] == []
+
+
+def test_tables_sort(opened):
+    table = "document.querySelector('#quality .sortable')"
+    column = f"[...{table}.tBodies[0].rows].map((row) => Number(row.cells[4].dataset.value))"
+    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
+    values = opened.evaluate(column)
+    assert values == sorted(values)
+    assert len(set(values)) > 3
+    opened.evaluate(f"{table}.tHead.rows[0].cells[4].querySelector('button').click()")
+    assert opened.evaluate(column) == values[::-1] or opened.evaluate(column)[0] == values[-1]
+
+
+def test_pointing_at_two_networks_tells_the_importance_of_the_table(opened, outputs):
+    left, top, width, height = opened.evaluate(
+        """(() => { const canvas = document.querySelector(".matrices figure > canvas");
+        canvas.scrollIntoView({block: "center", behavior: "instant"});
+        const box = canvas.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"""
+    )
+    step = height / 3
+    opened.point(left + width - height + 2.5 * step, top + 0.5 * step)
+    told = opened.evaluate('document.querySelector(".matrices output").textContent')
+    table = read_table(outputs[1].path("importance_networks"))
+    row = table[(table["network_a"] == "Vis") & (table["network_b"] == "Default")].iloc[0]
+    match = re.fullmatch(r"Vis × Default : FC(?: \(values × 10(\S+)\))? (-?[\d.]+)", told)
+    assert match, told
+    power = int((match[1] or "0").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
+    assert float(match[2]) * 10.0**power == pytest.approx(row["importance"], abs=0.51 * 10.0 ** (power - 3))
+
+
+def test_a_laptop_needs_no_sideways_scrolling_and_the_page_prints(opened):
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert len(opened.call("Page.printToPDF", printBackground=True)["data"]) > 100_000
+
+
+def test_malicious_text_is_shown_as_text(browser, tmp_path):
+    cohort = make_cohort(n_people=15, n_parcels=7)
+    cohort = replace(
+        cohort,
+        phenotypes=cohort.phenotypes.rename(columns={"planted": EVIL[0], "null": EVIL[1]}),
+        networks=(*EVIL,),
+        excluded=pd.DataFrame([[EVIL[3], EVIL[2], EVIL[4], EVIL[5]]], columns=cohort.excluded.columns),
+        embeddings={EVIL[2]: cohort.embeddings["toy"]},
+        notes=EVIL,
+    )
+    choices = {"targets": (EVIL[0], EVIL[1]), "composite": (f"{EVIL[6]}={EVIL[0]},{EVIL[1]}",), "permutations": 9}
+    settings = replace(write_choices(tmp_path, **choices))
+    write_group(settings, cohort, ("prediction", "fingerprinting"))
+    write_quality(settings, cohort)
+    browser.open(write_group_report(settings))
+    assert browser.messages == []
+    assert browser.evaluate("window.pwned === undefined")
+    assert browser.evaluate("[...document.images].every((one) => one.naturalWidth > 0 && !one.hasAttribute('onerror'))")
+    text = browser.evaluate("document.body.innerText")
+    for evil in (*EVIL[:2], *EVIL[2:6]):
+        assert evil in text
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def write_choices(folder, **choices):
+    return replace(
+        Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
+        **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
+    )

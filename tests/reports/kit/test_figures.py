@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import base64
+import io
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fcpower_bids.core.connectome.spd import eigendecompose, spectral_power
+from fcpower_bids.reports.kit import figures
+
+
+@pytest.fixture
+def connectivity():
+    return np.corrcoef(np.random.default_rng(0).standard_normal((20, 60)))
+
+
+def test_drawings_are_svg_that_says_the_same_each_time(connectivity):
+    eigenvalues, _ = eigendecompose(connectivity)
+    drawn = [figures.draw_eigenvalues(eigenvalues, eigenvalues**0.35, 0.35, (3.0, 15.0)) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert ElementTree.fromstring(drawn[0]).tag.endswith("svg")
+    assert "FC^0.35, participation ratio 15.0" in drawn[0]
+
+
+def test_eigenvalues_left_out_are_counted():
+    after = np.array([2.0, 1.0, 0.0, 0.0, 0.0])
+    assert "3 eigenvalues are zero to rounding" in figures.draw_eigenvalues(after, after, 0.35, (1.8, 1.9))
+
+
+def test_the_path_names_its_exponents_and_draws_each_matrix(connectivity):
+    svg = figures.draw_path(connectivity, np.arange(20))
+    assert all(f"α = {exponent:g}" in svg for exponent in figures.EXPONENTS)
+    encoded = max(re.findall(r"data:image/png;base64,\s*([^\"]+)", svg), key=len)
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))).convert("L"))
+    white = (picture > 252).all(axis=0)
+    starts = np.flatnonzero(np.diff(white.astype(int)) == 1)
+    assert len(starts) == len(figures.EXPONENTS) - 1  # what lies between the matrices
+    blocks = np.array_split(np.arange(picture.shape[1]), len(figures.EXPONENTS))
+    assert len({picture[:, block[5:-15]].tobytes() for block in blocks}) == len(figures.EXPONENTS)
+
+
+def test_the_scale_of_the_path_is_that_of_the_matrices_over_their_largest_eigenvalue(connectivity):
+    largest = eigendecompose(connectivity)[0][0]
+    matrices = [spectral_power(connectivity, exponent) / largest**exponent for exponent in figures.EXPONENTS[1:-1]]
+    beside = [np.abs(matrix[np.triu_indices(20, 1)]) for matrix in matrices]
+    assert figures._shared_limit(matrices) == pytest.approx(np.percentile(np.concatenate(beside), 95))
+
+
+def test_spectra_tell_the_leakage_and_the_band():
+    frequencies = np.linspace(0, 0.25, 50)
+    spectra = {"before cleaning": (frequencies, np.ones(50)), "after cleaning": (frequencies, np.ones(50))}
+    svg = figures.draw_power(spectra, (0.01, 0.08), 0.0612)
+    assert "6.1 % of the cleaned power is outside the band" in svg
+    assert "outside" not in figures.draw_power(spectra, (None, None), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "runs"), [([0, 1, 1, 0, 1], [(1, 2), (4, 4)]), ([0, 0], []), ([1, 1], [(0, 1)]), ([], [])]
+)
+def test_neighbouring_censored_volumes_are_one_bar(wanted, runs):
+    assert figures._runs(np.array(wanted, dtype=bool)) == runs
+
+
+def test_names_cannot_become_formulas_or_markup():
+    svg = figures.draw_motion(
+        {"framewise_displacement": np.ones(5), "dvars": np.ones(5), "dummy": np.zeros(5), "kept": np.ones(5)},
+        0.5,
+        2.0,
+        {"$\\frac{1}{0}$ <script>": np.zeros((2, 5))},
+    )
+    assert "$\\frac{1}{0}$ &lt;script&gt;" in svg
+    assert "<script" not in svg
+
+
+def test_the_colour_table_runs_from_blue_over_white_to_red():
+    colours = figures.colour_table("RdBu_r")
+    first, middle, last = (
+        tuple(int(c[i : i + 2], 16) for i in (0, 2, 4)) for c in (colours[0], colours[128], colours[-1])
+    )
+    assert len(colours) == 256
+    assert first[2] > first[0]
+    assert min(middle) > 220
+    assert last[0] > last[2]

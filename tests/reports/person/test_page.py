@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fcpower_bids.outputs.status import FAILED, Status, write_status
+from fcpower_bids.reports.kit import figures
+from fcpower_bids.reports.person.accounts import Parcellation, read_accounts, read_numbers
+from fcpower_bids.reports.person.coverage_figures import axial_slices, draw_coverage
+from fcpower_bids.reports.person.page import write_participant_reports
+from fcpower_bids.reports.person.panels import connectome_title, make_panels
+from tests.reports.outputs import EXCLUDED, write_outputs
+
+
+def panels(settings, number=0):
+    accounts, _ = read_accounts(settings.output_dir, "01")
+    return {panel.title: panel for panel in make_panels(accounts[number], accounts[number].views[0], settings)}
+
+
+def test_every_panel_of_a_recording_that_was_used(written):
+    found = panels(written[0])
+    assert list(found) == [
+        "Motion and signal over time",
+        "Connectomes",
+        "Power spectrum",
+        "Eigenvalues",
+        "From the identity to FC",
+        "Coverage",
+        "Correlation of the nuisance regressors",
+        "Provenance",
+    ]
+    assert all(panel.sources or panel.rows for panel in found.values())
+    series = found["Motion and signal over time"]
+    assert all(word in series.svg for word in ("before", "after", "FD (mm)", "DVARS"))
+    assert "3 censored volumes" in series.text
+    assert "2 dummy volumes" in series.text
+    for panel in found.values():
+        if panel.svg:
+            assert ElementTree.fromstring(panel.svg).tag.endswith("svg")
+            assert panel.alt
+
+
+def test_an_excluded_recording_shows_why_and_what_there_is(written):
+    found = panels(written[0], 3)
+    assert "Motion and signal over time" in found
+    assert "Coverage" in found
+    assert "Connectomes" not in found
+    assert EXCLUDED in written[1].read_text(encoding="utf-8")
+
+
+def test_a_preview_that_was_not_kept_is_said_to_be_missing(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=1)
+    next(settings.output_dir.rglob("*desc-before*.npz")).unlink()
+    found = panels(settings)
+    assert "was not kept" in found["Motion and signal over time"].text
+    assert "before cleaning" not in found["Power spectrum"].svg
+
+
+def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=1, embedding={"name": "toy", "sha256": "abc", "window": 80})
+    panel = panels(settings)["Embedding by toy"]
+    assert panel.rows == (("name", "toy"), ("sha256", "abc"))
+    assert panel.text.startswith(f"8 dimensions, norm {np.linalg.norm(np.arange(8)):.3f}")
+
+
+def test_the_same_outputs_give_the_same_page(written):
+    settings, page = written
+    before = page.read_bytes()
+    write_participant_reports(settings, ["01"], 1)
+    assert page.read_bytes() == before
+
+
+def test_a_page_with_four_runs_at_450_parcels_is_under_five_megabytes(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=4, n_parcels=450, n_volumes=150)
+    (page,) = write_participant_reports(settings, ["01"], 1)
+    text = page.read_text(encoding="utf-8")
+    assert text.count('<canvas tabindex="0"') == 4 * 3
+    assert page.stat().st_size < 5e6
+
+
+def test_matrices_that_would_make_the_page_too_large_are_named_instead(written):
+    settings, _ = written
+    accounts, _ = read_accounts(settings.output_dir, "01")
+    (panel,) = [
+        panel
+        for panel in make_panels(accounts[0], accounts[0].views[0], settings, share=1000 / 3e6)
+        if panel.title == "Connectomes"
+    ]
+    assert len(panel.matrices["matrices"]) == 1
+    assert "Not shown, so that the page stays small: FC^0.35." in panel.text
+
+
+def test_many_sessions_get_pages_of_their_own(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=5, sessions=tuple("abcde"))
+    pages = write_participant_reports(settings, ["01"], 1)
+    assert [page.name for page in pages] == ["sub-01.html", *(f"sub-01_ses-{name}.html" for name in "abcde")]
+    assert 'href="sub-01_ses-c.html"' in pages[0].read_text(encoding="utf-8")
+    assert pages[0].stat().st_size < 0.3 * pages[1].stat().st_size
+
+
+def test_a_broken_file_costs_its_panel_only_and_is_named(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=2)
+    for pattern, text in (("*run-1*_relmat.tsv", "Node\tx\ny\tz\n"), ("*run-2*_qc.tsv", "atlas\nx\n")):
+        for path in settings.output_dir.rglob(pattern):
+            path.write_text(text)
+    next(settings.output_dir.rglob("*run-2*coverage_bold.json")).write_text("{")
+    next(settings.output_dir.rglob("*run-1*_eigenvalues.tsv")).unlink()
+    (page,) = write_participant_reports(settings, ["01"], 1)
+    text = page.read_text(encoding="utf-8")
+    assert "This panel could not be drawn" in text
+    assert "is not a numeric table" in text
+    assert "lacks the columns" in text
+    assert "is not valid JSON" in text
+    assert "_eigenvalues.tsv is missing" in text
+    assert "Power spectrum" in text
+
+
+def test_a_participant_of_whom_everything_failed_has_a_page(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=0)
+    write_status(settings.output_dir, Status("sub-01", FAILED, "inputs", "There is no BOLD file."))
+    write_status(settings.output_dir, Status("sub-010_task-rest", FAILED, "inputs", "Another person."))
+    (page,) = write_participant_reports(settings, ["01"], 1)
+    text = page.read_text(encoding="utf-8")
+    assert "The recording cannot be used." in text
+    assert "There is no BOLD file." in text
+    assert "Another person" not in text
+
+
+def test_pages_are_made_in_processes_as_well(tmp_path):
+    settings = write_outputs(tmp_path, n_runs=1)
+    write_outputs(tmp_path, n_runs=1, subject="02")
+    pages = write_participant_reports(settings, ["01", "02"], 2)
+    assert [page.name for page in pages] == ["sub-01.html", "sub-02.html"]
+    assert "24 parcels of atlas-toy_scale-24" in (settings.output_dir / "logs" / "CITATION.md").read_text()
+
+
+def test_the_content_policy_names_the_script_and_no_address(written):
+    text = written[1].read_text(encoding="utf-8")
+    assert "script-src &#39;sha256-" in text
+    assert "unsafe" not in text.split("<style>")[0]
+    assert not [part for part in text.split('src="')[1:] if not part.startswith("data:")]
+
+
+def test_drawing_and_exact_readers_agree(written):
+    path = next(written[0].output_dir.rglob("*stat-pearsoncorrelation_relmat.tsv"))
+    from fcpower_bids.outputs.tables import read_matrix
+
+    np.testing.assert_allclose(read_numbers(path), read_matrix(path)[0], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "expected"),
+    [
+        ("sub-1_stat-pearsoncorrelation_relmat.tsv", {}, "FC"),
+        ("sub-1_stat-pearsoncorrelation_desc-power0p5_relmat.tsv", {"Alpha": 0.5}, "FC^0.5"),
+        ("sub-1_stat-pearsoncorrelation_desc-fisherz_relmat.tsv", {}, "Fisher z of FC"),
+        ("sub-1_stat-pearsoncorrelation_desc-new_relmat.tsv", {}, "new"),
+        ("sub-1_stat-partialcorrelation_relmat.tsv", {}, "Partial correlation"),
+    ],
+)
+def test_titles_of_connectomes(tmp_path, name, facts, expected):
+    (tmp_path / name).with_suffix(".json").write_text(json.dumps(facts))
+    assert connectome_title(tmp_path / name) == expected
+
+
+def test_coverage_is_drawn_by_network_where_there_is_no_volume(written):
+    parcels = read_accounts(written[0].output_dir, "01")[0][0].views[0].parcellation(written[0].output_dir)
+    coverage = np.linspace(0, 1, 24)
+    on_brain = draw_coverage(parcels, coverage, 0.5)
+    by_network = draw_coverage(Parcellation(parcels.image.with_name("x.dlabel.nii"), parcels.table), coverage, 0.5)
+    assert "z = " in on_brain
+    assert "z = " not in by_network
+    assert "least covered parcel" in by_network
+
+
+def test_slices_show_the_left_on_the_left(tmp_path):
+    import nibabel
+
+    labels = np.zeros((20, 24, 20), dtype=np.int16)
+    labels[1:10, 2:22, 2:18], labels[10:19, 2:22, 2:18] = 1, 2  # x grows to the person's left in this image
+    nibabel.save(nibabel.Nifti1Image(labels, np.diag([-8.0, 8, 8, 1])), tmp_path / "las.nii.gz")
+    slices, heights = axial_slices(tmp_path / "las.nii.gz")
+    assert (slices[4][:, 0] == 2).all()
+    assert (slices[4][:, -1] == 1).all()
+    assert list(heights) == sorted(heights)
+
+
+def test_unknown_motion_and_repetition_time_are_drawn_too():
+    volumes = {
+        "framewise_displacement": np.full(9, np.nan),
+        "dvars": np.full(9, np.nan),
+        "dummy": np.zeros(9),
+        "kept": np.ones(9),
+    }
+    svg = figures.draw_motion(volumes, 0.0, 0.0, {"after": np.zeros((3, 9))})
+    assert "volumes" in svg
+    assert "FD (mm)" not in svg
