@@ -17,8 +17,9 @@ import torch
 
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig, forward_flops
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.engine import BATCH, Gradient, draw_batch, make_fabric, measure_gemm_rate
+from fcpower_bids.pretraining.engine import BATCH, Gradient, draw_batch, measure_gemm_rate
 from fcpower_bids.pretraining.losses import LOSSES
+from fcpower_bids.pretraining.processes import make_fabric
 
 WINDOW, PARCELS, LENGTH = 80, 450, 200
 

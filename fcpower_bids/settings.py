@@ -141,7 +141,8 @@ class Settings:
     window: int = option(80, "pretrain", "volumes that the student sees")
     surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")
     precision: str = option("32-true", "pretrain", "arithmetic", choices=("32-true", "bf16-mixed", "16-mixed"))
-    devices: int = option(1, "pretrain", "processes or accelerators")
+    devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
+    num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
     accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))
 
     # Resources

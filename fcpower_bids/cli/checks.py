@@ -22,6 +22,7 @@ POSITIVE = (
     "checkpoint_every",
     "window",
     "devices",
+    "num_nodes",
     "omp_nthreads",
 )
 NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd")

@@ -44,8 +44,10 @@ class PretrainConfig:
         Of the initial weights, the batches, the split and dropout.
     precision : str
         As in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``.
-    accelerator, devices, num_nodes : str, int, int
+    accelerator : str
         Where to run.
+    devices, num_nodes : int or None
+        Processes per node, and nodes; None for as many as torchrun or srun started, else one.
     chunk : int or None
         Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
     held_out : float
@@ -74,8 +76,8 @@ class PretrainConfig:
     seed: int = 0
     precision: str = "32-true"
     accelerator: str = "auto"
-    devices: int = 1
-    num_nodes: int = 1
+    devices: int | None = None
+    num_nodes: int | None = None
     chunk: int | None = None
     held_out: float = 0.1
     checkpoint_every: int = 2000
@@ -93,11 +95,10 @@ class PretrainConfig:
             problems.append(f"the loss must be one of {', '.join(LOSSES)}, not '{self.loss}'")
         if not 0 <= self.held_out < 1:
             problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
-        for name in ("steps", "batch_size", "window", "devices", "num_nodes", "checkpoint_every", "log_every"):
-            if getattr(self, name) < 1:
+        for name in ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 problems.append(f"{name} must be at least 1")
-        if self.chunk is not None and self.chunk < 1:
-            problems.append("chunk must be at least 1")
         if problems:
             raise UsageError(f"The pretraining configuration is impossible: {'; '.join(problems)}.")
 

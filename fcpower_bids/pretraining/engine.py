@@ -8,7 +8,6 @@ resume bit by bit, and both passes of GradCache see the same dropout.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,27 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.losses import Loss
 
 BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
 """Streams of random numbers that must not share their seeds."""
-
-
-def make_fabric(config: PretrainConfig) -> Any:
-    """Lightning Fabric for this run: one process, several on this machine, or those of torchrun or SLURM."""
-    from lightning.fabric import Fabric
-
-    launched = "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
-    several = config.devices * config.num_nodes > 1
-    strategy = "auto" if not several else "ddp" if launched else "ddp_spawn"
-    return Fabric(
-        accelerator=config.accelerator,
-        devices=config.devices,
-        num_nodes=config.num_nodes,
-        strategy=strategy,
-        precision=config.precision,  # type: ignore[arg-type]
-    )
 
 
 def draw_batch(

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from fcpower_bids.pretraining.engine import (
     BATCH,
     Gradient,
     draw_batch,
-    make_fabric,
     measure_gemm_rate,
     surrogate_generator,
 )
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
+from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
@@ -105,23 +106,36 @@ def pretrain(
         Impossible choices, evaluation data in the corpus, or `output` holds another run.
     """
     config = config or PretrainConfig()
-    fabric = make_fabric(config)
-    return Pretrained(**fabric.launch(_train, corpus, output, config, stop_step, probe))
+    work = partial(_as_dict, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
+    return Pretrained(**on_all_processes(config, work))
 
 
-def _train(
-    fabric: Any, folder: Path, output: Path, config: PretrainConfig, stop_step: int | None, probe: Probe | None
-) -> dict[str, Any]:
-    run = _Run(fabric, load_corpus(folder), output, config, probe)
+def _as_dict(processes: Processes, **arguments: Any) -> dict[str, Any]:
+    return asdict(train(processes, **arguments))  # Lightning takes what comes back apart: a frozen class breaks it
+
+
+def train(
+    processes: Processes,
+    corpus: Path,
+    output: Path,
+    config: PretrainConfig,
+    stop_step: int | None = None,
+    probe: Probe | None = None,
+) -> Pretrained:
+    """Do the share of one process in `pretrain`; every process of the run calls it."""
+    run = _Run(processes, load_corpus(corpus), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
-    return asdict(run.outcome())  # a plain dict can be handed from process to process
+    return run.outcome()
 
 
 class _Run:
     """One process of a run."""
 
-    def __init__(self, fabric: Any, corpus: Corpus, output: Path, config: PretrainConfig, probe: Probe | None) -> None:
-        self.fabric, self.config = fabric, config
+    def __init__(
+        self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: Probe | None
+    ) -> None:
+        fabric = processes.fabric
+        self.processes, self.fabric, self.config = processes, fabric, config
         refuse_leakage(corpus.table, config.evaluation)
         long_enough = corpus.table["T"].to_numpy() >= config.window
         roles = split_families(corpus.families, config.held_out, config.seed)
@@ -235,9 +249,8 @@ class _Run:
             self._write(row)
             return
         self._evaluate(row)
-        if self.fabric.is_global_zero:
-            self.folder.save(self.step, self.model, self.optimizer, replace(self.card, step=self.step))
-        self.fabric.barrier()
+        card = replace(self.card, step=self.step)
+        self.processes.first_only(lambda: self.folder.save(self.step, self.model, self.optimizer, card))
 
     def _evaluate(self, row: dict[str, Any]) -> None:
         if self.fabric.is_global_zero and self.held_out.sufficient:
@@ -273,9 +286,7 @@ class _Run:
             n_train=len(self.rows),
             n_held_out=len(self.held_out.rows),
         )
-        if self.fabric.is_global_zero:
-            self._write_model(card, result)
-        self.fabric.barrier()
+        self.processes.first_only(lambda: self._write_model(card, result))
         return result
 
     def _write_model(self, card: ModelCard, result: Pretrained) -> None:

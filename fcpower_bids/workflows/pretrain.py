@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ ATLAS_KEYS = ("atlas", "seg", "scale")
 
 SHARED = (
     *("loss", "steps", "batch_size", "warmup", "learning_rate", "window", "surrogates", "precision", "devices"),
-    *("accelerator", "chunk", "held_out", "checkpoint_every", "evaluation", "tensorboard"),
+    *("num_nodes", "accelerator", "chunk", "held_out", "checkpoint_every", "evaluation", "tensorboard"),
 )
 """Options that the pretraining configuration has under the same name."""
 
@@ -28,18 +29,35 @@ def run_pretrain(settings: Settings) -> int:
 
     The corpus grows by what is new; an interrupted run goes on where it stopped.
     """
+    from fcpower_bids.pretraining.processes import on_all_processes
+
+    return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
+
+
+def _pretrain(settings: Settings, processes: Any) -> int:
+    """Do the share of one process: the first packs and tells, all train."""
+    from fcpower_bids.pretraining.train import train
+
+    corpus = settings.corpus or settings.output_dir / "corpus"
+    processes.first_only(partial(_pack, settings, corpus))
+    if settings.dry_run:
+        return 0
+    result = train(processes, corpus, settings.output_dir / "encoder", pretrain_config(settings))
+    processes.first_only(partial(_tell, settings, result))
+    return 0
+
+
+def _pack(settings: Settings, corpus: Path) -> None:
     from fcpower_bids.pretraining.packing import pack_corpus
-    from fcpower_bids.pretraining.train import pretrain
 
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
-    corpus = settings.corpus or settings.output_dir / "corpus"
     table = pack_corpus(
         _recordings(settings, atlas), corpus, settings.exponent, atlas=atlas, evaluation=settings.evaluation
     )
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
-    if settings.dry_run:
-        return 0
-    result = pretrain(corpus, settings.output_dir / "encoder", pretrain_config(settings))
+
+
+def _tell(settings: Settings, result: Any) -> None:
     say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
     if result.confirmed is not None:
         say(
@@ -48,7 +66,6 @@ def run_pretrain(settings: Settings) -> int:
             settings,
         )
     say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
-    return 0
 
 
 def pretrain_config(settings: Settings) -> Any:

@@ -8,8 +8,9 @@ import torch
 
 from fcpower_bids.encoders.fbert import FBert, FBertConfig
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.engine import BATCH, Gradient, draw_batch, make_fabric, measure_gemm_rate
+from fcpower_bids.pretraining.engine import BATCH, Gradient, draw_batch, measure_gemm_rate
 from fcpower_bids.pretraining.losses import LOSSES
+from fcpower_bids.pretraining.processes import make_fabric
 
 SMALL = FBertConfig(6, d=8, layers=2, heads=2, ff=8, dropout=0.0)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from fcpower_bids.errors import UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.engine import make_fabric
 from fcpower_bids.pretraining.losses import LOSSES
 from fcpower_bids.pretraining.packing import pack_corpus
-from fcpower_bids.pretraining.train import _train, pretrain
+from fcpower_bids.pretraining.processes import Processes, make_fabric
+from fcpower_bids.pretraining.train import pretrain, train
 from tests.pretraining.conftest import as_sources, made_recordings
 from tests.pretraining.test_engine import assert_same, gradients, single
 from tests.pretraining.test_train import config, weights
@@ -26,14 +28,23 @@ def run_config(devices: int) -> PretrainConfig:
     return config(architecture=ARCHITECTURE, precision="64-true", devices=devices)
 
 
+def refuse() -> None:
+    raise UsageError(f"refused by process {os.getpid()}")
+
+
 def on_each_process(fabric, folder: str) -> None:
     """What needs two processes, in one launch: starting them takes longer than all of this."""
     torch.set_num_threads(1)
     path = Path(folder)
     for loss, chunk in CASES:
         save_file(gradients(fabric, loss, chunk), path / f"{loss}-{chunk}-{fabric.global_rank}.safetensors")
-    _train(fabric, path / "pack", path / "two-one", run_config(2), 4, None)
-    _train(fabric, path / "pack", path / "one-two", run_config(2), None, None)
+    processes = Processes(fabric)
+    try:
+        processes.first_only(refuse)
+    except UsageError as told:
+        (path / f"told-{fabric.global_rank}").write_text(str(told))
+    train(processes, path / "pack", path / "two-one", run_config(2), 4)
+    train(processes, path / "pack", path / "one-two", run_config(2))
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +63,12 @@ def test_the_gradient_is_that_of_the_global_batch(folder, loss, chunk):
     expected = gradients(single(), loss, None)
     for rank in (0, 1):
         assert_same(expected, load_file(folder / f"{loss}-{chunk}-{rank}.safetensors"), atol=1e-10)
+
+
+def test_all_processes_meet_the_error_of_the_first(folder):
+    told = [(folder / f"told-{rank}").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert "refused by process" in told[0]
 
 
 def test_one_process_resumes_the_checkpoint_of_two(folder):

@@ -1,0 +1,176 @@
+"""The processes of a run: one, several on this machine, or those that torchrun or srun started.
+
+The first process packs, writes and tells; the others wait for it. An error that a person can mend is met by all of
+them together, and told once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import torch.distributed as distributed
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, SLURMEnvironment
+
+from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.pretraining.configuration import PretrainConfig
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=7)
+"""How long the others wait for the first process to pack; when it dies they know at once."""
+
+
+class Started(NamedTuple):
+    """What started this process, and beside how many others."""
+
+    by: str
+    tasks: int
+    nodes: int
+    rank: int
+
+
+def started() -> Started | None:
+    """Return who started this process as one of several, or None if nobody did."""
+    env = os.environ
+    if "TORCHELASTIC_RUN_ID" in env:
+        return Started("torchrun", int(env["WORLD_SIZE"]), int(env.get("GROUP_WORLD_SIZE", "1")), int(env["RANK"]))
+    tasks = int(env.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in env else 1
+    if tasks > 1:  # an allocation alone, without srun, has started nothing
+        return Started("srun", tasks, int(env.get("SLURM_STEP_NUM_NODES", "1")), int(env["SLURM_PROCID"]))
+    return None
+
+
+class SlurmStep(SLURMEnvironment):
+    """The tasks of one ``srun``, however they were asked for (Lightning insists on ``--ntasks-per-node``)."""
+
+    @staticmethod
+    def _validate_srun_variables() -> None:
+        return
+
+    def world_size(self) -> int:
+        """Tasks of the step, which may be fewer than those of the job."""
+        return int(os.environ["SLURM_STEP_NUM_TASKS"])
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Done in `layout`, in words for the person who typed the command."""
+
+
+def layout(config: PretrainConfig) -> tuple[int, int]:
+    """Processes per node, and nodes: as asked for, or as they were started.
+
+    Raises
+    ------
+    UsageError
+        What was asked for is not what was started.
+    """
+    by = started()
+    if by is None:
+        if (config.num_nodes or 1) > 1:
+            raise UsageError(
+                f"--num-nodes {config.num_nodes} needs processes on {config.num_nodes} nodes, and only this one was "
+                "started: start the command with srun or torchrun on every node."
+            )
+        return config.devices or 1, 1
+    nodes = config.num_nodes or by.nodes
+    devices = config.devices or by.tasks // nodes
+    if devices * nodes != by.tasks:
+        raise UsageError(
+            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} times --num-nodes "
+            f"{nodes} asks for {devices * nodes}: start as many, or leave both options out."
+        )
+    return devices, nodes
+
+
+def make_fabric(config: PretrainConfig) -> Fabric:
+    """Lightning Fabric for this run."""
+    devices, nodes = layout(config)
+    by = started()
+    several = devices * nodes > 1
+    return Fabric(
+        accelerator=config.accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy="auto" if not several else "ddp_spawn" if by is None else "ddp",
+        precision=config.precision,  # type: ignore[arg-type]
+        plugins=_environment(by),
+    )
+
+
+def _environment(by: Started | None) -> ClusterEnvironment | None:
+    if by is None:
+        return LightningEnvironment()  # an allocation of SLURM without srun must not be taken for its tasks
+    return SlurmStep() if by.by == "srun" else None
+
+
+@dataclass
+class Processes:
+    """The processes of this run, seen from one of them; made by all of them together.
+
+    Attributes
+    ----------
+    fabric : lightning.fabric.Fabric
+        Launched.
+    """
+
+    fabric: Any
+
+    def __post_init__(self) -> None:
+        several = self.fabric.world_size > 1
+        self._waiting = distributed.new_group(backend="gloo", timeout=PATIENCE) if several else None
+        if not self.fabric.is_global_zero:
+            logging.getLogger("fcpower_bids").setLevel(logging.CRITICAL)
+
+    def first_only(self, work: Callable[[], T]) -> T:
+        """Let the first process do something while the others wait; all of them get the result, or the error."""
+        if self._waiting is None:
+            return work()
+        outcome: list[Any] = [(None, None)]
+        if self.fabric.is_global_zero:
+            try:
+                outcome = [(None, work())]
+            except FcPowerError as told:
+                outcome = [(told, None)]
+        distributed.broadcast_object_list(outcome, src=0, group=self._waiting)
+        problem, result = outcome[0]
+        if problem is not None:
+            raise problem
+        found: T = result
+        return found
+
+
+def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
+    """Run `work` on every process of the run and return what it returns on the first.
+
+    Where torchrun or srun started the processes, the others end without a word when there is an error to be told.
+
+    Raises
+    ------
+    FcPowerError
+        As raised by `work` on the first process.
+    """
+    try:
+        # A closure, since Lightning takes the arguments of a spawned function apart and breaks frozen classes.
+        problem, result = make_fabric(config).launch(partial(_guarded, work))
+        if problem is not None:
+            raise problem
+    except FcPowerError as told:
+        by = started()
+        if by is not None and by.rank > 0:
+            raise SystemExit(told.exit_code) from told
+        raise
+    found: T = result
+    return found
+
+
+def _guarded(work: Callable[[Processes], T], fabric: Any) -> tuple[FcPowerError | None, T | None]:
+    """Return an expected error as a value: raised in a spawned process it would arrive as a traceback."""
+    try:
+        return None, work(Processes(fabric))
+    except FcPowerError as told:
+        return told, None
