@@ -1,7 +1,8 @@
-"""Differences between representations on shared folds, tested with the honest number of distinct test sets."""
+"""Differences between entries on shared folds, tested with the honest number of distinct test sets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
 
@@ -30,6 +32,10 @@ COMPARISON_COLUMNS = {
     "n_distinct": "Distinct test sets, which is what counts as evidence",
     "n_skipped": "Folds in which a score is not defined",
 }
+SPREAD_COLUMNS = {
+    "sd_difference": "Standard deviation of the paired differences over folds",
+    "folds_won": "Folds in which the representation is better than the reference",
+}
 
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
@@ -39,69 +45,93 @@ SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 
 
-def compare_representations(prediction: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Test every pair of representations for every target.
+def compare_pairs(
+    folds: pd.DataFrame, study: Study, pairs: Iterable[tuple[str, str]] | None = None, column: str = "representation"
+) -> pd.DataFrame:
+    """Test pairs of entries for every target.
 
     Parameters
     ----------
-    prediction : pandas.DataFrame
-        One row per target, representation and fold, the folds in the order of the study.
+    folds : pandas.DataFrame
+        One row per target, entry and fold, the folds in the order of the study.
     study : Study
+    pairs : iterable of (str, str), optional
+        The entry and the reference that is subtracted; by default each entry with all before it.
+    column : str
+        Which column names the entries.
 
     Returns
     -------
     pandas.DataFrame
-        `COMPARISON_COLUMNS`.
-    dict
-        The rule and a warning of small folds, for the sidecar.
+        `COMPARISON_COLUMNS` and `SPREAD_COLUMNS`; Holm's correction is over the pairs of the target.
     """
+    if pairs is None:
+        names = folds[column].unique().tolist()
+        pairs = [(later, earlier) for earlier, later in combinations(names, 2)]
+    pairs = list(pairs)
     rows: list[dict[str, Any]] = []
     for target in study.targets:
-        rows += _compare_pairs(prediction[prediction["target"] == target.name], target, study)
+        score, sets = main_score(target), _TestSets(target, study)
+        own = folds[folds["target"] == target.name]
+        scores = {name: part[score].to_numpy() for name, part in own.groupby(column, sort=False)}
+        for entry, reference in pairs:
+            keys = {"target": target.name, "representation": entry, "reference": reference, "score": score}
+            rows.append(keys | sets.test(scores[entry] - scores[reference]))
+    frame = pd.DataFrame(rows, columns=[*COMPARISON_COLUMNS, *SPREAD_COLUMNS])
+    return correct_within(frame, ["target"])
+
+
+def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Set ``p_holm`` to ``p_two_sided`` after Holm's correction over the rows that agree in some columns."""
+    frame = frame.assign(p_holm=np.nan)
+    for _, part in frame.groupby(list(keys), sort=False):
+        frame.loc[part.index, "p_holm"] = adjust_p_values(part["p_two_sided"].to_numpy(dtype=float))
+    return frame
+
+
+def comparison_facts(study: Study) -> dict[str, Any]:
+    """Say, for a sidecar, how entries are compared, and warn of test sets that are too small to say much."""
     smallest = min(fold.test.size for fold in study.folds)
-    notes = {"Rule": RULE}
-    if smallest < SMALL_FOLD:
-        notes["SmallFolds"] = (
+    if smallest >= SMALL_FOLD:
+        return {"Rule": RULE}
+    return {
+        "Rule": RULE,
+        "SmallFolds": (
             f"The smallest test set has {smallest} people, so scores per fold are noisy and the tests weak; look "
             "at the pooled scores, or use fewer folds."
-        )
-    return pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS)), notes
-
-
-def _compare_pairs(prediction: pd.DataFrame, target: Target, study: Study) -> list[dict[str, Any]]:
-    score = "auc" if target.is_binary else "r"
-    scores = {name: part[score].to_numpy() for name, part in prediction.groupby("representation", sort=False)}
-    rows = [
-        _compare(scores[later] - scores[earlier], target, study)
-        | {"target": target.name, "representation": later, "reference": earlier, "score": score}
-        for earlier, later in combinations(scores, 2)
-    ]
-    for row, adjusted in zip(rows, adjust_p_values([row["p_two_sided"] for row in rows]), strict=True):
-        row["p_holm"] = float(adjusted)
-    return rows
-
-
-def _compare(differences: np.ndarray, target: Target, study: Study) -> dict[str, Any]:
-    known = np.flatnonzero(target.known)
-    tested = [np.intersect1d(fold.test, known) for fold in study.folds]
-    trained = [np.intersect1d(fold.train, known).size for fold in study.folds]
-    some = np.array([rows.size > 0 for rows in tested])
-    test = corrected_resampled_t(
-        differences[some],
-        [n for n, keep in zip(trained, some, strict=True) if keep],
-        [rows.size for rows in tested if rows.size],
-        [rows.tolist() for rows in tested if rows.size],
-    )
-    return {
-        "mean_difference": test.mean,
-        "ci_low": test.low,
-        "ci_high": test.high,
-        "t": test.t,
-        "df": test.df,
-        "p_two_sided": test.p_two_sided,
-        "p_greater": test.p_greater,
-        "p_less": test.p_less,
-        "n_folds": len(study.folds),
-        "n_distinct": test.n_distinct,
-        "n_skipped": test.n_skipped + int((~some).sum()),
+        ),
     }
+
+
+class _TestSets:
+    """Who is tested and who trains in every fold, among the people whose target is known."""
+
+    def __init__(self, target: Target, study: Study) -> None:
+        known = np.flatnonzero(target.known)
+        tested = [np.intersect1d(fold.test, known) for fold in study.folds]
+        self.some = np.array([rows.size > 0 for rows in tested])
+        self.tested = [rows.tolist() for rows in tested if rows.size]
+        self.n_train = [
+            np.intersect1d(fold.train, known).size for fold, keep in zip(study.folds, self.some, strict=True) if keep
+        ]
+
+    def test(self, differences: np.ndarray) -> dict[str, Any]:
+        """Test the differences of the folds."""
+        test = corrected_resampled_t(
+            differences[self.some], self.n_train, [len(rows) for rows in self.tested], self.tested
+        )
+        return {
+            "mean_difference": test.mean,
+            "ci_low": test.low,
+            "ci_high": test.high,
+            "t": test.t,
+            "df": test.df,
+            "p_two_sided": test.p_two_sided,
+            "p_greater": test.p_greater,
+            "p_less": test.p_less,
+            "n_folds": len(differences),
+            "n_distinct": test.n_distinct,
+            "n_skipped": test.n_skipped + int((~self.some).sum()),
+            "sd_difference": float(pd.Series(differences).std()),
+            "folds_won": int((differences > 0).sum()),
+        }

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
-from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID
 from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.inference.identification import (
     Identification,

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily
-from fcpower_bids.analyses.engine.cross_validation import observed_of, score_targets
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, MEMORY, AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
 from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID, ExponentGrid, nested_exponent
 from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
+from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
 FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
+
+FC_NESTED = "fc_nested"
+"""FC^alpha with alpha chosen inside each outer fold."""
 
 CURVE_COLUMNS = {
     "criterion": "prediction (nested cross-validation) or alignment (kernel-target alignment)",
@@ -136,8 +143,7 @@ def _scores(study: Study, result: Any) -> FloatArray:
     for i in range(len(result.folds)):
         observed = observed_of(study, result, i)
         scores = score_targets(study.targets, observed, result.predicted[i], result.train[i])
-        binary = [target.is_binary for target in study.targets]
-        rows.append(np.where(binary, scores["auc"], scores["r"]))
+        rows.append(np.array([scores[main_score(target)][j] for j, target in enumerate(study.targets)]))
     return np.stack(rows)
 
 
@@ -204,3 +210,78 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
         lambda alpha: pair(alpha)[0], masks, targets, nodes, derivatives=lambda alpha: pair(alpha)[1]
     )
     return curves, "closed form (the paper, Appendix D.4) at every optimum"
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentGrid:
+    """The nested cross-validation of every exponent, F folds and m targets.
+
+    Attributes
+    ----------
+    alphas : ndarray, shape (A,)
+        The grid.
+    results : tuple of A NestedResult
+        On the same folds.
+    inner : ndarray, shape (A, F, m)
+        Selection score of the selected penalty; it has seen the training people of the fold alone.
+    best : ndarray of int, shape (F, m)
+        Position of the exponent with the best selection score, the first in a tie.
+    result : NestedResult
+        Predictions with that exponent: the choice is nested, so its scores carry no optimism.
+    """
+
+    alphas: FloatArray
+    results: tuple[NestedResult, ...]
+    inner: FloatArray
+    best: NDArray[np.intp]
+    result: NestedResult
+
+
+def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> ExponentGrid:
+    """Run the nested cross-validation for every exponent and choose one inside each outer fold.
+
+    Parameters
+    ----------
+    study : Study
+        People, targets and folds.
+    alphas : tuple of float
+        The grid.
+
+    Returns
+    -------
+    ExponentGrid
+    """
+    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
+    results = []
+    for alpha in track(alphas, "exponents", study.settings):
+        results.append(_validate(study, family, alpha))
+    return choose_exponent(np.array(alphas), results)
+
+
+def choose_exponent(alphas: FloatArray, results: list[NestedResult]) -> ExponentGrid:
+    """Take in every fold and for every target the exponent with the best selection score."""
+    scores = [np.where(np.isnan(result.inner_scores), -np.inf, result.inner_scores) for result in results]
+    inner = np.stack([score.max(axis=1) for score in scores])
+    best = inner.argmax(axis=0)
+    first = results[0]
+    predicted = tuple(
+        np.take_along_axis(np.stack([result.predicted[i] for result in results]), best[i][None, None], axis=0)[0]
+        for i in range(len(first.folds))
+    )
+    chosen = np.take_along_axis(np.stack([result.chosen for result in results]), best[None], axis=0)[0]
+    nested = NestedResult(
+        folds=first.folds,
+        penalties=first.penalties,
+        chosen=chosen,
+        inner_scores=np.take_along_axis(inner, best[None], axis=0)[0][:, None],
+        observed=first.observed,
+        predicted=predicted,
+        train=first.train,
+        notes=(f"The exponent was chosen in every outer fold among {', '.join(f'{alpha:g}' for alpha in alphas)}.",),
+    )
+    return ExponentGrid(alphas, tuple(results), np.where(np.isinf(inner), np.nan, inner), best, nested)
+
+
+def _validate(study: Study, family: PowerFamily, alpha: float) -> NestedResult:
+    representation = Representation(f"fc^{alpha:g}", study.settings.kernel, lambda: family.features(alpha))
+    return cross_validate(make_solver(representation, study.preset), study, representation.name)

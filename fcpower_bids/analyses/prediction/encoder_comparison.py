@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, compare_representations
-from fcpower_bids.analyses.engine.cross_validation import (
-    SCORE_COLUMNS,
-    cross_validate,
-    fold_rows,
-    make_solver,
-    pooled_rows,
-)
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, correct_within
+from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
@@ -26,6 +20,7 @@ from fcpower_bids.analyses.engine.representations import (
     expand_names,
     scans_without_features,
 )
+from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS, main_score
 from fcpower_bids.analyses.identification.curves import can_identify
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.analyses.prediction.relative_embeddings import (
@@ -33,7 +28,6 @@ from fcpower_bids.analyses.prediction.relative_embeddings import (
     embed_where_missing,
     tell_statistics,
 )
-from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
@@ -61,16 +55,6 @@ SUMMARY_COLUMNS = {
     "fold_mean": "Mean of the scores per fold",
     "fold_sd": "Standard deviation over folds; over resampled people for identification",
     "n_scored": "Folds with a score; searches for identification",
-}
-FOLD_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "repeat": "Repetition of the cross-validation, from 0",
-    "fold": "Fold of the repetition, from 0",
-    "n_train": "People who train, with a known target",
-    "n_test": "People who are tested, with a known target",
-    "penalty": "Ridge penalty that the inner folds selected",
-    "at_grid_edge": "Whether that is the smallest or the largest of the grid",
 }
 PAIR_COLUMNS = {
     **COMPARISON_COLUMNS,
@@ -126,7 +110,8 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     if study is None and not can_identify(cohort):
         raise ValueError("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
-    summary, folds, pairs = _predict(study) if study else ([], pd.DataFrame(), [])
+    entries = _score(study) if study else None
+    summary, pairs = (_summarise(entries), [entries.compare()]) if entries else ([], [])
     facts = FACTS | (study.facts() if study else {})
     if can_identify(cohort):
         found = _identify(cohort, names, settings)
@@ -140,7 +125,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         "encoders": Table(frame, SUMMARY_COLUMNS, facts),
         "encoder_comparisons": Table(compared, PAIR_COLUMNS, facts),
     }
-    return tables | ({"encoder_folds": Table(folds, FOLD_COLUMNS | SCORE_COLUMNS, facts)} if study else {})
+    return tables | ({"encoder_folds": Table(entries.folds(), FOLD_COLUMNS, facts)} if entries else {})
 
 
 def _names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
@@ -169,35 +154,39 @@ def _unknown_inputs(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"InputsNotKnown": f"The sidecars do not tell what is read by: {', '.join(unknown)}."} if unknown else {}
 
 
-def _predict(study: Study) -> tuple[Rows, pd.DataFrame, list[pd.DataFrame]]:
-    """Score every representation; rows of the summary, of the folds, and of the pairs."""
-    folds, pooled = [], []
-    for representation in study.representations():
-        label = representation.name.partition(":")[2]
+def _score(study: Study) -> Entries:
+    entries = Entries(study)
+    for one in study.representations():
+        label = one.name.partition(":")[2]
         if label in study.cohort.refits:
-            result = cross_validate_refitted(label, study)
+            entries.add(one.name, cross_validate_refitted(label, study))
         else:
-            result = cross_validate(make_solver(representation, study.preset), study, representation.name)
-        folds += fold_rows(study, representation.name, result)
-        pooled += pooled_rows(study, representation.name, result)
-    frame, repeats = pd.DataFrame(folds), pd.DataFrame(pooled)
-    summary: Rows = []
-    for target in study.targets:
-        score = "auc" if target.is_binary else "r"
-        for name, own in frame[frame["target"] == target.name].groupby("representation", sort=False):
-            together = repeats[(repeats["target"] == target.name) & (repeats["representation"] == name)][score]
-            summary.append(
+            entries.score_all([one])
+    return entries
+
+
+def _summarise(entries: Entries) -> Rows:
+    """One row per target and representation."""
+    rows: Rows = []
+    pooled = dict(iter(entries.pooled().groupby(["target", "representation"])))
+    folds = dict(iter(entries.folds().groupby(["target", "representation"])))
+    for target in entries.study.targets:
+        score = main_score(target)
+        for name in entries.results:
+            key = target.name, name
+            about = describe_scores(folds[key], pooled[key], score)
+            rows.append(
                 {
                     "representation": name,
                     "target": target.name,
                     "score": score,
-                    "pooled": float(together.mean()),
-                    "fold_mean": float(own[score].mean()),
-                    "fold_sd": float(own[score].std()),
-                    "n_scored": int(own[score].notna().sum()),
+                    "pooled": about["pooled_mean"],
+                    "fold_mean": about["fold_mean"],
+                    "fold_sd": about["fold_sd"],
+                    "n_scored": int(folds[key][score].notna().sum()),
                 }
             )
-    return summary, frame, [compare_representations(frame, study)[0]]
+    return rows
 
 
 def _identify(cohort: Cohort, names: tuple[str, ...], settings: Settings) -> dict[str, Identification]:
@@ -240,6 +229,4 @@ def _identification_pairs(found: Mapping[str, Identification], settings: Setting
                 "only_reference": test.only_second,
             }
         )
-    for row, adjusted in zip(rows, adjust_p_values([row["p_two_sided"] for row in rows]), strict=True):
-        row["p_holm"] = float(adjusted)
-    return pd.DataFrame(rows)
+    return correct_within(pd.DataFrame(rows), ["target"])

@@ -10,23 +10,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.comparisons import compare_representations
-from fcpower_bids.analyses.engine.cross_validation import SCORE_COLUMNS, fold_rows, make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, SPREAD_COLUMNS
+from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import build_representations
-from fcpower_bids.analyses.engine.scan_parts import ScanLength, choose_minutes, length_facts, shorten_scans
-from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.analyses.identification.curves import (
-    CELL_COLUMNS,
-    CURVE_COLUMNS,
-    GAIN_COLUMNS,
-    LAW_CAVEATS,
-    LAW_COLUMNS,
-    SIZE_FACTS,
-    IdentificationCurves,
-    can_identify,
+from fcpower_bids.analyses.engine.scan_parts import (
+    LENGTH_COLUMNS,
+    ScanLength,
+    choose_minutes,
+    length_facts,
+    shorten_scans,
 )
+from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.identification.curves import IdentificationCurves, can_identify
 from fcpower_bids.core.inference.scaling_law import fit_scaling_law
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult
@@ -35,7 +34,49 @@ from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
-TableRows = list[dict[str, Any]]
+CELL_COLUMNS = {
+    "n_people": "Training people of each fold, before those without the target are left out",
+    **LENGTH_COLUMNS,
+}
+CURVE_COLUMNS = {
+    **{key: FOLD_COLUMNS[key] for key in ("target", "representation")},
+    **CELL_COLUMNS,
+    **FOLD_COLUMNS,
+    "n_test": "People who are tested, with a known target; the same for every cell",
+}
+GAIN_COLUMNS = {"target": COMPARISON_COLUMNS["target"], **CELL_COLUMNS, **COMPARISON_COLUMNS, **SPREAD_COLUMNS}
+LAW_COLUMNS = {
+    "target": "Phenotype or composite that is predicted",
+    "representation": "What predicts it",
+    "w0": "Correlation at infinitely many people and minutes",
+    "w1": "Training people that halve the squared correlation even with endless scans",
+    "w2": "The same in people times minutes",
+    "se_w0": "Standard error of w0, see Caveats; n/a where a parameter is at its limit",
+    "se_w1": "Standard error of w1, see Caveats",
+    "se_w2": "Standard error of w2, see Caveats",
+    "rmse": "Root mean squared difference between law and mean correlations of the cells",
+    "at_bound": "Whether a parameter lies at the limit of its range, so that the data do not determine it",
+    "n_cells": "Cells that entered",
+}
+LAW_CAVEATS = [
+    "r = w0 / sqrt(1 + w1/N + w2/(N T)), N training people, T minutes (Ooi et al. 2025, "
+    "doi:10.1038/s41586-025-09250-1), by least squares on the mean per-fold correlation of each cell.",
+    "The cells share people and folds, so they are not independent: the standard errors are too small.",
+    "Beyond the largest N and T of the table the law is an extrapolation.",
+    "Minutes from the start of a scan differ from minutes over several days, and people here are of one study.",
+    "Where at_bound is true, or w1 and w2 have large errors, the grid does not tell people from minutes.",
+]
+SIZE_FACTS = {
+    "SizeRule": (
+        "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
+        "of one random order per fold train, drawn from the seed, the repeat and the fold, so sizes are nested. The "
+        "paper's grids instead draw a subsample and cross-validate within it, which also shrinks the test sets."
+    ),
+    "GainRule": (
+        "Corrected resampled t-test on per-fold scores with n_test/n_train of the cell: few training people and large "
+        "test sets make it conservative. p_greater is one-sided; cells are not corrected for each other."
+    ),
+}
 
 
 def analyse_learning_curves(
@@ -104,12 +145,12 @@ class PredictionCurves:
             for size in self.sizes
         }
         self.targets = {size: build_targets_once(own) for size, own in self.studies.items()}
-        self._rows: TableRows = []
+        self._folds: list[pd.DataFrame] = []
         self._gains: list[pd.DataFrame] = []
 
     def add(self, length: ScanLength) -> None:
         """Score all representations at one scan length."""
-        rows: dict[int, TableRows] = {size: [] for size in self.sizes}
+        entries = {size: Entries(study) for size, study in self.studies.items()}
         scans, settings = self.study.people.scans, self.study.settings
         for representation in build_representations(length.cohort, scans, length.names, settings):
             solver = make_solver(representation, self.study.preset)
@@ -117,33 +158,20 @@ class PredictionCurves:
             label = f"{representation.name}, {length.minutes:.3g} min"
             for size in track(self.sizes, f"learning curve of {label}", settings):
                 result = cross_validate_smaller(solver, kernel, self.targets[size], self.studies[size])
-                rows[size] += fold_rows(self.studies[size], representation.name, result)
-        for size in self.sizes:
+                entries[size].add(representation.name, result)
+        for size, own in entries.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
-            self._rows += [cell | row for row in rows[size]]
-            self._gains.append(self._compare(pd.DataFrame(rows[size]), size).assign(**cell))
-
-    def _compare(self, frame: pd.DataFrame, size: int) -> pd.DataFrame:
-        """Paired differences of one cell, with their spread over folds."""
-        gains, _ = compare_representations(frame, self.studies[size])
-        spread = []
-        for pair in gains.itertuples():
-            own = frame[frame["target"] == pair.target].pivot_table(
-                pair.score, ["repeat", "fold"], "representation", dropna=False
-            )
-            difference = own[pair.representation] - own[pair.reference]
-            spread.append((float(difference.std()), int((difference > 0).sum())))
-        gains[["sd_difference", "folds_won"]] = pd.DataFrame(spread, index=gains.index, columns=["sd", "won"])
-        return gains
+            self._folds.append(own.folds().assign(**cell))
+            self._gains.append(own.compare().assign(**cell))
 
     def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
         """Return the three tables of prediction."""
-        frame = pd.DataFrame(self._rows)[list(CURVE_COLUMNS | SCORE_COLUMNS)]
+        frame = pd.concat(self._folds, ignore_index=True)[list(CURVE_COLUMNS)]
         gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
         laws, law_notes = fit_laws(frame, self.study)
         about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
         return {
-            "learning_curves": Table(frame, CURVE_COLUMNS | SCORE_COLUMNS, about),
+            "learning_curves": Table(frame, CURVE_COLUMNS, about),
             "learning_gains": Table(gains, GAIN_COLUMNS, about),
             "scaling_law": Table(laws, LAW_COLUMNS, about | {"Caveats": LAW_CAVEATS} | law_notes),
         }

@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE, compare_representations
-from fcpower_bids.analyses.engine.cross_validation import SCORE_COLUMNS, cross_validate, fold_rows, make_solver
+from fcpower_bids.analyses.engine.comparisons import (
+    COMPARISON_COLUMNS,
+    RULE,
+    SPREAD_COLUMNS,
+    compare_pairs,
+    comparison_facts,
+)
+from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
+from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -27,19 +34,13 @@ SWEEP_COLUMNS = {
     **ATLAS_COLUMNS,
     "n_parcels": "Parcels",
     "n_people": "People",
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "repeat": "Repetition of the cross-validation, from 0",
+    **FOLD_COLUMNS,
     "fold": "Fold of the repetition, from 0; of shared people the same for every parcellation",
-    "n_train": "People who train, with a known target",
-    "n_test": "People who are tested, with a known target",
-    "penalty": "Ridge penalty that the inner folds selected",
-    "at_grid_edge": "Whether that is the smallest or the largest of the grid",
 }
 GAIN_COLUMNS = {
     **ATLAS_COLUMNS,
     **COMPARISON_COLUMNS,
-    "folds_won": "Folds in which the representation is better than the reference",
+    "folds_won": SPREAD_COLUMNS["folds_won"],
 }
 ATLAS_COMPARISON_COLUMNS = {
     **COMPARISON_COLUMNS,
@@ -145,43 +146,33 @@ class _Sweep:
         first = next((one for (_, whose), one in self.studies.items() if whose == SHARED), study)
         if people == SHARED and first.people.names != study.people.names:
             raise ValueError(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
-        rows = []
-        for representation in study.representations():
-            solver = make_solver(representation, study.preset)
-            result = cross_validate(solver, study, f"{atlas}, {representation.name}")
-            rows += fold_rows(study, representation.name, result)
-        frame = pd.DataFrame(rows)
-        gains, notes = compare_representations(frame, study)
-        gains["folds_won"] = [_folds_won(frame, pair) for pair in gains.to_dict("records")]
+        entries = Entries(study).score_all(study.representations(), f"{atlas}, {{}}")
         label = {"atlas": atlas, "people": people}
         size = {"n_parcels": len(study.cohort.parcels), "n_people": len(study.people.names)}
-        self._frames.append(frame.assign(**label, **size))
-        self._gains.append(gains.assign(**label))
+        self._frames.append(entries.folds().assign(**label, **size))
+        self._gains.append(entries.compare().assign(**label))
         if people == SHARED:
-            self._facts |= study.facts() | notes
+            self._facts |= study.facts() | comparison_facts(study)
         self.studies[atlas, people] = study
 
     def tables(self) -> dict[str, Table]:
         """Return the three tables."""
-        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP_COLUMNS | SCORE_COLUMNS)]
+        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP_COLUMNS)]
         gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
         facts = self._facts | FACTS
         return {
-            "parcellation_sweep": Table(frame, SWEEP_COLUMNS | SCORE_COLUMNS, facts),
+            "parcellation_sweep": Table(frame, SWEEP_COLUMNS, facts),
             "parcellation_gains": Table(gains, GAIN_COLUMNS, facts),
             "parcellation_comparisons": Table(self._compare_atlases(frame), ATLAS_COMPARISON_COLUMNS, facts),
         }
 
     def _compare_atlases(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Compare parcellations as `compare_representations` compares representations: on shared folds."""
+        """Compare parcellations as representations are compared: on shared folds."""
         study = next(one for (_, people), one in self.studies.items() if people == SHARED)
-        parts = []
-        for name, own in frame[frame["people"] == SHARED].groupby("representation", sort=False):
-            pairs, _ = compare_representations(own.assign(representation=own["atlas"]), study)
-            parts.append(pairs.rename(columns={"representation": "atlas"}).assign(representation=name))
+        parts = [
+            compare_pairs(own, study, column="atlas")
+            .rename(columns={"representation": "atlas"})
+            .assign(representation=name)
+            for name, own in frame[frame["people"] == SHARED].groupby("representation", sort=False)
+        ]
         return pd.concat(parts, ignore_index=True)[list(ATLAS_COMPARISON_COLUMNS)]
-
-
-def _folds_won(frame: pd.DataFrame, pair: Mapping[Any, Any]) -> int:
-    scores = frame[frame["target"] == pair["target"]].set_index("representation")[pair["score"]]
-    return int((scores[pair["representation"]].to_numpy() > scores[pair["reference"]].to_numpy()).sum())

@@ -7,32 +7,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, compare_representations
-from fcpower_bids.analyses.engine.cross_validation import (
-    SCORE_COLUMNS,
-    cross_validate,
-    fold_rows,
-    make_solver,
-    person_frame,
-    pooled_rows,
-)
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, comparison_facts
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.protocol import Study, open_study
-from fcpower_bids.analyses.prediction.alpha_selection import tabulate_grid
+from fcpower_bids.analyses.engine.scoring import (
+    FOLD_COLUMNS,
+    KEY_COLUMNS,
+    PERSON_COLUMNS,
+    POOLED_COLUMNS,
+    SCORE_COLUMNS,
+)
+from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
 from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.prediction.exponent_grid import FC_NESTED, nested_exponent
 from fcpower_bids.analyses.prediction.permutation_null import NULL_COLUMNS, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
 from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
-
-KEYS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "repeat": "Repetition of the cross-validation, from 0",
-    "fold": "Fold of the repetition, from 0",
-}
 
 
 def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
@@ -61,51 +53,35 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         Unknown columns, constant targets, too few people, or a family that is larger than a fold.
     """
     study = open_study(cohort, settings)
-    results: dict[str, NestedResult] = {}
-    importance, null = EdgeImportance(study), []
+    entries, importance, null = Entries(study), EdgeImportance(study), []
     for representation in study.representations():
         solver = make_solver(representation, study.preset)
-        results[representation.name] = cross_validate(solver, study, representation.name)
+        result = entries.add(representation.name, cross_validate(solver, study, representation.name))
         null += null_rows(solver, study, representation.name)
         del solver  # The inverses of a large cohort must not be in memory beside its features.
-        importance.add(representation, results[representation.name])
+        importance.add(representation, result)
     grid = None
     if settings.alpha == "nested":
         grid = nested_exponent(study)
-        results[FC_NESTED] = grid.result
-    tables = _tables_of_results(study, results) | (tabulate_grid(study, grid) if grid else {})
-    tables["reliability"] = tabulate_reliability(study, results)
+        entries.add(FC_NESTED, grid.result)
+    tables = _tables_of(entries) | (tabulate_grid(study, grid) if grid else {})
+    tables["reliability"] = tabulate_reliability(entries)
     if null:
         tables["null"] = Table(pd.DataFrame(null), NULL_COLUMNS, NULL_FACTS)
     tables["prediction_summary"] = _summarise(tables, null)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 
-def _tables_of_results(study: Study, results: dict[str, NestedResult]) -> dict[str, Table]:
-    facts = study.facts() | {"Notes": {name: list(result.notes) for name, result in results.items() if result.notes}}
-    by_fold = pd.DataFrame([row for name, result in results.items() for row in fold_rows(study, name, result)])
-    pooled = pd.DataFrame([row for name, result in results.items() for row in pooled_rows(study, name, result)])
-    people = pd.concat([person_frame(study, name, result) for name, result in results.items()], ignore_index=True)
-    fold_columns = {
-        "n_train": "People who train, with a known target",
-        "n_test": "People who are tested, with a known target",
-        "penalty": "Ridge penalty that the inner folds selected",
-        "at_grid_edge": "Whether that is the smallest or the largest of the grid",
-    }
-    person_columns = {
-        "participant_id": "Person",
-        **KEYS,
-        "observed": "Target as the fold defines it: residual of the covariates, composite, or class 0/1",
-        "predicted": "Prediction by a model that has seen neither this person nor their family",
-    }
-    comparisons, notes = compare_representations(by_fold, study)
-    pooled_keys = {key: text for key, text in KEYS.items() if key != "fold"}
+def _tables_of(entries: Entries) -> dict[str, Table]:
+    study = entries.study
+    facts = study.facts() | {"Notes": entries.notes()}
+    comparisons = entries.compare()[list(COMPARISON_COLUMNS)]
     return {
-        "prediction": Table(by_fold, KEYS | fold_columns | SCORE_COLUMNS, facts),
-        "prediction_pooled": Table(pooled, pooled_keys | SCORE_COLUMNS, facts),
-        "predictions": Table(people, person_columns, facts),
+        "prediction": Table(entries.folds(), FOLD_COLUMNS, facts),
+        "prediction_pooled": Table(entries.pooled(), POOLED_COLUMNS, facts),
+        "predictions": Table(entries.people(), PERSON_COLUMNS, facts),
         "folds": _folds(study, facts),
-        "comparisons": Table(comparisons, COMPARISON_COLUMNS, facts | notes),
+        "comparisons": Table(comparisons, COMPARISON_COLUMNS, facts | comparison_facts(study)),
     }
 
 
@@ -113,8 +89,8 @@ def _folds(study: Study, facts: dict[str, Any]) -> Table:
     frame = pd.DataFrame(folds_table(study.folds, len(study.people.names)))
     frame.insert(2, "participant_id", np.array(study.people.names, dtype=object)[frame.pop("row").to_numpy()])
     columns = {
-        "repeat": KEYS["repeat"],
-        "fold": KEYS["fold"],
+        "repeat": KEY_COLUMNS["repeat"],
+        "fold": KEY_COLUMNS["fold"],
         "participant_id": "Person",
         "role": "test, train, or excluded (a relative of a test person at another site)",
         "inner_fold": "Inner fold in which a training person validates, from 0; -1 for others",
@@ -133,14 +109,12 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
         for score in SCORE_COLUMNS:
-            row[f"{score}_fold_mean"], row[f"{score}_fold_sd"] = part[score].mean(), part[score].std()
-            own = pooled[key][score]
-            row[f"{score}_pooled_mean"], row[f"{score}_pooled_sd"] = own.mean(), own.std()
+            row |= describe_scores(part, pooled[key], score, f"{score}_")
         row["p_permutation"], row["n_permutations"] = p_values.get(key, (np.nan, 0))
         rows.append(row)
     columns = {
-        "target": KEYS["target"],
-        "representation": KEYS["representation"],
+        "target": KEY_COLUMNS["target"],
+        "representation": KEY_COLUMNS["representation"],
         "n_folds": "Folds",
         "n_scored": "Folds in which the correlation is defined",
         "share_at_grid_edge": "Share of folds whose penalty lies at an edge of the grid",

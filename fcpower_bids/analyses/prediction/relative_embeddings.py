@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.cross_validation import make_solver, merge_results, run_nested_cv
+from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
 from fcpower_bids.analyses.engine.scan_parts import has_series
-from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.records import Cohort
@@ -69,16 +68,13 @@ def cross_validate_refitted(label: str, study: Study) -> NestedResult:
         Of the embedding; the cohort of the study has its encoder in ``refits``.
     study : Study
     """
-    targets = join_target_builders(study.targets, study.people.covariates)
-    folds: dict[bytes, list[Fold]] = {}
-    for fold in study.folds:
-        folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
-    parts = []
-    each = embed_relative_to(label, study, [own[0].train for own in folds.values()])
-    for own, features in zip(folds.values(), each, strict=True):
-        solver = make_solver(_as_representation(label, features), study.preset)
-        parts.append(run_nested_cv(solver, targets, own, study.preset))
-    return merge_results(parts)
+    return cross_validate_anew(
+        lambda training_sets: (
+            make_solver(_as_representation(label, features), study.preset)
+            for features in embed_relative_to(label, study, training_sets)
+        ),
+        study,
+    )
 
 
 def embed_relative_to(label: str, study: Study, training_sets: Sequence[Rows]) -> Iterator[FloatArray]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.cross_validation import (
-    cross_validate,
-    make_solver,
-    observed_of,
-    predictions_by_repeat,
-)
+from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, has_series, second_half
+from fcpower_bids.analyses.engine.scoring import observed_of, predictions_by_repeat
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,
     disattenuated_ceiling,
@@ -47,20 +42,20 @@ RELIABILITY_FACTS = {
 }
 
 
-def tabulate_reliability(study: Study, results: Mapping[str, NestedResult]) -> Table:
-    """One row per target, representation and way of halving; the sidecar says why halves are not there."""
-    rows, facts = _repeats(study, results), dict(RELIABILITY_FACTS)
-    if has_series(study.cohort):
+def tabulate_reliability(entries: Entries) -> Table:
+    """One row per target, entry and way of halving; the sidecar says why halves are not there."""
+    rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
+    if has_series(entries.study.cohort):
         try:
-            rows += _halves(study, results)
+            rows += _halves(entries)
         except ValueError as error:
             facts["HalvesLeftOut"] = str(error)
     return Table(pd.DataFrame(rows, columns=list(RELIABILITY_COLUMNS)), RELIABILITY_COLUMNS, facts)
 
 
-def _repeats(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str, Any]]:
-    rows = []
-    for name, result in results.items():
+def _repeats(entries: Entries) -> list[dict[str, Any]]:
+    study, rows = entries.study, []
+    for name, result in entries.results.items():
         if len({fold.repeat for fold in result.folds}) > 1:
             for j in range(len(study.targets)):
                 agreement = repeat_reliability(predictions_by_repeat(study, result, j), seed=study.settings.random_seed)
@@ -68,23 +63,19 @@ def _repeats(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str
     return rows
 
 
-def _halves(study: Study, results: Mapping[str, NestedResult]) -> list[dict[str, Any]]:
-    halved: list[dict[str, NestedResult]] = []
+def _halves(entries: Entries) -> list[dict[str, Any]]:
+    study, halves = entries.study, []
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
-        half = dataclasses.replace(study.cohort, edges=edges)
-        halved.append(
-            {
-                each.name: cross_validate(make_solver(each, study.preset), study, f"{each.name} of half scans")
-                for each in study.representations(half)
-                if not each.name.startswith(EMBEDDING)
-            }
-        )
+        half = study.representations(dataclasses.replace(study.cohort, edges=edges))
+        connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
+        halves.append(Entries(study).score_all(connectomes, "{} of half scans").results)
     rows = []
-    for name in halved[0]:
+    for name in halves[0]:
         for j in range(len(study.targets)):
-            first, second = (predictions_by_repeat(study, half[name], j) for half in halved)
-            rows.append(_row(study, name, "halves", results[name], j, split_half_reliability(first, second)))
+            first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
+            agreement = split_half_reliability(first, second)
+            rows.append(_row(study, name, "halves", entries.results[name], j, agreement))
     return rows
 
 

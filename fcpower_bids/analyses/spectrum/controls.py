@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg
 
 from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE
 from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver, regress_on_kernel
+from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
-from fcpower_bids.analyses.engine.screening import Screening
 from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
 from fcpower_bids.analyses.spectrum.filters import (
     GAP,
@@ -37,10 +35,9 @@ from fcpower_bids.analyses.spectrum.filters import (
 from fcpower_bids.analyses.spectrum.kernels import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
 from fcpower_bids.analyses.spectrum.learned_filters import FORMS, N_BINS, N_ITERATIONS, LearnedFilters
 from fcpower_bids.core.filters.filter_grams import PANEL_BYTES, FilterGrams, filter_grams
-from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import KernelSolver, factorise_kernel
+from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -112,10 +109,12 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     controls = _Controls(study)
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
         add()
-    whole = {name: controls.screening.results[name] for name in (FC, FC_POWER)}
-    tables = controls.screening.tables("spectral_controls", COLUMNS, FACTS | controls.notes())
-    matched = tabulate_matched(controls.screening, controls.family.n_parcels)
-    return tables | {"spectral_matched": matched, "spectral_reliability": tabulate_reliability(study, whole)}
+    entries, whole = controls.entries, Entries(study)
+    for name in (FC, FC_POWER):
+        whole.add(name, entries.results[name])
+    tables = entries.tables("spectral_controls", COLUMNS, FACTS | controls.notes(), question="control")
+    matched = tabulate_matched(entries, controls.family.n_parcels)
+    return tables | {"spectral_matched": matched, "spectral_reliability": tabulate_reliability(whole)}
 
 
 class _Controls:
@@ -123,7 +122,7 @@ class _Controls:
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
-        self.screening = Screening(study, FC_POWER, question="control")
+        self.entries = Entries(study, FC_POWER)
         self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.filtered = FilteredFamily(self.family)
@@ -153,7 +152,7 @@ class _Controls:
         for name, alpha, weighting in ((FC_POWER, self.settings.exponent, "power"), (FC, 1.0, "raw")):
             make = partial(self._correlate, name, partial(self._whole_features, alpha))
             result = cross_validate(make(), self.study, name)  # without these two there is nothing to control
-            self.screening.add(name, result, control="whole", weighting=weighting, number=n_parcels)
+            self.entries.add(name, result, control="whole", weighting=weighting, number=n_parcels)
 
     def _whole_features(self, alpha: float) -> Any:
         return self.connectivity if alpha == 1.0 else self.family.features(alpha)
@@ -183,7 +182,7 @@ class _Controls:
         needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
         if needed > MEMORY:
             reason = f"Random filters would need {needed / 1e9:.1f} GB, above {MEMORY / 1e9:g}; use fewer people."
-            self.screening.refuse("random_filters", reason, **about)
+            self.entries.refuse("random_filters", reason, **about)
             return
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
@@ -194,7 +193,7 @@ class _Controls:
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
         ):
             make = partial(self._regress, partial(grams.kernel, heights))
-            self.screening.score(f"random_{index}", make, **about, number=index, monotone=monotone)
+            self.entries.score(f"random_{index}", make, **about, number=index, monotone=monotone)
 
     def _learned_filters(self) -> None:
         about = {"control": "learned_filter", "weighting": "other"}
@@ -202,21 +201,21 @@ class _Controls:
             learned = LearnedFilters(self.study, self.family)
         except ValueError as error:
             for name in FORMS:
-                self.screening.refuse(name, str(error), **about)
+                self.entries.refuse(name, str(error), **about)
             return
         for name in FORMS:
-            self.screening.add(name, learned.validate(name), **about)
+            self.entries.add(name, learned.validate(name), **about)
 
     def _kernels(self) -> None:
         features = self.family.features(self.settings.exponent)
         for name in DOT_PRODUCTS:
             make = partial(self._regress, partial(dot_kernel, name, features))
-            self.screening.score(f"kernel_{name}", make, control="kernel", weighting="power")
+            self.entries.score(f"kernel_{name}", make, control="kernel", weighting="power")
 
     def _distances(self) -> None:
         for metric in METRICS:
             make = partial(self._regress, partial(self._rbf, metric))
-            self.screening.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
+            self.entries.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
 
     def _rbf(self, metric: str) -> FloatArray:
         return rbf_kernel(squared_distances(metric, self.family, self.settings))
@@ -227,26 +226,23 @@ class _Controls:
         del features
         for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
             make = partial(self._correlate, f"shared_{number}", partial(_leading_columns, scores, number))
-            self.screening.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
+            self.entries.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
 
     def _identity(self) -> None:
         n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
         for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
             solver = self._correlate(name, partial(np.asarray, features))
             result = settle_constants(cross_validate(solver, self.study, name))
-            self.screening.add(name, result, control="identity", weighting="n/a")
+            self.entries.add(name, result, control="identity", weighting="n/a")
 
     def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
-        self.screening.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
+        self.entries.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
 
-    def _correlate(self, name: str, compute: Callable[[], Any]) -> Any:
+    def _correlate(self, name: str, compute: Callable[[], Any]) -> Solver:
         return make_solver(Representation(name, "correlation", compute), self.study.preset)
 
-    def _regress(self, compute: Callable[[], FloatArray]) -> KernelSolver:
-        preset = self.study.preset
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
-            return factorise_kernel(compute(), preset.penalties, preset.intercept)
+    def _regress(self, compute: Callable[[], FloatArray]) -> Solver:
+        return regress_on_kernel(compute(), self.study.preset)
 
 
 def settle_constants(result: NestedResult) -> NestedResult:
@@ -291,15 +287,15 @@ def top_name(number: int, weighting: str) -> str:
     return f"top_{number}_{weighting}"
 
 
-def tabulate_matched(screening: Screening, n_parcels: int) -> Table:
+def tabulate_matched(entries: Entries, n_parcels: int) -> Table:
     """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
 
     Source: the paper, Table "top-k eigenvectors".
 
     Parameters
     ----------
-    screening : Screening
-        With the entries of `top_name`, and ``fc`` and ``fc_power`` for all eigenvectors.
+    entries : Entries
+        With those of `top_name`, and ``fc`` and ``fc_power`` for all eigenvectors.
     n_parcels : int
         How many eigenvectors all are.
 
@@ -309,13 +305,10 @@ def tabulate_matched(screening: Screening, n_parcels: int) -> Table:
         A row per target and number from 5 on; the difference is flattened minus raw. One eigenvector alone gives the
         same features under both weightings, so there is nothing to test.
     """
-    pairs = [(number, top_name(number, "power"), top_name(number, "raw")) for number in TOP_MODES if number > 1]
-    pairs = [pair for pair in pairs if set(pair[1:]) <= screening.results.keys()]
-    tests = [
-        screening.compare_pair(flattened, raw).assign(number=number)
-        for number, flattened, raw in (*pairs, (n_parcels, FC_POWER, FC))
-    ]
-    frame = pd.concat(tests, ignore_index=True).sort_values(["target", "number"], kind="stable", ignore_index=True)
-    for _, rows in frame.groupby("target", sort=False).groups.items():
-        frame.loc[rows, "p_holm"] = adjust_p_values(frame.loc[rows, "p_two_sided"].to_numpy(dtype=float))
+    pairs = {(top_name(number, "power"), top_name(number, "raw")): number for number in TOP_MODES if number > 1}
+    pairs = {pair: number for pair, number in pairs.items() if set(pair) <= entries.results.keys()}
+    pairs[FC_POWER, FC] = n_parcels
+    tests = entries.compare(pairs)
+    tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
+    frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
     return Table(frame.reindex(columns=list(MATCHED_COLUMNS)), MATCHED_COLUMNS, {"Comparisons": RULE})

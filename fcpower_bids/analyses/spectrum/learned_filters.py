@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily
-from fcpower_bids.analyses.engine.cross_validation import merge_results, run_nested_cv
+from fcpower_bids.analyses.engine.cross_validation import (
+    join_targets_of,
+    merge_results,
+    regress_on_kernel,
+    run_nested_cv,
+)
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
@@ -23,8 +26,6 @@ from fcpower_bids.core.filters.learned_filter import (
 )
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import factorise_kernel
-from fcpower_bids.core.regression.scores import Training
 
 FloatArray = NDArray[np.float64]
 
@@ -75,7 +76,7 @@ class LearnedFilters:
         for fold in track(study.folds, name.replace("_", " "), study.settings):
             targets = built(fold.train) if callable(built) else built
             parts.append(
-                join_columns([self._validate_one(name, fold, targets[:, [j]]) for j in range(targets.shape[1])])
+                join_targets_of([self._validate_one(name, fold, targets[:, [j]]) for j in range(targets.shape[1])])
             )
         return merge_results(parts)
 
@@ -84,31 +85,8 @@ class LearnedFilters:
         inner = [rows[known[rows]] for rows in fold.inner if known[rows].any()]
         form = FORMS[name](self.bins) if name != "learned_network" else self._network()
         theta = learn_filter(self.grams, form, target[:, 0], inner, N_ITERATIONS)
-        preset = self.study.preset
-        solver = factorise_kernel(self.grams.kernel(np.exp(theta)), preset.penalties, preset.intercept)
-        return run_nested_cv(solver, target, [fold], preset)
+        solver = regress_on_kernel(self.grams.kernel(np.exp(theta)), self.study.preset)
+        return run_nested_cv(solver, target, [fold], self.study.preset)
 
     def _network(self) -> NetworkFilter:
         return NetworkFilter(self.bins, seed=self.study.settings.random_seed)
-
-
-def join_columns(results: Sequence[NestedResult]) -> NestedResult:
-    """Put the results of single targets on the same folds side by side."""
-    first = results[0]
-    folds = range(len(first.folds))
-    return NestedResult(
-        folds=first.folds,
-        penalties=first.penalties,
-        chosen=np.hstack([each.chosen for each in results]),
-        inner_scores=np.concatenate([each.inner_scores for each in results], axis=2),
-        observed=tuple(np.hstack([each.observed[i] for each in results]) for i in folds),
-        predicted=tuple(np.hstack([each.predicted[i] for each in results]) for i in folds),
-        train=tuple(
-            Training(
-                np.concatenate([each.train[i].mean for each in results]),
-                np.concatenate([each.train[i].std for each in results]),
-            )
-            for i in folds
-        ),
-        notes=tuple(dict.fromkeys(note for each in results for note in each.notes)),
-    )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision
-from fcpower_bids.analyses.engine.cross_validation import make_solver, merge_results, run_nested_cv
+from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
+from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
@@ -21,14 +23,13 @@ from fcpower_bids.analyses.engine.representations import (
     transform_features,
 )
 from fcpower_bids.analyses.engine.scan_parts import has_series
-from fcpower_bids.analyses.engine.screening import Screening
-from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
@@ -118,23 +119,20 @@ def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         As `prediction.analyse_prediction`.
     """
     study = open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
-    screening, rows = Screening(study, FC_POWER), ScreenRows(study)
+    entries, rows = Entries(study, FC_POWER), ScreenRows(study)
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT
         about = {"transform": words, "fitted_to": settings.group_fit if fitted else "n/a"}
         if fitted and settings.group_fit == "fold":
-            try:
-                screening.add(name, rows.validate_by_fold(name), **about)
-            except ValueError as error:
-                screening.refuse(name, str(error), **about)
+            entries.try_to_add(name, partial(rows.validate_by_fold, name), **about)
         else:
-            screening.score(name, lambda name=name: rows.solver(name), **about)  # type: ignore[misc]
+            entries.score(name, partial(rows.solver, name), **about)
     used = {
         "EigenvalueFloor": settings.floor,
         "ShrinkageIntensity": settings.shrinkage,
         "GroupFitTo": settings.group_fit,
     }
-    return screening.tables("transform_screen", COLUMNS, FACTS | used | rows.notes())
+    return entries.tables("transform_screen", COLUMNS, FACTS | used | rows.notes())
 
 
 class ScreenRows:
@@ -153,18 +151,17 @@ class ScreenRows:
         self._from_series: dict[str, FeatureSource] = {}
         self._warned: dict[str, list[str]] = {}
 
-    def solver(self, name: str, train: Rows | None = None) -> Any:
+    def solver(self, name: str, train: Rows | None = None) -> Solver:
         """Return the regression on a row, fitted to some of the people where it is fitted at all."""
         return make_solver(self.representation(name, train), self.study.preset)
 
     def validate_by_fold(self, name: str) -> NestedResult:
         """Cross-validate a row that is fitted anew to the training people of every outer fold."""
-        targets = join_target_builders(self.study.targets, self.study.people.covariates)
-        return merge_results(
-            [
-                run_nested_cv(self.solver(name, fold.train), targets, [fold], self.study.preset)
-                for fold in track(self.study.folds, f"folds of {name}", self.settings)
-            ]
+        return cross_validate_anew(
+            lambda training_sets: (
+                self.solver(name, train) for train in track(training_sets, f"folds of {name}", self.settings)
+            ),
+            self.study,
         )
 
     def notes(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from fcpower_bids.analyses import ANALYSES, analyses_to_run
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.protocol import open_study
-from fcpower_bids.analyses.prediction.exponent_grid import ALPHA_GRID, nested_exponent
+from fcpower_bids.analyses.prediction.alpha_selection import ALPHA_GRID, nested_exponent
 from fcpower_bids.core.filters.alignment import target_alignment
 from tests.analyses.cohorts import choose
 from tests.analyses.conftest import TARGETS
@@ -95,7 +95,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
 
 
 def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch):
-    from fcpower_bids.analyses.prediction.prediction import alpha_selection
+    from fcpower_bids.analyses.prediction import alpha_selection
 
     monkeypatch.setattr(alpha_selection, "MEMORY", 10)
     tables = select(cohort, alpha="align", targets=("planted_score",))

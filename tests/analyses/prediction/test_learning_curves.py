@@ -13,13 +13,13 @@ from fcpower_bids.analyses.engine.cross_validation import make_solver, run_neste
 from fcpower_bids.analyses.engine.protocol import open_study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.prediction import learning_curves
 from fcpower_bids.analyses.prediction.learning_curves import (
     build_targets_once,
     choose_sizes,
     cross_validate_smaller,
     shrink_folds,
 )
-from fcpower_bids.analyses.prediction.prediction import learning_curves
 from fcpower_bids.core.inference.differences import corrected_resampled_t
 from fcpower_bids.core.inference.scaling_law import scaling_law
 from fcpower_bids.errors import RecordingError

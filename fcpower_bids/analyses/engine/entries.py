@@ -1,0 +1,206 @@
+"""Entries scored on the same folds, compared, and told in tables: what every comparison of features is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE, compare_pairs, correct_within
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.scoring import (
+    FOLD_COLUMNS,
+    PERSON_COLUMNS,
+    POOLED_COLUMNS,
+    fold_rows,
+    main_score,
+    person_frame,
+    pooled_rows,
+)
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.records import Table
+
+Made = TypeVar("Made")
+
+SCORED, REFUSED = "scored", "refused"
+
+TESTS = ("mean_difference", "ci_low", "ci_high", "t", "df", "p_two_sided", "p_greater", "p_less", "p_holm")
+SUMMARY_COLUMNS = {
+    "status": f"{SCORED}, or {REFUSED} where this cohort does not allow the row",
+    "reason": "Why it was refused",
+    "score": "auc for targets of two classes, r for others",
+    "n_folds": "Folds",
+    "n_scored": "Folds in which the score is defined: a prediction that is the same for everyone has no correlation",
+    "fold_mean": "Mean of the score over folds",
+    "fold_sd": "Standard deviation over folds",
+    "pooled_mean": "Score of all out-of-fold predictions of a repeat together, mean over repeats",
+    "pooled_sd": "Its standard deviation over repeats",
+    "share_at_grid_edge": "Share of folds whose penalty lies at an edge of the grid",
+    "reference": "The row that is subtracted in the differences",
+    **{name: COMPARISON_COLUMNS[name] for name in TESTS[:-1]},
+    "p_holm": "p_two_sided after Holm's correction over the rows of the target that ask the same question",
+    "n_distinct": COMPARISON_COLUMNS["n_distinct"],
+}
+
+
+class Entries:
+    """What predicts, entry by entry, on the people, targets and folds of one study.
+
+    Parameters
+    ----------
+    study : Study
+        People, targets and folds that all entries share.
+    reference : str, optional
+        Entry that the others are compared with in `tables`.
+    """
+
+    def __init__(self, study: Study, reference: str = "") -> None:
+        self.study, self.reference = study, reference
+        self.results: dict[str, NestedResult] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+
+    def score_all(self, representations: Iterable[Representation], label: str = "{}") -> Entries:
+        """Cross-validate representations, one in memory at a time; `label` announces them."""
+        for one in representations:
+            solver = make_solver(one, self.study.preset)
+            self.add(one.name, cross_validate(solver, self.study, label.format(one.name)))
+        return self
+
+    def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:
+        """Cross-validate a regression, or note why this cohort does not allow it.
+
+        Parameters
+        ----------
+        name : str
+            Unique.
+        make : callable
+            Returns the regression of the entry; its ValueError is the reason of a refusal.
+        **about
+            Further columns of the summary.
+
+        Raises
+        ------
+        ValueError
+            The reference is refused, and nothing could be compared.
+        """
+        solver = self._attempt(name, make, about)
+        if solver is not None:
+            self.add(name, cross_validate(solver, self.study, name), **about)
+
+    def try_to_add(self, name: str, predict: Callable[[], NestedResult], **about: Any) -> None:
+        """Add what a function predicts on the folds of the study; its ValueError is the reason of a refusal."""
+        result = self._attempt(name, predict, about)
+        if result is not None:
+            self.add(name, result, **about)
+
+    def _attempt(self, name: str, make: Callable[[], Made], about: dict[str, Any]) -> Made | None:
+        try:
+            return make()
+        except ValueError as error:
+            if name == self.reference:
+                raise
+            self.refuse(name, str(error), **about)
+            return None
+
+    def add(self, name: str, result: NestedResult, **about: Any) -> NestedResult:
+        """Take the predictions of an entry, made on the folds of the study."""
+        self.results[name] = result
+        self._about[name] = {**about, "status": SCORED, "reason": ""}
+        return result
+
+    def refuse(self, name: str, reason: str, **about: Any) -> None:
+        """Note why this cohort does not allow an entry."""
+        self._about[name] = {**about, "status": REFUSED, "reason": reason}
+
+    def folds(self) -> pd.DataFrame:
+        """Scores by target, entry and fold: `scoring.FOLD_COLUMNS`."""
+        rows = [row for name, result in self.results.items() for row in fold_rows(self.study, name, result)]
+        return pd.DataFrame(rows, columns=list(FOLD_COLUMNS))
+
+    def pooled(self) -> pd.DataFrame:
+        """Scores by target, entry and repeat: `scoring.POOLED_COLUMNS`."""
+        rows = [row for name, result in self.results.items() for row in pooled_rows(self.study, name, result)]
+        return pd.DataFrame(rows, columns=list(POOLED_COLUMNS))
+
+    def people(self) -> pd.DataFrame:
+        """Predictions by target, entry, repeat and person: `scoring.PERSON_COLUMNS`."""
+        frames = [person_frame(self.study, name, result) for name, result in self.results.items()]
+        return pd.concat(frames, ignore_index=True)[list(PERSON_COLUMNS)]
+
+    def notes(self) -> dict[str, list[str]]:
+        """What a reader must know of each entry: dropped penalties, penalties at an edge of the grid."""
+        return {name: list(result.notes) for name, result in self.results.items() if result.notes}
+
+    def compare(self, pairs: Iterable[tuple[str, str]] | None = None) -> pd.DataFrame:
+        """Test pairs of entries, by default all, as `comparisons.compare_pairs` does."""
+        return compare_pairs(self.folds(), self.study, pairs)
+
+    def tables(
+        self, name: str, columns: Mapping[str, str], facts: Mapping[str, Any], question: str | None = None
+    ) -> dict[str, Table]:
+        """Make the tables ``<name>`` (a row per target and entry) and ``<name>_folds`` (and fold).
+
+        Parameters
+        ----------
+        name : str
+        columns : mapping of str to str
+            What the further columns of the entries mean.
+        facts : mapping
+            For the sidecars, beside the protocol.
+        question : str, optional
+            One of these columns: Holm's correction is over the entries that have the same value there, and over all
+            without it. A hundred random filters must not hide whether FC differs from FC^alpha.
+        """
+        about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
+        folds, notes = self.folds(), self.notes()
+        keys = {"target": FOLD_COLUMNS["target"], "representation": FOLD_COLUMNS["representation"]}
+        every = {**keys, **columns, **SUMMARY_COLUMNS}
+        fold_columns = FOLD_COLUMNS | {"representation": "Row of the summary"}
+        return {
+            name: Table(self._summarise(folds, question).reindex(columns=list(every)), every, about),
+            f"{name}_folds": Table(folds, fold_columns, about | ({"Notes": notes} if notes else {})),
+        }
+
+    def _summarise(self, folds: pd.DataFrame, question: str | None) -> pd.DataFrame:
+        others = [(name, self.reference) for name in self.results if name != self.reference]
+        tests = compare_pairs(folds, self.study, others)
+        asked = [self._about[name].get(question or "", "") for name in tests["representation"]]
+        tests = correct_within(tests.assign(question=asked), ["target", "question"])
+        kept = tests[["target", "representation", "reference", *TESTS, "n_distinct"]].to_dict("records")
+        by_entry = {(row["target"], row["representation"]): row for row in kept}
+        pooled, rows = self.pooled(), []
+        for target in self.study.targets:
+            score = main_score(target)
+            for entry, about in self._about.items():
+                row: dict[Any, Any] = {"target": target.name, "representation": entry, "score": score, **about}
+                if entry in self.results:
+                    own, together = (_part(frame, target.name, entry) for frame in (folds, pooled))
+                    row |= describe_folds(own, score) | describe_scores(own, together, score)
+                rows.append(row | by_entry.get((target.name, entry), {}))
+        return pd.DataFrame(rows)
+
+
+def _part(frame: pd.DataFrame, target: str, entry: str) -> pd.DataFrame:
+    return frame[(frame["target"] == target) & (frame["representation"] == entry)]
+
+
+def describe_folds(folds: pd.DataFrame, score: str) -> dict[str, Any]:
+    """Return how many folds there are and how many have a score, and the share at an edge of the grid."""
+    return {
+        "n_folds": len(folds),
+        "n_scored": int(folds[score].notna().sum()),
+        "share_at_grid_edge": float(folds["at_grid_edge"].mean()),
+    }
+
+
+def describe_scores(folds: pd.DataFrame, pooled: pd.DataFrame, score: str, prefix: str = "") -> dict[str, float]:
+    """Mean and spread of a score over folds, and of the pooled score over repeats."""
+    return {
+        f"{prefix}{kind}_{name}": float(value)
+        for kind, values in (("fold", folds[score]), ("pooled", pooled[score]))
+        for name, value in (("mean", values.mean()), ("sd", values.std()))
+    }

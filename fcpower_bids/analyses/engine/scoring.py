@@ -1,0 +1,166 @@
+"""The scores of one entry on the folds of a study, as rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.targets import Target
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.scores import (
+    BINARY_SCORES,
+    CONTINUOUS_SCORES,
+    Training,
+    pool_training,
+    score_predictions,
+)
+
+FloatArray = NDArray[np.float64]
+Rows = list[dict[str, Any]]
+
+NAMES = {"pearson": "r"}
+"""Columns that are not called like the score."""
+
+SCORE_COLUMNS = {
+    "r": "Pearson correlation of observed and predicted values of the test people",
+    "cod": "Coefficient of determination about the mean of the test people",
+    "predictive_cod": "Coefficient of determination about the mean of the training people",
+    "mae": "Mean absolute error, in the unit of the target",
+    "mae_norm": "Mean absolute error over the standard deviation of the training people",
+    "mse": "Mean squared error, in the squared unit of the target",
+    "mse_norm": "Mean squared error over the variance of the training people",
+    "auc": "Area under the ROC curve, for targets of two classes",
+    "balanced_accuracy": "Mean of sensitivity and specificity, for targets of two classes",
+}
+KEY_COLUMNS = {
+    "target": "Phenotype or composite that is predicted",
+    "representation": "What predicts it",
+    "repeat": "Repetition of the cross-validation, from 0",
+    "fold": "Fold of the repetition, from 0",
+}
+FIT_COLUMNS = {
+    "n_train": "People who train, with a known target",
+    "n_test": "People who are tested, with a known target",
+    "penalty": "Ridge penalty that the inner folds selected",
+    "at_grid_edge": "Whether that is the smallest or the largest of the grid",
+}
+FOLD_COLUMNS = KEY_COLUMNS | FIT_COLUMNS | SCORE_COLUMNS
+"""One row per target, entry and fold."""
+
+POOLED_COLUMNS = {key: text for key, text in KEY_COLUMNS.items() if key != "fold"} | SCORE_COLUMNS
+"""One row per target, entry and repeat: all out-of-fold predictions together."""
+
+PERSON_COLUMNS = {
+    "participant_id": "Person",
+    **KEY_COLUMNS,
+    "observed": "Target as the fold defines it: residual of the covariates, composite, or class 0/1",
+    "predicted": "Prediction by a model that has seen neither this person nor their family",
+}
+
+
+def main_score(target: Target) -> str:
+    """Name of the score that entries are compared by: auc for targets of two classes, r for others."""
+    return "auc" if target.is_binary else "r"
+
+
+def observed_of(study: Study, result: NestedResult, fold: int) -> FloatArray:
+    """What the predictions of a fold are compared with, shape (n_test, m): the target as built, or the true class.
+
+    A target of two classes stays 0 and 1 even where covariates are regressed from what the model is trained on.
+    """
+    observed = np.array(result.observed[fold])
+    for j, target in enumerate(study.targets):
+        if target.is_binary:
+            observed[:, j] = target.measures[result.folds[fold].test, 0]
+    return observed
+
+
+def score_targets(
+    targets: Sequence[Target], observed: FloatArray, predicted: FloatArray, train: Training
+) -> dict[str, FloatArray]:
+    """All scores of (rows, m) predictions by column name, each of shape (m,); NaN where a score does not apply."""
+    binary = np.array([target.is_binary for target in targets])
+    scores = {name: np.full(len(targets), np.nan) for name in SCORE_COLUMNS}
+    for columns, names in ((~binary, CONTINUOUS_SCORES), (binary, ("pearson", *BINARY_SCORES))):
+        if columns.any():
+            own = Training(train.mean[..., columns], train.std[..., columns])
+            for name in names:
+                values = score_predictions(name, observed[:, columns], predicted[:, columns], own)
+                scores[NAMES.get(name, name)][columns] = values
+    return scores
+
+
+def fold_rows(study: Study, name: str, result: NestedResult) -> Rows:
+    """One row per target and fold: sizes, penalty and scores."""
+    rows: Rows = []
+    at_edge = result.at_edge
+    for i, fold in enumerate(result.folds):
+        observed = observed_of(study, result, i)
+        scores = score_targets(study.targets, observed, result.predicted[i], result.train[i])
+        for j, target in enumerate(study.targets):
+            rows.append(
+                {
+                    "target": target.name,
+                    "representation": name,
+                    "repeat": fold.repeat,
+                    "fold": fold.fold,
+                    "n_train": int(target.known[fold.train].sum()),
+                    "n_test": int(target.known[fold.test].sum()),
+                    "penalty": float(result.chosen[i, j]),
+                    "at_grid_edge": bool(at_edge[i, j]),
+                    **{score: float(values[j]) for score, values in scores.items()},
+                }
+            )
+    return rows
+
+
+def pooled_rows(study: Study, name: str, result: NestedResult) -> Rows:
+    """One row per target and repeat: scores of the out-of-fold predictions of all folds together."""
+    rows: Rows = []
+    for repeat in dict.fromkeys(fold.repeat for fold in result.folds):
+        cells = [i for i, fold in enumerate(result.folds) if fold.repeat == repeat]
+        observed = np.concatenate([observed_of(study, result, i) for i in cells])
+        train = pool_training([result.train[i] for i in cells], [len(result.observed[i]) for i in cells])
+        predicted = np.concatenate([result.predicted[i] for i in cells])
+        scores = score_targets(study.targets, observed, predicted, train)
+        for j, target in enumerate(study.targets):
+            own = {score: float(values[j]) for score, values in scores.items()}
+            rows.append({"target": target.name, "representation": name, "repeat": repeat, **own})
+    return rows
+
+
+def person_frame(study: Study, name: str, result: NestedResult) -> pd.DataFrame:
+    """One row per target, repeat and person: observed and predicted out of fold."""
+    sizes = [fold.test.size for fold in result.folds]
+    tested = np.concatenate([fold.test for fold in result.folds])
+    observed = np.concatenate([observed_of(study, result, i) for i in range(len(result.folds))])
+    predicted = np.concatenate(result.predicted)
+    blocks = [
+        pd.DataFrame(
+            {
+                "participant_id": np.array(study.people.names, dtype=object)[tested],
+                "target": target.name,
+                "representation": name,
+                "repeat": np.repeat([fold.repeat for fold in result.folds], sizes),
+                "fold": np.repeat([fold.fold for fold in result.folds], sizes),
+                "observed": observed[:, j],
+                "predicted": predicted[:, j],
+            }
+        )
+        for j, target in enumerate(study.targets)
+    ]
+    return pd.concat(blocks, ignore_index=True)
+
+
+def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> FloatArray:
+    """Out-of-fold predictions of one target, shape (n_repeats, n); NaN for people whom no fold tests."""
+    repeats = {repeat: i for i, repeat in enumerate(dict.fromkeys(fold.repeat for fold in result.folds))}
+    predicted = np.full((len(repeats), len(study.people.names)), np.nan)
+    for fold, values in zip(result.folds, result.predicted, strict=True):
+        predicted[repeats[fold.repeat], fold.test] = values[:, target]
+    return predicted
