@@ -26,7 +26,7 @@ def test_every_option_exists():
 
 def test_every_table_is_written_by_some_analysis():
     package = Path(__file__).resolve().parents[1] / "fcpower_bids" / "analyses"
-    source = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     rows = [line.split("|") for line in TEXT.splitlines() if "--analyses" in line and line.count("|") == 4]
     tables = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[3])}
     assert len(tables) > 20

@@ -17,7 +17,7 @@ from fcpower_bids.encoders.audit import (
 )
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError
-from tests.encoders.test_brainmass import published_shapes
+from tests.encoders.published.test_brainmass import published_shapes
 
 P = 60
 NAMES = [f"P{i:02d}" for i in np.random.default_rng(2).permutation(P)]

@@ -18,7 +18,7 @@ from fcpower_bids.interfaces.bundles import load_bundle, save_series
 from fcpower_bids.interfaces.embedding import Embed, _encoder
 from fcpower_bids.records import Atlas, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
-from tests.encoders.test_brainmass import published_shapes
+from tests.encoders.published.test_brainmass import published_shapes
 from tests.measures.test_measures import make_cleaning
 
 ORDER = parcel_order("Schaefer100")

@@ -26,8 +26,8 @@ from tests.derivatives.participant_outputs import (
     series_of,
     write_participants,
 )
-from tests.encoders.published import random_state
-from tests.encoders.test_brainlm import published_shapes
+from tests.encoders.published.references import random_state
+from tests.encoders.published.test_brainlm import published_shapes
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
 

@@ -17,7 +17,7 @@ from fcpower_bids.encoders.published.brain_harmonix import (
 )
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.encoders.published import (
+from tests.encoders.published.references import (
     accepted,
     doubles,
     noise,

@@ -23,7 +23,15 @@ from fcpower_bids.encoders.published.brainlm import (
     published_keys,
 )
 from fcpower_bids.errors import RecordingError, UsageError
-from tests.encoders.published import accepted, doubles, noise, random_state, slow_attention, slow_gelu, slow_norm
+from tests.encoders.published.references import (
+    accepted,
+    doubles,
+    noise,
+    random_state,
+    slow_attention,
+    slow_gelu,
+    slow_norm,
+)
 
 SIZE = BrainLMSize(d=8, layers=2, heads=2, ff=12, patch=16, side=432)
 NAMES = [f"parcel{label:03d}" for label in range(1, 425)]

@@ -20,8 +20,8 @@ from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
 from fcpower_bids.reports.cohort.tables import NEEDED, GroupTables
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
+from tests.reports.cohort.test_page import EVIL
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
-from tests.reports.test_group import EVIL
 
 ANCHORS = ["cohort", "exponent", "screen", "controls", "curves", "sweep", "encoders", "spectrum"]
 TABLES = [
