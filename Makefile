@@ -1,11 +1,14 @@
 # Two commands for a fresh machine with Python 3.10 or later:
 #   make demo   installs into .venv, makes a small dataset, runs every level on it
 #   make test   installs into .venv, runs the tests
-# TORCH_INDEX_URL chooses where torch comes from, e.g. https://download.pytorch.org/whl/cpu for a small CPU build.
+# TORCH_INDEX_URL chooses where torch comes from. On Linux without an NVIDIA driver it is PyTorch's index of small CPU builds
+# where that answers within five seconds; else, and where it is set to nothing, what pip is configured with.
 
 PYTHON ?= python3
 VENV ?= .venv
-TORCH_INDEX_URL ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_INDEX_URL ?= $(shell test "$$(uname -s)" = Linux && ! command -v nvidia-smi >/dev/null \
+  && $(PYTHON) -c 'import urllib.request as u; u.urlopen("$(CPU_INDEX)/torch/", timeout=5)' 2>/dev/null && echo $(CPU_INDEX))
 DEMO ?= demo_output
 BIN := $(VENV)/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
@@ -17,11 +20,11 @@ export OMP_NUM_THREADS = 1
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX_URL),--index-url $(TORCH_INDEX_URL)) $(TORCH)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[encoder]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[encoder,test]'
 	touch $@
 
 install: $(VENV)/installed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 import re
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations"
 
 def problems_of(settings: Settings) -> list[str]:
     """Return every reason why these settings cannot work, in plain sentences."""
-    checks = (_folders, _band, _exponent, _numbers, _choices, _names, _files, _encoder)
+    checks = (_folders, _band, _exponent, _numbers, _choices, _names, _files, _encoder, _torch)
     return [problem for check in checks for problem in check(settings)]
 
 
@@ -136,3 +137,11 @@ def _encoder(settings: Settings) -> Iterator[str]:
         yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
     if settings.encoder is None and settings.encoder_weights is not None:
         yield "--encoder-weights needs --encoder to say what the weights belong to."
+
+
+def _torch(settings: Settings) -> Iterator[str]:
+    """Only encoders need torch, which is large: it comes with an extra."""
+    asked = "The level pretrain" if settings.level == "pretrain" else "--encoder" if settings.encoder else None
+    missing = [name for name in ("torch", "lightning") if importlib.util.find_spec(name) is None]
+    if asked and missing:
+        yield f"{asked} needs {' and '.join(missing)}. Install them: pip install 'fcpower_bids[encoder]'."

@@ -1,0 +1,88 @@
+"""The wheel as people install it: all its files, and participant and group level without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "functorch", "torchgen", "__editable__")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel, made by the backend that pyproject.toml names, from a copy of the tracked files."""
+    folder = tmp_path_factory.mktemp("wheel")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("the tests do not run in a git checkout, so the files of the package are not known")
+    source = folder / "source"
+    for name in filter(None, listed.stdout.split("\0")):
+        origin, copy = ROOT / name, source / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if origin.is_symlink():
+            copy.symlink_to(origin.readlink())
+        elif origin.is_file():
+            copy.write_bytes(origin.read_bytes())
+    build = "import sys; from setuptools import build_meta as b; print(b.build_wheel(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=source, capture_output=True, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def without_torch(wheel, tmp_path_factory) -> Path:
+    """The interpreter of an environment with the wheel and everything but torch and lightning."""
+    folder = tmp_path_factory.mktemp("without_torch")
+    venv.create(folder, symlinks=True)
+    site = folder / "site"
+    site.mkdir()
+    for path in {Path(p) for p in sys.path if p.endswith("-packages")}:
+        for entry in path.iterdir():
+            if not entry.name.startswith((*LEFT_OUT, "fcpower_bids")) and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    with zipfile.ZipFile(wheel) as opened:
+        opened.extractall(site)
+    python = folder / "bin" / "python"
+    there = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (there / "site.pth").write_text(str(site))
+    return python
+
+
+def run(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(python), "-m", "fcpower_bids", *map(str, arguments)]
+    return subprocess.run(command, cwd=python.parents[1], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_holds_every_file_that_is_not_code(wheel):
+    with zipfile.ZipFile(wheel) as opened:
+        there = set(opened.namelist())
+    data = {path for path in (ROOT / "fcpower_bids" / "data").rglob("*") if path.is_file()}
+    data |= {path for path in (ROOT / "fcpower_bids" / "data" / "boilerplate").iterdir() if path.is_file()}
+    expected = {path.relative_to(ROOT).as_posix() for path in data} | {"fcpower_bids/py.typed"}
+    assert expected <= there
+    assert not {name for name in there if name.startswith(("tests", "benchmarks"))}
+
+
+def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
+    make_dataset(tmp_path / "bids", DemoDesign.tiny(subjects=4, sessions=2))
+    torch = subprocess.run([without_torch, "-c", "import torch"], capture_output=True, text=True, check=False)
+    assert "No module named 'torch'" in torch.stderr
+    done = run(without_torch, tmp_path / "bids", tmp_path / "out", "participant", "--atlas", "builtin", "--quiet")
+    assert done.returncode == 0, done.stderr
+    done = run(without_torch, tmp_path / "bids", tmp_path / "out", "group", "--analyses", "fingerprinting", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "group.html").is_file()
+    asked = run(without_torch, tmp_path / "bids", tmp_path / "out", "pretrain")
+    assert asked.returncode == 2
+    assert "needs torch and lightning. Install them: pip install 'fcpower_bids[encoder]'." in asked.stderr
