@@ -39,10 +39,10 @@ def time_steps(size: str, options: argparse.Namespace, precision: str) -> None:
     model, optimizer = fabric.setup(raw, torch.optim.AdamW(raw.parameters(), lr=8.5e-4, weight_decay=1e-4))
     gradient = Gradient(fabric, model.train(), LOSSES["cka"], options.chunk)
     series, kernel = (t.to(fabric.device) for t in corpus(options.batch + options.batch // 4))
-    lengths = np.full(len(series), LENGTH)
+    places = np.full(len(series), LENGTH - WINDOW + 1)
 
     def step(number: int) -> float:
-        rows, starts = draw_batch(lengths, options.batch, WINDOW, (0, BATCH, number))
+        rows, starts = draw_batch(places, options.batch, (0, BATCH, number))
         times = torch.from_numpy(starts[:, None] + np.arange(WINDOW)).to(fabric.device)
         index = torch.from_numpy(rows).to(fabric.device)
         x = series[index[:, None], times].float()

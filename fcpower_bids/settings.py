@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LEVELS = ("participant", "group", "pretrain")
+LEVELS = ("participant", "group", "pack", "pretrain")
 SECTIONS = {
     "selection": "Which recordings",
     "method": "Cleaning, parcels and connectomes",
@@ -126,7 +126,14 @@ class Settings:
     max_missing_parcels: float = option(0.1, "group", "leave out people who lack a larger share of parcels")
 
     # Pretraining
-    corpus: Path | None = option(None, "pretrain", "folder of the packed corpus [OUTPUT_DIR/corpus]")
+    corpus: str | None = option(
+        None,
+        "pretrain",
+        "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]",
+    )
+    public_corpus: Path | None = option(None, "pretrain", "pack: also write it to this folder in the public layout")
+    roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
+    draw: str = option("windows", "pretrain", "what is drawn with equal chance", choices=("windows", "recordings"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
     batch_size: int = option(1024, "pretrain", "recordings per step, over all devices")
     learning_rate: float = option(8.5e-4, "pretrain", "peak learning rate")

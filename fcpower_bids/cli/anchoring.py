@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.cli.options import is_list, scalar_type
+from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.settings import Settings
 
 WRITTEN = ("output_dir", "work_dir", "bids_database_dir")
 """Choices that name a folder to write to; all other paths are read."""
-SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": ""}
+SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""}
 """Choices that may name a path although they are text, and what joins several of them."""
 NO_PATHS = ("builtin", "templateflow")
 
@@ -36,6 +37,9 @@ def anchor(settings: Settings) -> tuple[Settings, list[Path]]:
 
 
 def _anchor_text(text: str, name: str) -> tuple[str, list[Path]]:
+    if name == "corpus":
+        path = Path(text).expanduser().absolute()
+        return (text, []) if text == CORPUS_ID else (str(path), [path])
     if name == "derivatives":
         label, equals, place = text.partition("=") if not Path(text).exists() else ("", "", text)
         path = Path(place or label).absolute()

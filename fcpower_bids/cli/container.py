@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the wrapper's own options."""
     parser = Parser(
         prog="fcpower-docker",
-        usage="fcpower-docker [options] bids_dir output_dir {participant,group,pretrain} [fcpower_bids options]",
+        usage="fcpower-docker [options] bids_dir output_dir {participant,group,pack,pretrain} [fcpower_bids options]",
         description=__doc__,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -65,6 +65,10 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
         from fcpower_bids.workflows.group import run_group
 
         return run_group
+    if settings.level == "pack":
+        from fcpower_bids.workflows.packing import run_pack
+
+        return run_pack
     from fcpower_bids.workflows.pretrain import run_pretrain
 
     return run_pretrain

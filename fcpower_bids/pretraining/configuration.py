@@ -17,6 +17,8 @@ from fcpower_bids.pretraining.losses import LOSSES
 DOES_NOT_CHANGE_THE_RUN = ("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard")
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed."""
 
+DRAWS = ("windows", "recordings")
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -36,6 +38,10 @@ class PretrainConfig:
         Recordings per step over all devices; reduced to the corpus if that is smaller.
     window : int
         Timepoints that the student sees.
+    draw : str
+        What is drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``.
+    roi_labels : tuple of str
+        Names of the parcels of a corpus that does not say them.
     learning_rate, warmup, weight_decay, clip : float, int, float, float
         Peak rate of AdamW, steps of linear warm-up, its decay, largest norm of the gradient.
     surrogates : bool
@@ -68,6 +74,8 @@ class PretrainConfig:
     steps: int = 300_000
     batch_size: int = 1024
     window: int = 80
+    draw: str = "windows"
+    roi_labels: tuple[str, ...] = ()
     learning_rate: float = 8.5e-4
     warmup: int = 100
     weight_decay: float = 1e-4
@@ -93,6 +101,8 @@ class PretrainConfig:
             problems.append(f"the encoder must be one of {', '.join(SIZES)}, not '{self.encoder}'")
         if self.loss not in LOSSES:
             problems.append(f"the loss must be one of {', '.join(LOSSES)}, not '{self.loss}'")
+        if self.draw not in DRAWS:
+            problems.append(f"what is drawn must be one of {', '.join(DRAWS)}, not '{self.draw}'")
         if not 0 <= self.held_out < 1:
             problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
         for name in ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "chunk"):

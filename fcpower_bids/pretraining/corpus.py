@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,22 +37,19 @@ FORMAT = 2
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256")
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A pack that is open for training.
+@dataclass(frozen=True, kw_only=True)
+class Corpus(ABC):
+    """Recordings that are open for training, wherever their windows lie.
 
     Attributes
     ----------
     table : DataFrame
-        One row per recording: ``id, dataset, subject, session, family, licence, sha256, TR, T, rank`` and where it is
-        in the shards (``shard, position, offset``).
+        One row per recording: ``id, dataset, subject, session, family, licence, TR, T``.
     parcel_names : tuple of str
     alpha : float
         Exponent of the teacher.
     sha256 : str
         Digest of the contents.
-    shards : tuple of Tensor
-        Series (sum of T, P) float16, memory-mapped until they are moved to a device.
     kernel : Tensor, shape (N, N)
     atlas : str
     """
@@ -60,7 +58,6 @@ class Corpus:
     parcel_names: tuple[str, ...]
     alpha: float
     sha256: str
-    shards: tuple[Tensor, ...]
     kernel: Tensor
     atlas: str = "n/a"
 
@@ -73,23 +70,58 @@ class Corpus:
         family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
         return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
 
-    def to(self, device: torch.device) -> Corpus:
-        """Hold series and kernel on a device, so that a step loads nothing."""
-        return replace(self, shards=tuple(s.to(device) for s in self.shards), kernel=self.kernel.to(device))
+    @abstractmethod
+    def places(self, length: int) -> Indices:
+        """Windows of this length that can be cut out of each recording, shape (N,)."""
 
-    def windows(self, rows: Indices, starts: Indices, length: int) -> Tensor:
+    @abstractmethod
+    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
         """Cut one window (length, P) out of each of B recordings: (B, length, P) float32.
 
         Parameters
         ----------
         rows : ndarray of int, shape (B,)
             Rows of the table.
-        starts : ndarray of int, shape (B,)
-            First timepoint, so that ``starts + length <= T``.
+        places : ndarray of int, shape (B,)
+            Which of the windows of each recording, from 0.
         length : int
         """
+
+    @abstractmethod
+    def to(self, device: torch.device) -> Corpus:
+        """Hold on a device what fits there."""
+
+    def kernel_of(self, rows: Indices) -> Tensor:
+        """Teacher kernel (B, B) of these recordings."""
+        index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
+        return self.kernel[index][:, index]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Corpus):
+    """Our own pack: whole recordings, so that a window begins at any volume.
+
+    Attributes
+    ----------
+    shards : tuple of Tensor
+        Series (sum of T, P) float16, memory-mapped until they are moved to a device. The table has where a recording
+        is in them (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
+    """
+
+    shards: tuple[Tensor, ...]
+
+    def to(self, device: torch.device) -> Pack:
+        """Hold series and kernel on a device, so that a step loads nothing."""
+        return replace(self, shards=tuple(s.to(device) for s in self.shards), kernel=self.kernel.to(device))
+
+    def places(self, length: int) -> Indices:
+        """First volumes at which a window fits."""
+        return np.maximum(self.table["T"].to_numpy(dtype=np.intp) - length + 1, 0)
+
+    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
+        """Cut windows that begin at volume `places`."""
         shard = self.table["shard"].to_numpy()[rows]
-        first = self.table["offset"].to_numpy()[rows] + starts
+        first = self.table["offset"].to_numpy()[rows] + places
         device = self.shards[0].device
         out = torch.empty(len(rows), length, len(self.parcel_names), device=device)
         for number in np.unique(shard):
@@ -98,13 +130,8 @@ class Corpus:
             out[torch.from_numpy(members).to(device)] = self.shards[number][times].float()
         return out
 
-    def kernel_of(self, rows: Indices) -> Tensor:
-        """Teacher kernel (B, B) of these recordings."""
-        index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
-        return self.kernel[index][:, index]
 
-
-def load_corpus(folder: Path) -> Corpus:
+def load_corpus(folder: Path) -> Pack:
     """Open a corpus pack.
 
     Raises
@@ -126,8 +153,15 @@ def load_corpus(folder: Path) -> Corpus:
         shards = tuple(_series(series_file(folder, number)) for number in range(facts["n_shards"]))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DatasetError(f"{folder} is not a complete corpus pack ({error}); pack the corpus again.") from error
-    return Corpus(
-        table, tuple(facts["parcel_names"]), facts["alpha"], facts["sha256"], shards, kernel, facts.get("atlas", "n/a")
+    names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
+    return Pack(
+        table=table,
+        parcel_names=names,
+        alpha=facts["alpha"],
+        sha256=facts["sha256"],
+        kernel=kernel,
+        atlas=atlas,
+        shards=shards,
     )
 
 

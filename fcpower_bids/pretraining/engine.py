@@ -25,25 +25,32 @@ BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
 
 
 def draw_batch(
-    lengths: NDArray[np.integer], size: int, window: int, key: tuple[int, ...]
+    places: NDArray[np.integer], size: int, key: tuple[int, ...], uniform: str = "windows"
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Draw distinct recordings and one window in each, uniformly.
+    """Draw distinct recordings and one window of each.
 
     Parameters
     ----------
-    lengths : ndarray of int, shape (n,)
-        Timepoints of each recording, at least `window`.
-    size, window : int
+    places : ndarray of int, shape (n,)
+        Windows that each recording has, at least one.
+    size : int
     key : tuple of int
         Seed: (seed, stream, step).
+    uniform : str
+        What has the same chance: ``"windows"`` (the paper; windows are drawn one after the other, and those of a
+        recording that is in the batch already are passed over) or ``"recordings"``.
 
     Returns
     -------
-    members, starts : ndarray of int, shape (size,)
+    members, chosen : ndarray of int, shape (size,)
+        Recordings, and which of their windows.
     """
     rng = np.random.default_rng(key)
-    members = rng.permutation(len(lengths))[:size]
-    return members, rng.integers(0, lengths[members] - window + 1)
+    if uniform == "windows":  # the largest of log(weight) + Gumbel noise are a weighted draw without replacement
+        members = np.argsort(-np.log(places) - rng.gumbel(size=len(places)), kind="stable")[:size]
+    else:
+        members = rng.permutation(len(places))[:size]
+    return members, rng.integers(0, places[members])
 
 
 @dataclass(frozen=True)

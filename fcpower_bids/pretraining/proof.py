@@ -33,7 +33,7 @@ def prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[
     vectors = []
     for index in sorted(chosen):
         row = table.loc[index]
-        vectors.append(_stored(folder, row))
+        vectors.append(unit_vectors(stored_vector(folder, row)[None])[0])
         again = stored_teacher(_series(folder, row), alpha, int(row["rank"]))
         agreement = float(again @ vectors[-1])
         if not agreement > AGREEMENT:
@@ -58,8 +58,9 @@ def _series(folder: Path, row: pd.Series[Any]) -> NDArray[np.float16]:
     return found
 
 
-def _stored(folder: Path, row: pd.Series[Any]) -> NDArray[np.float64]:
+def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
+    """Teacher vector of one row of the table, as it is stored."""
     position = int(row["position"])
     with safe_open(teacher_file(folder, row["shard"]), "np") as file:
-        vectors = file.get_slice("vectors")[position : position + 1]
-    return unit_vectors(vectors)[0]
+        vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
+    return vectors[0]

@@ -97,16 +97,17 @@ class HeldOut:
     @torch.no_grad()
     def _embed(self, model: nn.Module, batch: int = 256) -> torch.Tensor:
         """Mean embedding of `VIEWS` windows of every held-out recording: (m, d) in float64."""
-        lengths = self.corpus.table["T"].to_numpy()[self.rows]
+        places = self.corpus.places(self.window)[self.rows]
+        device = next(model.parameters()).device
         training, dtype = model.training, next(model.parameters()).dtype
         model.eval()
         views = []
         for view in range(VIEWS):
-            members, starts = draw_batch(lengths, len(lengths), self.window, (self.seed, EVALUATION, view))
+            members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
             order = np.argsort(members)
             parts = [
-                model(self.corpus.windows(self.rows[i], starts[order[i]], self.window).to(dtype)).double().cpu()
-                for i in _batches(len(lengths), batch)
+                model(self.corpus.windows(self.rows[i], starts[order[i]], self.window).to(device, dtype)).double().cpu()
+                for i in _batches(len(places), batch)
             ]
             views.append(torch.cat(parts))
         model.train(training)

@@ -20,7 +20,7 @@ from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_ten
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.corpus import Corpus, load_corpus, refuse_leakage
+from fcpower_bids.pretraining.corpus import Corpus, refuse_leakage
 from fcpower_bids.pretraining.engine import (
     BATCH,
     Gradient,
@@ -31,6 +31,7 @@ from fcpower_bids.pretraining.engine import (
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
+from fcpower_bids.pretraining.public_corpus import open_corpus, prepare_corpus
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
 from fcpower_bids.pretraining.surrogate import phase_surrogate, surrogate_phases
@@ -84,7 +85,7 @@ def pretrain(
     Parameters
     ----------
     corpus : Path
-        From `fcpower_bids.pretraining.packing.pack_corpus`.
+        From `fcpower_bids.pretraining.packing.pack_corpus`, or in the layout of the public corpus.
     output : Path
         Folder of the run; see `fcpower_bids.pretraining.run_state`.
     config : PretrainConfig, optional
@@ -123,7 +124,8 @@ def train(
     probe: Probe | None = None,
 ) -> Pretrained:
     """Do the share of one process in `pretrain`; every process of the run calls it."""
-    run = _Run(processes, load_corpus(corpus), output, config, probe)
+    processes.first_only(lambda: prepare_corpus(corpus, output))
+    run = _Run(processes, open_corpus(corpus, output, config.roi_labels), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
     return run.outcome()
 
@@ -137,11 +139,12 @@ class _Run:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
         refuse_leakage(corpus.table, config.evaluation)
-        long_enough = corpus.table["T"].to_numpy() >= config.window
+        places = corpus.places(config.window)
+        long_enough = places > 0
         roles = split_families(corpus.families, config.held_out, config.seed)
         self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
         held_out = np.flatnonzero((roles != TRAIN) & long_enough)
-        self.lengths = corpus.table["T"].to_numpy()[self.rows]
+        self.places = places[self.rows]
         self.batch_size = self._batch_size()
         self.corpus = corpus.to(fabric.device)
         self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
@@ -175,7 +178,7 @@ class _Run:
             roi_labels=corpus.parcel_names,
             atlas=corpus.atlas,
             alpha=corpus.alpha,
-            tr_range=(float(times.min()), float(times.max())),
+            tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
             window=self.config.window,
             read_window=max(READ_WINDOW, self.config.window),
             teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {self.config.loss}",
@@ -199,14 +202,14 @@ class _Run:
         )
 
     def _draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return draw_batch(self.lengths, self.batch_size, self.config.window, (self.config.seed, BATCH, step))
+        return draw_batch(self.places, self.batch_size, (self.config.seed, BATCH, step), self.config.draw)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Windows of this process (b, T, P) and the teacher kernel of the global batch (B, B)."""
         members, starts = self._draw(step)
         share = self.batch_size // self.fabric.world_size
         mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
-        x = self.corpus.windows(self.rows[members[mine]], starts[mine], self.config.window)
+        x = self.corpus.windows(self.rows[members[mine]], starts[mine], self.config.window).to(self.fabric.device)
         if self.config.surrogates:
             generator = surrogate_generator(self.config.seed, step)
             phases = surrogate_phases(self.batch_size, self.config.window, generator)[mine]

@@ -38,7 +38,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("fcpower_bids in out participant --atl", {"--atlas", "--atlas-dir"}),
         ("fcpower_bids in out participant --fd", {"--fd-thresh"}),
         ("fcpower_bids in out participant --combine-runs ", {"none", "concat", "average"}),
-        ("fcpower_bids in out p", {"participant", "pretrain"}),
+        ("fcpower_bids in out p", {"participant", "pack", "pretrain"}),
         ("fcpower_bids in out participant --atlas bui", {"builtin"}),
         ("fcpower_bids in out participant --atlas builtin Schaefer30", {"Schaefer300", "Schaefer300x17"}),
         ("fcpower_bids in out participant --strategy 3", {"36P"}),

@@ -162,6 +162,13 @@ def run_participant(text: str, study: Path, place: Path) -> None:
     assert main([*words, "--participant-label", "01", "--session-label", "b", "--nprocs", "1", "--quiet"]) == 0
 
 
+@kind(r"fcpower_bids BIDS OUT pack")
+def run_pack(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out", "corpus", "encoder")
+    assert main([*arguments_of(text, study, place), "--atlas", "builtin", "--quiet"]) == 0
+    assert (place / "out" / "corpus" / "pack.json").is_file()
+
+
 @kind(r"fcpower_bids BIDS OUT pretrain")
 def run_pretrain(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out", "encoder")

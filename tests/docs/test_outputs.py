@@ -18,6 +18,7 @@ from tests.docs.pages import DOCS, read
 OTHER_CHOICES = {  # documented, but not written by these choices
     "logs/crashes/": "with --debug, of failed steps",
     "encoder/tensorboard/": "with --tensorboard",
+    "encoder/teacher_kernel.safetensors": "with a public corpus",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
 }
 PLACES = {"": "outputs.md", "group": "group_outputs.md", "corpus": "encoder.md", "encoder": "encoder.md"}

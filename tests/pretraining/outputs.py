@@ -32,6 +32,6 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
     return tables
 
 
-def run_pretrain(folder: Path, *options: object) -> int:
+def run_pretrain(folder: Path, *options: object, out: str = "out", level: str = "pretrain") -> int:
     """Run the pretrain level on the planted outputs in this process."""
-    return main([str(folder / "bids"), str(folder / "out"), "pretrain", *QUICK, *map(str, options)])
+    return main([str(folder / "bids"), str(folder / out), level, *QUICK, *map(str, options)])

@@ -76,19 +76,32 @@ def test_chunks_see_the_same_dropout_in_both_passes():
 
 
 def test_a_batch_holds_distinct_recordings_and_windows_inside_them():
-    lengths = np.random.default_rng(0).integers(30, 60, 50)
+    places = np.random.default_rng(0).integers(1, 30, 50)
     firsts = []
     for step in range(200):
-        members, starts = draw_batch(lengths, 20, 30, (0, BATCH, step))
+        members, chosen = draw_batch(places, 20, (0, BATCH, step), "recordings")
         assert len(set(members.tolist())) == 20
-        assert (starts >= 0).all()
-        assert (starts + 30 <= lengths[members]).all()
+        assert (chosen >= 0).all()
+        assert (chosen < places[members]).all()
         firsts.append(members)
     counts = np.bincount(np.concatenate(firsts), minlength=50)
     assert counts.min() > 50  # 80 expected
-    again = draw_batch(lengths, 20, 30, (0, BATCH, 7))
+    again = draw_batch(places, 20, (0, BATCH, 7), "recordings")
     np.testing.assert_array_equal(again[0], firsts[7])
-    assert (draw_batch(lengths, 20, 30, (1, BATCH, 7))[0] != firsts[7]).any()
+    assert (draw_batch(places, 20, (1, BATCH, 7), "recordings")[0] != firsts[7]).any()
+
+
+def test_every_window_has_the_same_chance_or_every_recording():
+    """One draw: chances in proportion to the windows, or equal. Two: those of draws without replacement."""
+    places = np.array([1, 2, 3, 6])
+    for uniform, expected in (("windows", places / 12), ("recordings", np.full(4, 0.25))):
+        counts = np.bincount([draw_batch(places, 1, (0, i), uniform)[0][0] for i in range(6000)], minlength=4)
+        np.testing.assert_allclose(counts / 6000, expected, atol=0.025)
+    both = [frozenset(draw_batch(places, 2, (1, i))[0].tolist()) for i in range(6000)]
+    share = sum(pair == {2, 3} for pair in both) / 6000
+    assert share == pytest.approx(3 / 12 * 6 / 9 + 6 / 12 * 3 / 6, abs=0.025)
+    windows = np.concatenate([draw_batch(places, 4, (2, i))[1][:4] for i in range(500)])
+    assert set(windows.tolist()) == set(range(6))
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])

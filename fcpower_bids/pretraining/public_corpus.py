@@ -1,0 +1,271 @@
+"""The layout of the public corpus, read memory-mapped as it is; our packs can be written in it (`public_export`).
+
+::
+
+    windows.npy               (W, P, 80) float32, parcels x volumes, z-scored
+    window_to_recording.npy   (W,) int, row of recordings.json
+    teachers.npy              (N, P (P - 1) / 2) float32, upper triangle of FC^0.35 without diagonal, centred, unit norm
+    recordings.json           list of DATASET/sub-LABEL/sub-LABEL[_ses-LABEL]_task-LABEL
+    licenses.json             licence of each dataset
+    corpus.json               ours, may be missing: roi_labels, alpha, atlas
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from torch import Tensor
+
+from fcpower_bids.core.connectome.connectivity import ParcelError
+from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.pretraining.corpus import KERNEL, Corpus, Indices, load_corpus
+from fcpower_bids.pretraining.shards import write_arrays
+from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector, unit_vectors
+
+WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
+RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"
+AGREEMENT = 0.3
+"""Least correlation of the teacher with FC^alpha of the stored windows of a recording: about 0 when scrambled."""
+SAMPLE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowCorpus(Corpus):
+    """Windows that were cut once, read from disk as they are drawn.
+
+    Attributes
+    ----------
+    array : ndarray, shape (W, P, L)
+        Memory-mapped.
+    order : ndarray of int, shape (W,)
+        Windows sorted by recording.
+    first : ndarray of int, shape (N,)
+        Where the windows of each recording begin in `order`.
+    """
+
+    array: NDArray[np.float32]
+    order: Indices
+    first: Indices
+
+    def _shifts(self, length: int) -> int:
+        return max(self.array.shape[2] - length + 1, 0)
+
+    def places(self, length: int) -> Indices:
+        """Stored windows, times the places of a shorter one in each."""
+        counts = np.diff(np.append(self.first, len(self.order)))
+        return counts * self._shifts(length)
+
+    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
+        """Read windows from disk in their order there."""
+        which, shift = np.divmod(places, self._shifts(length))
+        numbers = self.order[self.first[rows] + which]
+        out = np.empty((len(rows), length, self.array.shape[1]), np.float32)
+        for i in np.argsort(numbers):
+            out[i] = self.array[numbers[i], :, shift[i] : shift[i] + length].T
+        return torch.from_numpy(out)
+
+    def to(self, device: torch.device) -> WindowCorpus:
+        """Hold the kernel on the device; windows are streamed."""
+        return replace(self, kernel=self.kernel.to(device))
+
+
+def is_public(folder: Path) -> bool:
+    """Whether a folder holds a corpus in the public layout."""
+    return (folder / WINDOWS).is_file()
+
+
+def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> Corpus:
+    """Open our pack, or a corpus in the public layout.
+
+    Parameters
+    ----------
+    folder : Path
+    output : Path
+        Folder of the run, where `prepare_corpus` left the kernel of a public corpus.
+    roi_labels : sequence of str
+        Names of the parcels, where the corpus does not say them.
+    """
+    if not is_public(folder):
+        return load_corpus(folder)
+    arrays = _Arrays.read(folder)
+    with safe_open(output / KERNEL, "pt") as file:
+        kernel = file.get_tensor("kernel")
+    owners = np.asarray(arrays.owners, dtype=np.intp)
+    order = np.argsort(owners, kind="stable")
+    return WindowCorpus(
+        table=_table(folder, arrays),
+        parcel_names=_parcel_names(folder, arrays, tuple(roi_labels)),
+        alpha=arrays.alpha,
+        sha256=arrays.digest(),
+        kernel=kernel,
+        atlas=str(arrays.facts.get("atlas", "n/a")),
+        array=arrays.windows,
+        order=order,
+        first=np.searchsorted(owners[order], np.arange(len(arrays.recordings))),
+    )
+
+
+def prepare_corpus(folder: Path, output: Path) -> None:
+    """Check a corpus in the public layout, and compute its teacher kernel once; nothing to do for a pack."""
+    if not is_public(folder):
+        return
+    arrays = _Arrays.read(folder)
+    digest = arrays.digest()
+    if _kernel_digest(output / KERNEL) == digest:
+        return
+    arrays.prove()
+    teachers = arrays.teachers
+    kernel = teacher_kernel(lambda start, stop: teachers[start:stop], len(teachers))
+    output.mkdir(parents=True, exist_ok=True)
+    write_arrays({"kernel": kernel}, output / KERNEL, {"corpus_sha256": digest})
+
+
+def fetch_corpus(name: str) -> Path:
+    """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder.
+
+    Raises
+    ------
+    DatasetError
+        The hub does not give it.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    files = [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS]
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns=files))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        raise DatasetError(
+            f"The corpus {name} could not be fetched from the hub ({type(error).__name__}); download it on a connected "
+            "machine and give its folder with --corpus."
+        ) from error
+
+
+def _kernel_digest(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with safe_open(path, "np") as file:
+        return (file.metadata() or {}).get("corpus_sha256")
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The files of a folder, memory-mapped; their shapes fit each other."""
+
+    folder: Path
+    windows: NDArray[np.float32]
+    owners: NDArray[np.integer]
+    teachers: NDArray[np.float32]
+    recordings: list[str]
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> _Arrays:
+        try:
+            arrays = (np.load(folder / name, mmap_mode="r") for name in (WINDOWS, OWNERS, TEACHERS))
+            windows, owners, teachers = arrays
+            recordings = json.loads((folder / RECORDINGS).read_text(encoding="utf-8"))
+            has_facts = (folder / FACTS).is_file()
+            facts = json.loads((folder / FACTS).read_text(encoding="utf-8")) if has_facts else {}
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"{folder} is not a complete public corpus ({error}); download it again.") from error
+        out = cls(folder, windows, owners, teachers, recordings, facts)
+        if problem := out._misfit():
+            raise DatasetError(f"The files of {folder} do not fit each other: {problem}. Download the corpus again.")
+        return out
+
+    @property
+    def alpha(self) -> float:
+        return float(self.facts.get("alpha", ALPHA_STAR))
+
+    def _misfit(self) -> str:
+        """Say what is wrong with shapes and names, or nothing."""
+        if not isinstance(self.recordings, list) or not all(isinstance(name, str) for name in self.recordings):
+            return f"{RECORDINGS} is not a list of names"
+        n, parcels = len(self.recordings), self.windows.shape[1] if self.windows.ndim == 3 else 0
+        if not parcels or self.owners.shape != (len(self.windows),):
+            return f"{WINDOWS} has the shape {self.windows.shape} and {OWNERS} {self.owners.shape}"
+        if self.teachers.shape != (n, parcels * (parcels - 1) // 2):
+            return f"{TEACHERS} has the shape {self.teachers.shape} for {n} recordings of {parcels} parcels"
+        if len(self.owners) and not 0 <= int(self.owners.min()) <= int(self.owners.max()) < n:
+            return f"{OWNERS} points outside {RECORDINGS}"
+        return ""
+
+    def digest(self) -> str:
+        """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
+        digest = hashlib.sha256(json.dumps([self.recordings, dict(self.facts)]).encode())
+        digest.update(np.ascontiguousarray(self.owners).tobytes())
+        for array in (self.windows, self.teachers):
+            digest.update(str(array.shape).encode())
+            for row in np.linspace(0, len(array) - 1, min(SAMPLE, len(array))).astype(int):
+                digest.update(np.ascontiguousarray(array[row]).tobytes())
+        return digest.hexdigest()
+
+    def prove(self) -> None:
+        """Compare the stored teacher of a few recordings with FC^alpha of their windows."""
+        owners = np.asarray(self.owners)
+        counts = np.bincount(owners, minlength=len(self.recordings))
+        for recording in np.argsort(-counts, kind="stable")[:3]:
+            series = np.concatenate([self.windows[i].T for i in np.flatnonzero(owners == recording)])
+            try:
+                again = teacher_vector(series, self.alpha)
+            except ParcelError as error:
+                raise DatasetError(
+                    f"{self.recordings[recording]} in {self.folder} has missing or constant parcels ({error})."
+                ) from error
+            agreement = float(again @ unit_vectors(self.teachers[recording][None])[0])
+            if not agreement > AGREEMENT:
+                raise DatasetError(
+                    f"The windows of {self.recordings[recording]} in {self.folder} are not those that its teacher was "
+                    f"computed from (correlation {agreement:.2f}, expected {AGREEMENT} or more): {WINDOWS} must be "
+                    f"windows x parcels x volumes, in the order of {OWNERS}. Download or write the corpus again."
+                )
+
+
+def _table(folder: Path, arrays: _Arrays) -> pd.DataFrame:
+    path = folder / LICENCES
+    licences = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    dataset = [name.split("/")[0] for name in arrays.recordings]
+    counts = np.bincount(np.asarray(arrays.owners), minlength=len(arrays.recordings))
+    stem = pd.Series([name.rsplit("/", 1)[-1] for name in arrays.recordings])
+    person = [match[1] if (match := re.search(r"/(?:sub-)?([^/]+)/", name)) else name for name in arrays.recordings]
+    return pd.DataFrame(
+        {
+            "id": arrays.recordings,
+            "dataset": dataset,
+            "subject": person,
+            "session": stem.str.extract(r"_ses-([a-zA-Z0-9]+)")[0].fillna("n/a"),
+            "family": arrays.facts.get("families") or ["n/a"] * len(dataset),
+            "licence": [str(licences.get(name, "n/a")) for name in dataset],
+            "TR": arrays.facts.get("repetition_times") or [np.nan] * len(dataset),
+            "T": counts * arrays.windows.shape[2],
+        }
+    )
+
+
+def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names from the user, else from the corpus; without names no other data can be matched to the model."""
+    names = given or tuple(arrays.facts.get("roi_labels", ()))
+    if not names:
+        raise DatasetError(
+            f"{folder} does not name its parcels, and inputs are matched to a model by name: give their names in the "
+            "order of the corpus, one per line, with --roi-labels FILE."
+        )
+    if len(names) != arrays.windows.shape[1] or len(set(names)) != len(names):
+        raise DatasetError(
+            f"{folder} has {arrays.windows.shape[1]} parcels and {len(set(names))} different names were given; name "
+            "each parcel once."
+        )
+    return names

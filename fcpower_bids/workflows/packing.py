@@ -1,0 +1,120 @@
+"""The pack level: make the corpus of the pretrain level from the participant outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.encoders.release import CORPUS_ID
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.progress import say
+
+SUFFIX = "_stat-mean_timeseries.tsv"
+ATLAS_KEYS = ("atlas", "seg", "scale")
+
+
+def run_pack(settings: Settings) -> int:
+    """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
+    from fcpower_bids.pretraining.public_corpus import is_public
+
+    corpus = _folder(settings)
+    if settings.corpus == CORPUS_ID or is_public(corpus):
+        raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
+    _pack(settings, corpus)
+    if settings.public_corpus is not None:
+        from fcpower_bids.pretraining.public_export import write_public
+
+        n = write_public(corpus, settings.public_corpus, settings.window)
+        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
+    return 0
+
+
+def ready_corpus(settings: Settings) -> Path:
+    """Return the folder of the corpus to train on.
+
+    A public corpus, and a pack beside which there are no series, are taken as they are; else the pack grows by the
+    series that are new.
+    """
+    from fcpower_bids.pretraining.public_corpus import fetch_corpus, is_public
+
+    if settings.corpus == CORPUS_ID:
+        return fetch_corpus(CORPUS_ID)
+    corpus = _folder(settings)
+    if is_public(corpus):
+        say(f"Corpus: {corpus}, in the public layout", settings)
+    elif not _series(settings.output_dir) and (corpus / "pack.json").is_file():
+        say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
+    else:
+        _pack(settings, corpus)
+    return corpus
+
+
+def _folder(settings: Settings) -> Path:
+    return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
+
+
+def _pack(settings: Settings, corpus: Path) -> None:
+    from fcpower_bids.pretraining.packing import pack_corpus
+
+    atlas = choose_atlas(_atlases(settings.output_dir), settings)
+    table = pack_corpus(
+        _recordings(settings, atlas), corpus, settings.exponent, atlas=atlas, evaluation=settings.evaluation
+    )
+    say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
+
+
+def _series(output_dir: Path) -> list[Path]:
+    return list(output_dir.glob(f"sub-*/**/func/*{SUFFIX}"))
+
+
+def _atlases(output_dir: Path) -> set[str]:
+    """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
+    names = {path.name for path in _series(output_dir)}
+    if not names:
+        raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
+    entities = (parse_name(name)[0] for name in names)
+    return {"_".join(f"{key}-{value}" for key, value in found if key in ATLAS_KEYS) for found in entities}
+
+
+def choose_atlas(found: Iterable[str], settings: Settings) -> str:
+    """Return the one atlas to train on: the only one, or the one whose name contains ``--atlas``.
+
+    Raises
+    ------
+    UsageError
+        If there are several and the choice is not clear.
+    """
+    found = sorted(found)
+    if len(found) == 1:
+        return found[0]
+    wanted = re.sub(r"[^a-z0-9]", "", settings.atlas[0].lower())
+    match = [name for name in found if wanted in re.sub(r"(atlas|seg|scale)-|[^a-zA-Z0-9]", "", name).lower()]
+    match = match or [name for name in found if settings.atlas[0] in name]
+    if len(match) != 1:
+        raise UsageError(f"Several atlases were written: {', '.join(found)}. Choose one with --atlas.")
+    return match[0]
+
+
+def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
+    from fcpower_bids.pretraining.derived_series import find_series
+
+    dataset = settings.bids_dir.absolute().name
+    return find_series(settings.output_dir, dataset, contains=f"_{atlas}_", families=_families(settings))
+
+
+def _families(settings: Settings) -> dict[str, str]:
+    """Return the family of each participant where the dataset says so, else nothing."""
+    path = settings.bids_dir / "participants.tsv"
+    if settings.family_column is None or not path.is_file():
+        return {}
+    table = read_table(path)
+    if settings.family_column not in table or "participant_id" not in table:
+        raise DatasetError(f"{path} has no column '{settings.family_column}' or no 'participant_id'.")
+    known = table.dropna(subset=[settings.family_column])
+    labels = known["participant_id"].str.removeprefix("sub-")
+    return dict(zip(labels, known[settings.family_column].astype(str), strict=True))
