@@ -32,11 +32,23 @@ class RecordingError(FcPowerError):
     exit_code = 4
 
 
-class RecordingExcluded(FcPowerError):
-    """One recording is sound but does not pass the quality limits that the user set."""
+class Incomplete(FcPowerError):
+    """Some of what was asked for failed, or all of it; what could be done is there."""
 
-    exit_code = 6
+    def __init__(self, message: str, everything: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = 5 if everything else 4
 
 
-class NotInCohort(ValueError):
+class Unfit(FcPowerError, ValueError):
+    """Well-formed arguments whose values do not allow the computation: too few people, a constant parcel.
+
+    The check that knows raises it, in `core` too, where it is one of the documented ``ValueError``. Above, it becomes
+    the reason why a recording is excluded or an analysis left out. Any other ``ValueError`` is a mistake of ours.
+    """
+
+    exit_code = 3
+
+
+class NotInCohort(Unfit):
     """A cohort lacks what an analysis needs: phenotypes, a second session, motion. Another analysis may go on."""

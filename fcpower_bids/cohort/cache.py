@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.tables import atomic, read_json, read_matrix, write_json
 from fcpower_bids.settings import Settings
 
@@ -204,7 +204,7 @@ def _read(path: Path) -> _Row:
     matrix, parcels = read_matrix(path)
     try:
         covered = covered_parcels(matrix)
-    except ValueError as error:
+    except Unfit as error:
         raise _unusable(path, str(error)) from error
     known = matrix[np.ix_(covered, covered)]
     if np.abs(known - known.T).max() > ROUNDING or np.abs(known).max() > 1 + ROUNDING:

@@ -9,8 +9,8 @@ from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, SimpleInterface, TraitedSpec, isdefined, traits
 
-from fcpower_bids.errors import NO_ROOM, FcPowerError
 from fcpower_bids.interfaces.bundles import load_bundle, load_series, save_bundle, save_series
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import FAILED, RUNNING, Status, peak_megabytes, read_status, write_status
 
 LAST_STAGES = ("write", "combine")
@@ -49,12 +49,10 @@ class RecordingStep(SimpleInterface):
         self._note(RUNNING)
         try:
             self._results["bundle"] = str(self.work(Path(runtime.cwd)))
-        except MemoryError:
-            self._note(FAILED, "There was not enough memory. Give more, or --low-mem.")
-            raise
         except Exception as error:
+            reason = explain(error, Path(self.inputs.output_dir), f"{self.inputs.recording.name}_{self.stage}")
             with suppress(OSError):  # the disk may be full
-                self._note(FAILED, _reason(error))
+                self._note(FAILED, reason)
             raise
         if self.stage not in LAST_STAGES:
             self._note(RUNNING)
@@ -72,12 +70,6 @@ class RecordingStep(SimpleInterface):
     def work(self, folder: Path) -> Path:
         """Do the step inside ``folder`` and return the file for the next one."""
         raise AssertionError("each step says what it does")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return f"{error.strerror} while writing: make room, and run the same command again."
-    return str(error) if isinstance(error, FcPowerError) else f"{type(error).__name__}: {error}"
 
 
 class Parcellate(RecordingStep):

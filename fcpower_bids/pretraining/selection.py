@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from fcpower_bids.errors import Unfit
 from fcpower_bids.pretraining.corpus import Corpus
 from fcpower_bids.pretraining.engine import EVALUATION, SPLIT, draw_batch
 from fcpower_bids.pretraining.losses import cka, cka_debiased
@@ -157,7 +158,7 @@ def choose_checkpoint(scores: ArrayLike) -> Choice:
     """
     scores = np.asarray(scores, dtype=np.float64)
     if not len(scores) or not np.isfinite(scores).all():
-        raise ValueError("A checkpoint can only be chosen by finite scores; look at the loss in the log.")
+        raise Unfit("A checkpoint can only be chosen by finite scores; look at the loss in the log.")
     first, second = scores.argmax(axis=0)
     optimism = (scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
     return Choice(int(first), float(scores[first, 0]), float(scores[first, 1]), float(optimism))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -73,13 +73,13 @@ def connect(
             transform = make_transform(name, settings)
             source = series if transform.needs == "series" else matrix
             if not len(source):
-                raise ValueError(f"The transform '{name}' needs a series, which averaged runs do not have.")
+                raise Unfit(f"The transform '{name}' needs a series, which averaged runs do not have.")
             connectomes[name] = (transform.fit([source]).transform([source])[0], transform.metadata(source))
-    except ValueError as error:
+    except Unfit as error:
         raise RecordingError(_with_names(error, names)) from error
     return connectomes
 
 
-def _with_names(error: ValueError, names: Sequence[str]) -> str:
+def _with_names(error: Unfit, names: Sequence[str]) -> str:
     parcels = [names[i] for i in getattr(error, "parcels", ())]
     return f"{error} Parcels: {', '.join(parcels)}." if parcels else str(error)

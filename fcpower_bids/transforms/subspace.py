@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from fcpower_bids.core.connectome.factor_analysis import FactorAnalysis
+from fcpower_bids.errors import Unfit
 
 Array = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class Subspace:
         """
         rows = np.asarray(features)
         if rows.ndim != 2 or len(rows) < 3:
-            raise ValueError("A reduction of edges needs the edges of three people or more.")
+            raise Unfit("A reduction of edges needs the edges of three people or more.")
         if not np.isfinite(rows).all():
             raise ValueError("A reduction of edges cannot take missing values; drop the parcel for the cohort.")
         limit = rows.shape[1] if self.name == "random_projection" else min(len(rows) - 1, rows.shape[1])

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
-from fcpower_bids.errors import DatasetError, NotInCohort
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.models import model_path, save_model
 from fcpower_bids.outputs.tables import write_json, write_table, write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.attempts import Attempts
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.progress import say
 
 LEFT_OUT_COLUMNS = {
     "analysis": "Analysis without tables that belong to this run",
-    "reason": "Why the cohort does not allow it, or that its tables are of another run",
+    "state": "left out: the cohort or a choice does not allow it; failed: the program did; outdated: of another run",
+    "reason": "Why, in words; where the traceback is if it failed",
 }
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
 
@@ -29,10 +32,17 @@ OUTDATED = "not asked for this time; its tables in this folder are of other peop
 def run_group(settings: Settings) -> int:
     """Run every analysis that was asked for on the participant outputs in ``output_dir``; return the exit code.
 
-    An analysis writes all its tables or none. Bad input is found before the first analysis starts. An analysis that the
-    cohort does not allow is left out with its reason; one asked for by name ends the run.
+    An analysis writes all its tables or none. Choices are checked before the first analysis starts. One that the cohort
+    does not allow, or that fails, stops no other: the page shows what is there.
+
+    Raises
+    ------
+    DatasetError
+        At the end, if an analysis asked for by name cannot be done; at once, if the choices allow none.
+    Incomplete
+        At the end, if an analysis, a model or a part of the page failed.
     """
-    folder = settings.output_dir / "group"
+    folder, attempts = settings.output_dir / "group", Attempts(settings)
     if not settings.reports_only:
         cohort, by_atlas = open_cohorts(settings)
         if settings.dry_run:
@@ -40,49 +50,64 @@ def run_group(settings: Settings) -> int:
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
         _write_tables(folder, {"excluded": _excluded(cohort), "scans": _scans(cohort)}, settings)
-        _run_analyses(cohort, by_atlas, settings)
+        _run_analyses(cohort, by_atlas, attempts)
         if settings.save_models:
-            _save_models(cohort, settings)
+            _save_models(cohort, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report
 
     page = write_group_report(settings)
     say(f"Tables: {folder}  Page: {page}", settings)
+    attempts.tell()
     return 0
 
 
-def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
-    """Run one analysis after the other and write its tables; what has to be left out is a table too.
+def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
+    """Run one analysis after the other and write its tables; what became of those without is a table too.
 
     An analysis whose tables are there, of the same cohort and the same choices, is not done again.
     """
+    settings = attempts.settings
     folder = settings.output_dir / "group"
     finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)
-    left_out: dict[str, str] = {}
     names = analyses_to_run(settings)
     for name in names:
-        if finished.has(name, keys[name in OF_COHORTS]):
+        key, given = keys[name in OF_COHORTS], by_atlas if name in OF_COHORTS else cohort
+        if finished.has(name, key):
+            attempts.done.append(name)
             say(f"{name}: unchanged, tables kept", settings)
             continue
-        started = time.monotonic()
         say(f"{name} ...", settings)
-        try:
-            tables = ANALYSES[name](by_atlas if name in OF_COHORTS else cohort, settings)
-        except ValueError as error:
-            left_out[name] = str(error)
-            if not _may_leave_out(name, error, settings) or len(left_out) == len(names):
-                raise DatasetError(f"{name}: {error}") from error
-            say(f"{name}: left out. {error}", settings)
-            continue
-        _write_tables(folder, tables, settings)
-        finished.add(name, keys[name in OF_COHORTS], tables)
-        say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
-    comparable = [name for name in finished.names if by_atlas or name not in OF_COHORTS]
-    for name in comparable:
-        if name not in names and not finished.has(name, keys[name in OF_COHORTS]):
-            left_out[name] = OUTDATED
+        started = time.monotonic()
+        work = partial(_run_analysis, name, given, key, finished, settings)
+        tables = attempts.run(name, work, partial(_may_leave_out, name, settings))
+        if tables is not None:
+            say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+    attempts.tell_if_nothing_can_be_done()
+    outdated = {}
+    for name in finished.names:
+        if (
+            name not in names
+            and (by_atlas or name not in OF_COHORTS)
+            and not finished.has(name, keys[name in OF_COHORTS])
+        ):
+            outdated[name] = OUTDATED
             say(f"{name}: {OUTDATED}", settings)
-    frame = pd.DataFrame(left_out.items(), columns=list(LEFT_OUT_COLUMNS))
-    _write_tables(folder, {"left_out": Table(frame, LEFT_OUT_COLUMNS)}, settings)
+    _write_tables(folder, {"left_out": _left_out(attempts, outdated)}, settings)
+
+
+def _run_analysis(
+    name: str, given: Cohort | Mapping[str, Cohort], key: str, finished: FinishedAnalyses, settings: Settings
+) -> Mapping[str, Table]:
+    tables: Mapping[str, Table] = ANALYSES[name](given, settings)
+    _write_tables(finished.folder, tables, settings)
+    finished.add(name, key, tables)
+    return tables
+
+
+def _left_out(attempts: Attempts, outdated: Mapping[str, str]) -> Table:
+    states = {"left out": attempts.left_out | attempts.refused, "failed": attempts.failed, "outdated": outdated}
+    rows = [(name, state, reason) for state, each in states.items() for name, reason in each.items()]
+    return Table(pd.DataFrame(rows, columns=list(LEFT_OUT_COLUMNS)), LEFT_OUT_COLUMNS)
 
 
 def _keys(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> tuple[str, str]:
@@ -90,26 +115,32 @@ def _keys(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) ->
     return analysis_key({"": cohort}, settings), analysis_key(by_atlas, settings)
 
 
-def _may_leave_out(name: str, error: ValueError, settings: Settings) -> bool:
+def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
     """Whether the others may go on: never without one that was named, nor by default after a mistake of the user."""
     if name in settings.analyses:
         return False
     return ALL in settings.analyses or (not settings.analyses and isinstance(error, NotInCohort))
 
 
-def _save_models(cohort: Cohort, settings: Settings) -> None:
+def _save_models(cohort: Cohort, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
-    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS, fit_final_model
+    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS
 
+    settings = attempts.settings
     composites = [item.partition("=")[0].strip() for item in settings.composite]
     for target in (*cohort.targets, *composites):
         for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
-            try:
-                arrays, facts = fit_final_model(cohort, settings, target, representation)
-            except ValueError as error:
-                raise DatasetError(f"model of {target}: {error}") from error
-            path = model_path(settings.output_dir / "group" / "models", target, representation)
-            say(f"Model: {save_model(path, arrays, facts)}", settings)
+            name = f"model of {target} from {representation}"
+            path = attempts.run(name, partial(_save_model, cohort, settings, target, representation))
+            if path is not None:
+                say(f"Model: {path}", settings)
+
+
+def _save_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
+    from fcpower_bids.analyses.engine.final_model import fit_final_model
+
+    path = model_path(settings.output_dir / "group" / "models", target, representation)
+    return save_model(path, *fit_final_model(cohort, settings, target, representation))
 
 
 def describe_cohort(cohort: Cohort) -> str:

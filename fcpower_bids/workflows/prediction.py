@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from fcpower_bids.analyses.engine.final_model import apply_model
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.models import load_model, model_path, written_connectomes
 from fcpower_bids.outputs.tables import write_json, write_table
 
@@ -40,7 +40,7 @@ def predict_scans(
             continue
         try:
             found = apply_model(arrays, facts, matrix, parcels)
-        except ValueError as error:
+        except Unfit as error:
             raise DatasetError(f"{name}: {error}") from error
         rows.append([name, found.prediction, found.similarity, found.inside_range, found.warning])
     if not rows and others:

@@ -49,7 +49,10 @@ def test_a_step_that_works_leaves_its_bundle_and_goes_on(tmp_path):
     ("error", "reason"),
     [
         (RecordingError("bold.nii.gz is truncated: copy it again."), "bold.nii.gz is truncated: copy it again."),
-        (KeyError("x"), "KeyError: 'x'"),
+        (
+            OSError(28, "No space left on device"),
+            "No space left on device while writing: make room, and run the same command again.",
+        ),
         (MemoryError(), "There was not enough memory. Give more, or --low-mem."),
     ],
 )
@@ -58,6 +61,26 @@ def test_every_error_becomes_the_status(tmp_path, error, reason):
         run_step(tmp_path, error)
     status = read_status(tmp_path, NAME)
     assert (status.state, status.stage, status.reason) == ("failed", "clean", reason)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("operands of shape (3,) and (4,)"), TypeError("float")])
+def test_a_mistake_of_ours_is_called_one_and_its_traceback_is_kept(tmp_path, error):
+    with pytest.raises(type(error)):
+        run_step(tmp_path, error)
+    status = read_status(tmp_path, NAME)
+    assert (status.state, status.stage) == ("failed", "clean")
+    assert status.reason.startswith("Internal error, please report it with logs/crashes/sub-01_task-rest_clean.txt")
+    text = (tmp_path / "logs" / "crashes" / "sub-01_task-rest_clean.txt").read_text()
+    assert text.startswith("Traceback")
+    assert repr(error.args[0]) in text or str(error.args[0]) in text
+
+
+def test_a_refusal_of_the_system_is_neither_blamed_on_the_data_nor_on_us(tmp_path):
+    with pytest.raises(OSError, match="Input/output"):
+        run_step(tmp_path, OSError(5, "Input/output error", "bold.nii.gz"))
+    reason = read_status(tmp_path, NAME).reason
+    assert reason.startswith("The system refused")
+    assert "bold.nii.gz" in reason
 
 
 def test_seconds_add_up_over_the_steps(tmp_path):

@@ -21,6 +21,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
+from fcpower_bids.errors import Unfit
 from fcpower_bids.settings import Settings
 
 FloatArray = NDArray[np.float64]
@@ -82,9 +83,7 @@ class AveragedEdges:
         several = sizes > 1
         scans = block[np.repeat(several, sizes)]
         if (np.abs(scans) >= 1).any():
-            raise ValueError(
-                "Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan."
-            )
+            raise Unfit("Two parcels of a scan correlate perfectly, so scans cannot be averaged; exclude the scan.")
         each = sizes[several]
         scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
         averaged[several] = np.tanh(scores / each[:, None])

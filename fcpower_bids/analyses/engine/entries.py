@@ -22,6 +22,7 @@ from fcpower_bids.analyses.engine.scoring import (
 )
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
 
 Made = TypeVar("Made")
@@ -100,7 +101,7 @@ class Entries:
     def _attempt(self, name: str, make: Callable[[], Made], about: dict[str, Any]) -> Made | None:
         try:
             return make()
-        except ValueError as error:
+        except Unfit as error:
             if name == self.reference:
                 raise
             self.refuse(name, str(error), **about)

@@ -21,6 +21,7 @@ from fcpower_bids.core.regression.folds import deal_families, family_numbers
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split
 from fcpower_bids.core.regression.ridge_model import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -84,7 +85,7 @@ def fit_final_model(
     """
     if representation not in MODEL_REPRESENTATIONS:
         allowed = " or ".join(MODEL_REPRESENTATIONS)
-        raise ValueError(f"A model can be saved for {allowed}, not for '{representation}'.")
+        raise Unfit(f"A model can be saved for {allowed}, not for '{representation}'.")
     study = _study_of(cohort, settings, target, representation)
     chosen = next(study.representations())
     everyone = np.arange(len(study.people.names))
@@ -130,13 +131,13 @@ def apply_model(
     ]
     if lacking:
         listed = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
-        raise ValueError(f"The model needs {len(lacking)} parcels that the scan lacks: {listed}. Use the same atlas.")
+        raise Unfit(f"The model needs {len(lacking)} parcels that the scan lacks: {listed}. Use the same atlas.")
     order = [place[name] for name in facts["Parcels"]]
     matrix = matrix[np.ix_(order, order)]
     if facts["Representation"] == FC_POWER:
         matrix = spectral_power(matrix, float(facts["Alpha"]))
     if np.ptp(matrix[np.triu_indices(len(order), 1)]) == 0:
-        raise ValueError("All correlations of the scan are equal, so it says nothing; check the series.")
+        raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
     found = predict_from_arrays(arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     warning = _warn(found.familiar[0], found.within_range[0, 0], facts)
     return AppliedModel(float(found.predicted[0, 0]), float(found.similarity[0]), not warning, warning)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import scans_without_features
 from fcpower_bids.core.regression.folds import Rows
-from fcpower_bids.errors import NotInCohort
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -79,7 +79,7 @@ def choose_people(
     if table.empty:
         raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
     if not names:
-        raise ValueError("Nobody has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
+        raise Unfit("Nobody has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
     table, numbers = table.loc[names], numbers.loc[names]
     return People(
         names=tuple(names),
@@ -96,7 +96,7 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a column of the phenotype tables; a ValueError lists those that are there."""
     if name not in table.columns:
         known = ", ".join(map(str, table.columns)) or "none"
-        raise ValueError(f"There is no column '{name}' in the phenotype tables. Columns: {known}.")
+        raise Unfit(f"There is no column '{name}' in the phenotype tables. Columns: {known}.")
     return table[name]
 
 
@@ -106,7 +106,7 @@ def _labels(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.st
     labels = column_of(table, column)
     missing = labels.isna() | labels.astype(str).str.strip().isin(["", "n/a"])
     if missing.any():
-        raise ValueError(f"{labels.index[missing][0]} has no {kind} in the column '{column}'; give one or exclude.")
+        raise Unfit(f"{labels.index[missing][0]} has no {kind} in the column '{column}'; give one or exclude.")
     return labels.astype(str).to_numpy(dtype=str)
 
 

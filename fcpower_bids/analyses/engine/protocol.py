@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.representations import Representation, build_r
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
 from fcpower_bids.core.regression.folds import Fold, cbig_folds, family_numbers, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -112,15 +113,15 @@ def draw_folds(people: People, settings: Settings, preset: PredictionPreset) -> 
     n, families, seed = len(people.names), people.families, settings.random_seed
     if settings.hold_out_sites:
         if people.sites is None:
-            raise ValueError("Holding out sites needs their column; give --site-column.")
+            raise Unfit("Holding out sites needs their column; give --site-column.")
         return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families)
     if n < preset.n_folds:
-        raise ValueError(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
+        raise Unfit(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
     if preset.splits == "random":
         return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families)
     largest = int(np.bincount(family_numbers(families, n)).max())
     if largest > -(-n // preset.n_folds):
-        raise ValueError(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
+        raise Unfit(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
     listed = None if families is None else families.tolist()
     return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
 
@@ -129,7 +130,7 @@ def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
     known = target.known
     for fold in folds:
         if sum(known[rows].any() for rows in fold.inner) < 2:
-            raise ValueError(
+            raise Unfit(
                 f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
                 f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
             )

@@ -11,7 +11,7 @@ from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, Powe
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.contract import Transform
@@ -80,7 +80,7 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
             continue
         if not cohort.embeddings or (encoder and encoder not in cohort.embeddings):
             known = ", ".join(cohort.embeddings) or "none"
-            raise ValueError(
+            raise Unfit(
                 f"There are no embeddings for '{name}' (encoders of the cohort: {known}); "
                 "run the participant level with --encoder first, or change --representations."
             )

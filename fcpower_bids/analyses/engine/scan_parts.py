@@ -15,7 +15,7 @@ from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -66,8 +66,8 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: S
         for i, part in enumerate(parts):
             try:
                 connectome = pearson_connectivity(part(series, cohort.repetition_times[scan]))
-            except ValueError as error:
-                raise ValueError(f"A part of a scan of {person} has no connectome. {error}") from error
+            except Unfit as error:
+                raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
             edges[i, scan] = vectorise_edges(connectome, weighted=False)
     return edges
 
@@ -116,10 +116,10 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
     shortest = float(minutes.min())
     for length in asked:
         if not has_series(cohort):
-            raise ValueError("Shorter scans cannot be made: the series of the scans are not there.")
+            raise Unfit("Shorter scans cannot be made: the series of the scans are not there.")
         if not 0 < length <= shortest:
             whose = cohort.scans["participant_id"].iloc[int(minutes.argmin())]
-            raise ValueError(f"{length:g} minutes are longer than the shortest scan, {shortest:.2f} min of {whose}.")
+            raise Unfit(f"{length:g} minutes are longer than the shortest scan, {shortest:.2f} min of {whose}.")
     if not has_series(cohort):
         return ()
     chosen = sorted(set(asked)) or list(LENGTHS)
@@ -171,7 +171,7 @@ def _embed(
         time = cohort.repetition_times[scan]
         try:
             vectors[scan] = np.asarray(cohort.encoders[label](take(series, time), time), dtype=float)
-        except (FcPowerError, ValueError) as error:
+        except FcPowerError as error:
             notes.append(f"{label} was left out at {minutes:g} minutes: {error}")
             return None
     empty = np.full(next(len(vector) for vector in vectors if vector is not None), np.nan)

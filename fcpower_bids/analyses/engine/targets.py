@@ -19,7 +19,7 @@ from fcpower_bids.core.regression.targets import (
     join_targets,
     residual_target,
 )
-from fcpower_bids.errors import NotInCohort
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.settings import Settings
 
 FloatArray = NDArray[np.float64]
@@ -133,17 +133,15 @@ def _read_target(table: pd.DataFrame, name: str) -> Target:
     column = column_of(table, name)
     known = column.dropna()
     if not len(known):
-        raise ValueError(f"The target '{name}' is missing for everyone who takes part.")
+        raise Unfit(f"The target '{name}' is missing for everyone who takes part.")
     classes = sorted(known.unique().tolist())
     if len(classes) == 1:
-        raise ValueError(f"The target '{name}' is constant ({classes[0]}): there is nothing to predict.")
+        raise Unfit(f"The target '{name}' is constant ({classes[0]}): there is nothing to predict.")
     if len(classes) == 2:
         encoded = encode_binary(column.astype(object).where(column.notna(), None).to_numpy())
         return Target(name, encoded[:, None], str(classes[1]))
     if not pd.api.types.is_numeric_dtype(column):
-        raise ValueError(
-            f"The target '{name}' has {len(classes)} classes; only numbers or two classes can be predicted."
-        )
+        raise Unfit(f"The target '{name}' has {len(classes)} classes; only numbers or two classes can be predicted.")
     return Target(name, _finite(column, name)[:, None])
 
 
@@ -151,12 +149,12 @@ def _read_composite(table: pd.DataFrame, text: str) -> Target:
     name, _, listed = text.partition("=")
     columns = [column.strip() for column in listed.split(",") if column.strip()]
     if len(columns) < 2:
-        raise ValueError(f"The composite '{text}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
+        raise Unfit(f"The composite '{text}' needs two columns or more, as in NAME=COLUMN,COLUMN.")
     measures = []
     for column in columns:
         values = column_of(table, column)
         if not pd.api.types.is_numeric_dtype(values) or values.nunique() < 2:
-            raise ValueError(f"The column '{column}' of the composite '{name}' is not numeric, or does not vary.")
+            raise Unfit(f"The column '{column}' of the composite '{name}' is not numeric, or does not vary.")
         measures.append(_finite(values, column))
     return Target(name.strip(), np.column_stack(measures))
 
@@ -164,5 +162,5 @@ def _read_composite(table: pd.DataFrame, text: str) -> Target:
 def _finite(column: pd.Series, name: str) -> FloatArray:
     values = column.to_numpy(dtype=float, na_value=np.nan)
     if np.isinf(values).any():
-        raise ValueError(f"The column '{name}' has infinite values; correct them or mark them as missing (n/a).")
+        raise Unfit(f"The column '{name}' has infinite values; correct them or mark them as missing (n/a).")
     return values

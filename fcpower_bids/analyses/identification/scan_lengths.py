@@ -12,6 +12,7 @@ from fcpower_bids.analyses.engine.connectomes import MEMORY
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes, has_series
 from fcpower_bids.core.inference.identification import identifiability, identify
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -46,7 +47,7 @@ def length_rows(
         return [], {"LeftOut": "The shortest scan has less than a minute."}
     try:
         edges = connect_parts(part, [first_minutes(minutes) for minutes in lengths], "FC of short scans", settings)
-    except ValueError as error:
+    except Unfit as error:
         return [], {"LeftOut": str(error)}
     names = [name for name in (FC, FC_POWER) if name in settings.representations]
     persons, sessions = (part.scans[key].astype(str).to_numpy() for key in ("participant_id", "session"))

@@ -29,6 +29,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import (
     tell_statistics,
 )
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -106,10 +107,10 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
     names = expand_names(cohort, settings)
     if len(names) < 2:
-        raise ValueError("A comparison needs two representations or more; name them with --representations.")
+        raise Unfit("A comparison needs two representations or more; name them with --representations.")
     study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
     if study is None and not can_identify(cohort):
-        raise ValueError("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
+        raise Unfit("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
     entries = _score(study) if study else None
     summary, pairs = (_summarise(entries), [entries.compare()]) if entries else ([], [])
     facts = FACTS | (study.facts() if study else {})

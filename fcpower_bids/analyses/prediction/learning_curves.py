@@ -31,6 +31,7 @@ from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver, SubsetSolver
 from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -115,7 +116,7 @@ def analyse_learning_curves(
     curves = PredictionCurves(study, sizes) if study else None
     identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None
     if curves is None and identification is None:
-        raise ValueError("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
+        raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
     notes: list[str] = []
     for length in shorten_scans(cohort, lengths, settings, notes):
         if curves:
@@ -199,7 +200,7 @@ def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str,
             cells = own.groupby(list(CELL_COLUMNS), sort=False)[["r", "n_train"]].mean().reset_index()
             try:
                 law = fit_scaling_law(cells["r"], cells["n_train"], cells["minutes"])
-            except ValueError as error:
+            except Unfit as error:
                 refused[f"{target}, {name}"] = str(error)
                 continue
             rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
@@ -231,12 +232,12 @@ def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int,
     least = 2 * max(len(fold.inner) for fold in folds)
     for size in asked:
         if not least <= size <= smallest:
-            raise ValueError(
+            raise Unfit(
                 f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
                 f"folds need {least}."
             )
     if smallest < least:
-        raise ValueError(
+        raise Unfit(
             f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
         )
     chosen = asked or [size for size in SIZES if least <= size < smallest]

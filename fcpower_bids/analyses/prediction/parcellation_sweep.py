@@ -20,6 +20,7 @@ from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -82,13 +83,13 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> 
         Fewer than two parcellations, nobody described by all of them, or no representation of connectomes.
     """
     if len(cohorts) < 2:
-        raise ValueError(
+        raise Unfit(
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
             "participant level with several names after --atlas."
         )
     names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
     if not names:
-        raise ValueError("The sweep compares connectomes; add fc or fc_power to --representations.")
+        raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
     settings = dataclasses.replace(settings, representations=names)
     shared = share_scans(cohorts)
     sweep = _Sweep()
@@ -115,7 +116,7 @@ def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
     }
     common = set.intersection(*(set(key) for key in keys.values()))
     if not common:
-        raise ValueError(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
+        raise Unfit(f"No scan is described by all of the parcellations {', '.join(cohorts)}.")
     return {atlas: _keep(cohort, np.flatnonzero(keys[atlas].isin(common))) for atlas, cohort in cohorts.items()}
 
 
@@ -145,7 +146,7 @@ class _Sweep:
         """Cross-validate all representations of one parcellation."""
         first = next((one for (_, whose), one in self.studies.items() if whose == SHARED), study)
         if people == SHARED and first.people.names != study.people.names:
-            raise ValueError(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
+            raise Unfit(f"The people of {atlas} have other phenotypes than those of the first parcellation.")
         entries = Entries(study).score_all(study.representations(), f"{atlas}, {{}}")
         label = {"atlas": atlas, "people": people}
         size = {"n_parcels": len(study.cohort.parcels), "n_people": len(study.people.names)}

@@ -16,7 +16,7 @@ from fcpower_bids.analyses.engine.representations import EMBEDDING, Representati
 from fcpower_bids.analyses.engine.scan_parts import has_series
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -37,7 +37,7 @@ def embed_where_missing(cohort: Cohort, settings: Settings) -> Cohort:
     """
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
     if cohort.refits and not has_series(cohort):
-        raise ValueError(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
+        raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
     for label in (label for label in cohort.refits if label not in embeddings):
         everyone = range(len(cohort.scans))
         embed = _fit(cohort, label, everyone)
@@ -48,7 +48,7 @@ def embed_where_missing(cohort: Cohort, settings: Settings) -> Cohort:
             except FcPowerError as error:
                 refused[scan] = str(error)
         if not vectors:
-            raise ValueError(f"'{label}' can be computed of no scan: {next(iter(refused.values()))}")
+            raise Unfit(f"'{label}' can be computed of no scan: {next(iter(refused.values()))}")
         if refused:
             notes.append(f"No '{label}' of {len(refused)} of {len(everyone)} scans: {next(iter(refused.values()))}")
         empty = np.full(next(iter(vectors.values())).size, np.nan)

@@ -20,6 +20,7 @@ from fcpower_bids.core.inference.reliability import (
     split_half_reliability,
 )
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
 
 RELIABILITY_COLUMNS = {
@@ -48,7 +49,7 @@ def tabulate_reliability(entries: Entries) -> Table:
     if has_series(entries.study.cohort):
         try:
             rows += _halves(entries)
-        except ValueError as error:
+        except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
     return Table(pd.DataFrame(rows, columns=list(RELIABILITY_COLUMNS)), RELIABILITY_COLUMNS, facts)
 

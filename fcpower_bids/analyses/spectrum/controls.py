@@ -38,6 +38,7 @@ from fcpower_bids.core.filters.filter_grams import PANEL_BYTES, FilterGrams, fil
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -104,7 +105,7 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
     """
     if settings.kernel != "correlation":
-        raise ValueError("The spectral controls are those of the correlation kernel; leave out --kernel.")
+        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
     study = open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
     controls = _Controls(study)
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
@@ -199,7 +200,7 @@ class _Controls:
         about = {"control": "learned_filter", "weighting": "other"}
         try:
             learned = LearnedFilters(self.study, self.family)
-        except ValueError as error:
+        except Unfit as error:
             for name in FORMS:
                 self.entries.refuse(name, str(error), **about)
             return

@@ -23,6 +23,7 @@ from fcpower_bids.core.connectome.spd import (
     spectrum_summary,
 )
 from fcpower_bids.core.connectome.spectrum import in_range
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 
@@ -95,7 +96,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         There is no scan, or a connectome has missing values.
     """
     if not len(cohort.scans):
-        raise ValueError("There is no scan whose spectrum could be described.")
+        raise Unfit("There is no scan whose spectrum could be described.")
     spectra = _decompose(cohort, settings)
     alpha, facts = settings.exponent, FACTS | {"Alpha": settings.exponent} | _summary(spectra, settings.exponent)
     tables = {

@@ -16,6 +16,7 @@ from fcpower_bids.analyses.spectrum.filters import Filter, FilteredFamily, leadi
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
+from fcpower_bids.errors import Unfit
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
 
@@ -56,7 +57,7 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
     """exp(-d^2 / (2 s^2)) of squared distances (n, n), with s the median distance between two people."""
     median = float(np.median(squared[np.triu_indices(len(squared), 1)]))
     if not median > 0:
-        raise ValueError("Most connectomes are the same, so distances between them say nothing.")
+        raise Unfit("Most connectomes are the same, so distances between them say nothing.")
     return np.asarray(np.exp(-squared / (2 * median)))
 
 
@@ -143,7 +144,7 @@ def _by_pair(metric: str, connectivity: AveragedEdges, settings: Settings) -> Fl
     n = connectivity.shape[0]
     n_parcels = len(connectivity.connectome(0))
     if n * (n - 1) / 2 * n_parcels**3 > PAIRWISE_LIMIT:
-        raise ValueError(
+        raise Unfit(
             f"The {metric} distance takes an eigendecomposition for each of {n * (n - 1) // 2} pairs of people, which "
             "takes too long with these parcels; use fewer people or a smaller atlas."
         )

@@ -26,6 +26,7 @@ from fcpower_bids.core.filters.learned_filter import (
 )
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 
@@ -57,7 +58,7 @@ class LearnedFilters:
         n = len(study.people.names)
         needed = 8 * FilterGrams.size(n, N_BINS)
         if family.spectra is None or needed > MEMORY:
-            raise ValueError(
+            raise Unfit(
                 f"Learned filters would need {needed / 1e9:.1f} GB for {n} people beside their eigenvectors, and the "
                 f"limit is {MEMORY / 1e9:g} GB; use fewer people."
             )

@@ -30,6 +30,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
@@ -247,7 +248,7 @@ def series_features(study: Study) -> dict[str, NDArray[np.floating]]:
     """
     cohort = study.cohort
     if not has_series(cohort):
-        raise ValueError("This row needs the series of every scan, which this cohort does not have.")
+        raise Unfit("This row needs the series of every scan, which this cohort does not have.")
     shape = (len(study.people.scans), cohort.edges.shape[1])
     features = {name: np.zeros(shape, precision(shape)) for name in NEED_SERIES}
     for person, scans in enumerate(track(study.people.scans, "precision of the series", study.settings)):

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.errors import Unfit
+
 Array = NDArray[np.float64]
 
 MINIMUM_VOLUMES = 3
 
 
-class ParcelError(ValueError):
+class ParcelError(Unfit):
     """Some parcels cannot be used; `parcels` holds their positions, counted from 0, for callers that know the names."""
 
     def __init__(self, message: str, parcels: Iterable[int]) -> None:
@@ -105,7 +107,7 @@ def pearson_connectivity(series: ArrayLike) -> Array:
     standardised = standardise(series)
     uncovered = np.isnan(standardised[0])
     if uncovered.all():
-        raise ValueError("No parcel is covered, so there is no connectivity to compute.")
+        raise Unfit("No parcel is covered, so there is no connectivity to compute.")
     correlations = standardised.T @ standardised / (len(standardised) - 1)
     correlations = np.clip((correlations + correlations.T) / 2, -1.0, 1.0)
     np.fill_diagonal(correlations, np.where(uncovered, np.nan, 1.0))
@@ -128,7 +130,7 @@ def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
     missing = np.isnan(matrix)
     covered = ~(missing.all(axis=0) & missing.all(axis=1))
     if not covered.any():
-        raise ValueError("No parcel is covered, so there is no connectivity to transform.")
+        raise Unfit("No parcel is covered, so there is no connectivity to transform.")
     broken = ~np.isfinite(matrix[np.ix_(covered, covered)]).all(axis=0)
     if broken.any():
         raise ParcelError("A parcel has missing or infinite connectivity with others", np.flatnonzero(covered)[broken])

@@ -18,6 +18,7 @@ from fcpower_bids.core.connectome.spd import (
     spectral_map,
     spectral_power,
 )
+from fcpower_bids.errors import Unfit
 
 MAXIMUM_ITERATIONS = 50
 TOLERANCE = 1e-10
@@ -122,7 +123,7 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
         mean, last = whiten(_exponential(length * gradient), root), gradient
         if np.linalg.norm(gradient) <= tolerance * len(mean):
             return mean
-    raise ValueError("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
+    raise Unfit("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
 
 
 MEANS: Mapping[str, Callable[..., Array]] = MappingProxyType(

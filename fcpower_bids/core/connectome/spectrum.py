@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from fcpower_bids.errors import Unfit
+
 Array = NDArray[np.float64]
 
 ALPHA_STAR = 0.35
@@ -130,7 +132,7 @@ def regularise(
         regular = np.maximum(regular, floor)
     clipped = n_clipped(regular, tolerance)
     if clipped:
-        raise ValueError(
+        raise Unfit(
             f"The connectome is rank-deficient ({clipped} of {len(regular)} eigenvalues are zero to rounding), so its "
             "logarithm and its inverse do not exist. Give a shrinkage or a floor for the eigenvalues, or use the power "
             "transform, which needs neither."

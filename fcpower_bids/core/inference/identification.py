@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
 from fcpower_bids.core.inference.reliability import intraclass_correlation
+from fcpower_bids.errors import Unfit
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.str_]
@@ -89,7 +90,7 @@ def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels
     seen: set[tuple[str, str]] = set()
     for scan in zip(persons.tolist(), sessions.tolist(), strict=True):
         if scan in seen:
-            raise ValueError(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
+            raise Unfit(f"Person '{scan[0]}' has several scans in session '{scan[1]}': combine or rename them.")
         seen.add(scan)
     return persons, sessions
 
@@ -126,7 +127,7 @@ def session_blocks(
         (a, b, rows, similarity[np.ix_(rows, columns)]) for a, b, rows, columns in _session_pairs(persons, sessions)
     ]
     if not blocks:
-        raise ValueError("Identification needs at least two people with scans in the same two sessions.")
+        raise Unfit("Identification needs at least two people with scans in the same two sessions.")
     return persons, blocks
 
 
@@ -258,7 +259,7 @@ def compare_identification(
     shared = np.array([(i, positions[key]) for i, key in enumerate(keys[0]) if key in positions]).reshape(-1, 2)
     rows, others = shared.T
     if not len(shared) or (first.candidates[rows] != second.candidates[others]).any():
-        raise ValueError("Two identifications can be compared only on the same people and sessions.")
+        raise Unfit("Two identifications can be compared only on the same people and sessions.")
     one, two = first.credit[rows], second.credit[others]
     alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
     spread = subject_bootstrap(one - two, first.person[rows], n_draws, seed)
@@ -327,7 +328,7 @@ def edge_reliability(features: ArrayLike, persons: ArrayLike, sessions: ArrayLik
     rows = {scan: row for row, scan in enumerate(zip(persons.tolist(), sessions.tolist(), strict=True))}
     complete = [p for p in dict.fromkeys(persons.tolist()) if all((p, name) in rows for name in names.tolist())]
     if len(complete) < 2:
-        raise ValueError("The reliability of edges needs at least two people who have all sessions.")
+        raise Unfit("The reliability of edges needs at least two people who have all sessions.")
     return intraclass_correlation(
         np.stack([features[[rows[p, name] for name in names.tolist()]] for p in complete]), form
     )

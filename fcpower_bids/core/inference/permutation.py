@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.errors import Unfit
+
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -101,7 +103,7 @@ def _families(n: int, families: ArrayLike | None, scheme: str) -> list[Rows]:
         sizes = sorted({len(each) for each in members})
         members = [np.stack([each for each in members if len(each) == size]) for size in sizes]
     if all(len(block) < 2 for block in members):
-        raise ValueError(f"The families allow no exchange under the scheme '{scheme}'.")
+        raise Unfit(f"The families allow no exchange under the scheme '{scheme}'.")
     return members
 
 

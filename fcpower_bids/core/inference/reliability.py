@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.errors import Unfit
+
 Array = NDArray[np.float64]
 
 ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,k)")
@@ -39,7 +41,7 @@ def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> Array:
     if form not in ICC_FORMS:
         raise ValueError(f"There is no intraclass correlation called '{form}'. Choose from: {', '.join(ICC_FORMS)}.")
     if ratings.ndim < 2 or min(ratings.shape[:2]) < 2:
-        raise ValueError("An intraclass correlation needs at least two people with at least two sessions each.")
+        raise Unfit("An intraclass correlation needs at least two people with at least two sessions each.")
     if not np.isfinite(ratings).all():
         raise ValueError("An intraclass correlation needs every person in every session; some values are missing.")
     n, k = ratings.shape[:2]
@@ -147,7 +149,7 @@ def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 
     """
     predictions = np.asarray(predictions, dtype=np.float64)
     if predictions.ndim != 2 or len(predictions) < 2:
-        raise ValueError("The reliability over repeats needs predictions of at least two repeats.")
+        raise Unfit("The reliability over repeats needs predictions of at least two repeats.")
     half = len(predictions) // 2
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(len(predictions)) for _ in range(n_splits)]

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import OptimizeWarning, curve_fit
 
+from fcpower_bids.errors import Unfit
+
 Array = NDArray[np.float64]
 
 LARGEST = 1e9
@@ -81,11 +83,9 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
     known = np.isfinite(y)
     y, n, t = y[known], n[known], t[known]
     if y.size < 4 or np.unique(n).size < 2 or np.unique(t).size < 2:
-        raise ValueError(
-            "The scaling law needs four cells or more, of two numbers of people and two scan lengths at least."
-        )
+        raise Unfit("The scaling law needs four cells or more, of two numbers of people and two scan lengths at least.")
     if (n <= 0).any() or (t <= 0).any():
-        raise ValueError("The scaling law needs people and minutes above zero.")
+        raise Unfit("The scaling law needs people and minutes above zero.")
     lower, upper = np.zeros(3), np.array([1.0, LARGEST, LARGEST])
     guess = np.clip([float(y.max()), float(np.median(n)), float(np.median(n * t))], 1e-3, upper)
     found, covariance = _fit(y, n, t, guess, (lower, upper))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.errors import Unfit
+
 Rows = NDArray[np.intp]
 
 
@@ -48,7 +50,7 @@ def family_numbers(families: ArrayLike | None, n: int) -> Rows:
         raise ValueError(f"There must be one family per row: {n} rows, families of shape {names.shape}.")
     unnamed = np.flatnonzero((names != names) | np.isin(names.astype(str), ("", "n/a", "nan", "None", "<NA>")))
     if unnamed.size:
-        raise ValueError(f"Row {unnamed[0]} has no family; give people without relatives a family of their own.")
+        raise Unfit(f"Row {unnamed[0]} has no family; give people without relatives a family of their own.")
     return np.unique(names, return_inverse=True)[1].astype(np.intp)
 
 
@@ -76,11 +78,11 @@ def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Row
     """
     _, members, sizes = np.unique(families, return_inverse=True, return_counts=True)
     if sizes.size < 2:
-        raise ValueError("All people are of one family, so no split keeps families whole; check the family column.")
+        raise Unfit("All people are of one family, so no split keeps families whole; check the family column.")
     if n_folds < 2 or sizes.size < n_folds:
-        raise ValueError(f"{sizes.size} families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds.")
+        raise Unfit(f"{sizes.size} families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds.")
     if sizes.max() > families.size / n_folds:
-        raise ValueError(
+        raise Unfit(
             f"A family of {sizes.max()} is larger than one of {n_folds} folds of {families.size} people; "
             "use fewer folds or check the family column."
         )
@@ -163,7 +165,7 @@ def leave_one_site_out(
     family = family_numbers(families, site.size)
     n_sites = int(site.max()) + 1
     if n_sites < (3 if inner_by_site else 2):
-        raise ValueError(f"{n_sites} site(s) are too few to hold out one in turn in every loop; use K-fold instead.")
+        raise Unfit(f"{n_sites} site(s) are too few to hold out one in turn in every loop; use K-fold instead.")
     folds = []
     for repeat in range(n_repeats):
         for fold in range(n_sites):
@@ -204,7 +206,7 @@ def cbig_folds(
             inner = _partition(train, (np.arange(train.size) % n_inner)[np.argsort(stream, kind="stable")])
             folds.append(Fold(repeat, fold, train, test, inner))
     if any(fold.test.size == 0 for fold in folds):
-        raise ValueError(f"{n} people in {family.max() + 1} families leave one of {n_folds} folds empty.")
+        raise Unfit(f"{n} people in {family.max() + 1} families leave one of {n_folds} folds empty.")
     return tuple(folds)
 
 
@@ -251,8 +253,8 @@ def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]
 def _inner_folds(train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...]) -> tuple[Rows, ...]:
     try:
         return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed)))
-    except ValueError as problem:
-        raise ValueError(f"In the inner loop: {problem}") from None
+    except Unfit as problem:
+        raise Unfit(f"In the inner loop: {problem}") from None
 
 
 def _partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:

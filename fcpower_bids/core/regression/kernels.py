@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.core.connectome.spd import CLIP_TOLERANCE, power_weights
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 PANEL = 4096
@@ -196,4 +197,4 @@ def _is_constant(norm: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
 
 def _refuse(constant: NDArray[np.bool_]) -> None:
     if constant.any():
-        raise ValueError(f"The features of row {np.argmax(constant)} are constant and correlate with nothing.")
+        raise Unfit(f"The features of row {np.argmax(constant)} are constant and correlate with nothing.")

@@ -19,6 +19,7 @@ from fcpower_bids.core.regression.scores import (
     selection_scores,
 )
 from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 
@@ -218,7 +219,7 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
         inner = [rows[np.isin(rows, train)] for rows in fold.inner]
         used = [i for i, rows in enumerate(inner) if rows.size]
         if len(used) < 2:
-            raise ValueError(
+            raise Unfit(
                 f"Target {np.flatnonzero(columns)[0]} is known for only {train.size} training rows of repeat "
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )

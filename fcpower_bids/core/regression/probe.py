@@ -12,6 +12,7 @@ from scipy.linalg import lapack
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512
@@ -213,6 +214,6 @@ def _solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penaltie
         penalised.flat[:: gram.shape[0] + 1] += penalty
         _, solution, failed = lapack.dposv(penalised.T, right, lower=1, overwrite_a=1)
         if failed:
-            raise ValueError(f"Penalty {penalty:g} is too small for these features; remove it from the grid.")
+            raise Unfit(f"Penalty {penalty:g} is too small for these features; remove it from the grid.")
         path[i] = cross @ solution
     return path

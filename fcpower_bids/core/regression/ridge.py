@@ -13,6 +13,7 @@ from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
     for note in notes:
         warnings.warn(note, stacklevel=2)
     if not kept:
-        raise ValueError("The kernel is singular for every penalty; use larger penalties.")
+        raise Unfit("The kernel is singular for every penalty; use larger penalties.")
     return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes))
 
 
@@ -216,7 +217,7 @@ def _root(matrix: FloatArray) -> FloatArray:
     """Lower Cholesky factor; LAPACK is called directly, since this runs once per inner fold and penalty."""
     factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
     if failed:
-        raise ValueError("The smallest penalty is too small for this kernel; remove it from the grid.")
+        raise Unfit("The smallest penalty is too small for this kernel; remove it from the grid.")
     return factor
 
 
@@ -271,7 +272,7 @@ class SubsetSolver:
         place[train] = np.arange(train.size)
         scales, basis = _decompose(block, self.intercept)
         if not scales.size or scales[0] + self.penalties.min() <= train.size * np.finfo(float).eps * abs(scales[-1]):
-            raise ValueError(TOO_SMALL)
+            raise Unfit(TOO_SMALL)
         values = outer.values[train]
         level: FloatArray | float = 0.0
         if self.intercept:
@@ -303,5 +304,5 @@ def _residuals(own: FloatArray, shrunk: FloatArray, shared: FloatArray) -> Float
     half = own * np.sqrt(shrunk)
     _, residuals, failed = lapack.dposv(half @ half.T, own @ (shrunk[:, None] * shared), lower=1)
     if failed:
-        raise ValueError(TOO_SMALL)
+        raise Unfit(TOO_SMALL)
     return np.asarray(residuals)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.regression.folds import Rows, family_numbers
+from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 TargetBuilder = Callable[[Rows], FloatArray]
@@ -91,7 +92,7 @@ def component_targets(measures: ArrayLike, n_components: int = 3) -> TargetBuild
         eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard / len(standard))
         eigenvalues, eigenvectors = eigenvalues[: -n_components - 1 : -1], eigenvectors[:, : -n_components - 1 : -1]
         if eigenvalues[-1] <= 1e-10 * eigenvalues[0]:
-            raise ValueError(f"The measures have fewer than {n_components} components; ask for fewer.")
+            raise Unfit(f"The measures have fewer than {n_components} components; ask for fewer.")
         rotation = varimax(eigenvectors * np.sqrt(eigenvalues))
         loadings = eigenvectors * np.sqrt(eigenvalues) @ rotation
         order = np.argsort(-np.sum(loadings**2, axis=0), kind="stable")
@@ -256,13 +257,13 @@ def _standardise(measures: FloatArray, train: Rows) -> tuple[FloatArray, FloatAr
     rows = rows[~np.isnan(rows).all(axis=1)]
     known = ~np.isnan(rows)
     if not known.any(axis=0).all():
-        raise ValueError(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
+        raise Unfit(f"Measure {np.argmin(known.any(axis=0))} of the composite is missing in all training rows.")
     mean = np.nanmean(rows, axis=0)
     centred = np.where(known, rows - mean, 0.0)
     scale = np.sqrt(np.mean(centred**2, axis=0))
     flat = scale <= 1e-12 * np.maximum(np.abs(mean), np.finfo(float).tiny)
     if flat.any():
-        raise ValueError(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
+        raise Unfit(f"Measure {np.argmax(flat)} of the composite is constant in the training rows; leave it out.")
     return mean, scale, centred / scale
 
 

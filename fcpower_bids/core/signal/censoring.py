@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 
+from fcpower_bids.errors import Unfit
+
 MIN_SPLINE_VOLUMES = 4
 """A cubic through fewer points than this is not determined."""
 
@@ -49,7 +51,7 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
     if threshold:
         unknown = np.flatnonzero(np.isnan(displacement[1:])) + 1
         if unknown.size:
-            raise ValueError(
+            raise Unfit(
                 f"The framewise displacement of {unknown.size} volumes is unknown (the first is volume {unknown[0]}, "
                 "counted from 0), so they cannot be judged; turn censoring off (threshold 0) or give the displacement."
             )
@@ -102,7 +104,7 @@ def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float
     if not (kept[0] and kept[-1]):
         raise ValueError("The first and the last volume are censored or unknown; cut them off before interpolating.")
     if kept.sum() < MIN_SPLINE_VOLUMES:
-        raise ValueError(
+        raise Unfit(
             f"Only {kept.sum()} volumes are kept, but a cubic spline needs {MIN_SPLINE_VOLUMES}; "
             "use a higher threshold or leave the recording out."
         )

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.signal import butter, detrend, sosfiltfilt
 
 from fcpower_bids.core.signal.censoring import interpolate_censored
+from fcpower_bids.errors import Unfit
 
 Band = tuple[float | None, float | None]
 """Lower and upper edge of the pass-band in Hz; None on a side without a limit."""
@@ -105,7 +106,7 @@ def butterworth(
     sections = butter(order, edges if len(edges) > 1 else edges[0], btype=kind, fs=1 / repetition_time, output="sos")
     shortest = 3 * (2 * len(sections) + 1) + 1
     if len(series) < shortest:
-        raise ValueError(
+        raise Unfit(
             f"{len(series)} volumes are too few to filter: the filter needs at least {shortest}; "
             "leave the recording out or turn the filter off."
         )
@@ -148,15 +149,15 @@ def check_band(repetition_time: float, high_pass: float | None, low_pass: float 
         With what to change.
     """
     if not (np.isfinite(repetition_time) and repetition_time > 0):
-        raise ValueError(f"The repetition time must be a positive number of seconds, not {repetition_time}.")
+        raise Unfit(f"The repetition time must be a positive number of seconds, not {repetition_time}.")
     low, high, nyquist = high_pass or 0.0, low_pass or np.inf, 0.5 / repetition_time
     if not 0 <= low < min(high, nyquist):
-        raise ValueError(
+        raise Unfit(
             f"The pass-band from {high_pass} to {low_pass} Hz is empty at a repetition time of {repetition_time} s; "
             f"the high-pass must be below the low-pass and below {nyquist:.4g} Hz (Nyquist)."
         )
     if low_pass and low_pass >= nyquist:
-        raise ValueError(
+        raise Unfit(
             f"The low-pass of {low_pass} Hz is not below {nyquist:.4g} Hz, the Nyquist frequency at a repetition time "
             f"of {repetition_time} s; choose a lower one, or 0 for none."
         )

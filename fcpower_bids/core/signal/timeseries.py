@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.signal.filtering import Band, Padding, check_band, filter_degrees_of_freedom, filter_series
+from fcpower_bids.errors import Unfit
 
 RANK_TOLERANCE = 1e-9
 """Directions of the confounds smaller than this, relative to the largest, are rounding and not regressed."""
@@ -183,10 +184,10 @@ def _checked(
             "all need one row per volume."
         )
     if not kept.any():
-        raise ValueError("No volume is kept; use a higher censoring threshold or leave the recording out.")
+        raise Unfit("No volume is kept; use a higher censoring threshold or leave the recording out.")
     unknown = np.flatnonzero(~np.isfinite(design[kept]).all(axis=0))
     if unknown.size:
-        raise ValueError(f"The confounds in columns {unknown.tolist()} have no value in some kept volumes.")
+        raise Unfit(f"The confounds in columns {unknown.tolist()} have no value in some kept volumes.")
     return series, design, kept
 
 
@@ -195,7 +196,7 @@ def _remaining_degrees_of_freedom(n_kept: int, rank: int, repetition_time: float
     lost = filter_degrees_of_freedom(n_kept, repetition_time, *band)
     remaining = n_kept - lost - rank - 1
     if remaining < 1:
-        raise ValueError(
+        raise Unfit(
             f"Nothing is left to analyse: of {n_kept} kept volumes the filter takes {lost} degrees of freedom, the "
             f"confounds {rank} and the mean 1; use fewer confounds, a wider pass-band, a higher censoring threshold or "
             "a longer recording."

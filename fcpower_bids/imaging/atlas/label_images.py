@@ -12,7 +12,7 @@ import nibabel
 import numpy as np
 from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.series.streaming import DAMAGED
 
 CIFTI_LABELS = ".dlabel.nii"
@@ -147,7 +147,7 @@ def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
             carried[rows] = _align_structure(str(name), *sources[str(name)], part)
             shared = True
     if not shared:
-        raise ValueError("they share no brain structure")
+        raise Unfit("they share no brain structure")
     return carried
 
 
@@ -159,11 +159,11 @@ def _align_structure(name: str, labels: np.ndarray, axis: Any, to_axis: Any) -> 
         extent, other = axis.volume_shape, to_axis.volume_shape
         place, to_place = tuple(axis.voxel.T), tuple(to_axis.voxel.T)
         if not np.allclose(axis.affine, to_axis.affine, atol=1e-3):
-            raise ValueError(f"{name} is on another voxel grid")
+            raise Unfit(f"{name} is on another voxel grid")
     else:
-        raise ValueError(f"{name} is a surface in one and a volume in the other")
+        raise Unfit(f"{name} is a surface in one and a volume in the other")
     if tuple(extent) != tuple(other):
-        raise ValueError(f"{name} has {extent} places in one and {other} in the other")
+        raise Unfit(f"{name} has {extent} places in one and {other} in the other")
     lookup = np.zeros(extent, dtype=labels.dtype)
     lookup[place] = labels
     return lookup[to_place]

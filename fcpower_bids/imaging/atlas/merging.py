@@ -13,7 +13,7 @@ import nibabel
 import numpy as np
 from nibabel.cifti2 import Cifti2Image, LabelAxis
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.atlas.label_images import (
     align_labels,
     index_labels,
@@ -125,7 +125,7 @@ def _carry(atlas: Atlas, part: _Part, host: _Part) -> np.ndarray:
         return resample_labels(part.parcels, part.place, host.parcels.shape, host.place)
     try:
         return align_labels(part.parcels, part.place, host.place)
-    except ValueError as error:
+    except Unfit as error:
         raise UsageError(f"The part {atlas.image} cannot be merged with the others: {error}.") from error
 
 

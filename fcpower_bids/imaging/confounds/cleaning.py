@@ -9,7 +9,7 @@ import numpy as np
 from fcpower_bids.core.signal.censoring import censor_mask
 from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Settings
@@ -57,7 +57,7 @@ def clean_recording(
     if not excluded:
         try:
             cleaned = [_clean(one, confounds, kept, recording, settings) for one, _ in series]
-        except ValueError as error:
+        except Unfit as error:
             excluded = str(error)
     first = cleaned[0] if cleaned else None
     cleaning = Cleaning(
@@ -99,7 +99,7 @@ def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, sett
     try:
         check_band(recording.repetition_time, *settings.band)
         return censor_mask(confounds.framewise_displacement, settings.fd_thresh or None, n_dummy)
-    except ValueError as error:
+    except Unfit as error:
         raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
 
 

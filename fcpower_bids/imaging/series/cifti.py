@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.errors import RecordingError
+from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.atlas.label_images import (
     align_labels,
     index_labels,
@@ -115,7 +115,7 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
     parcels = index_labels(labels, atlas.labels)
     try:
         aligned = align_labels(parcels, atlas_axis, axis)
-    except ValueError as error:
+    except Unfit as error:
         raise RecordingError(
             f"{bold} and the atlas {atlas.image} do not describe the same grayordinates ({error}): "
             "use the atlas of this surface and density."

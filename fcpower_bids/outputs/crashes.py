@@ -1,0 +1,44 @@
+"""Mistakes of the program: their traceback goes to ``logs/crashes``, and a sentence says where it is."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from traceback import format_exception
+
+from fcpower_bids.errors import NO_ROOM, FcPowerError
+from fcpower_bids.outputs.tables import write_text
+
+
+def explain(error: Exception, output_dir: Path, name: str, debug: bool = False) -> str:
+    """Say in a sentence what went wrong; only errors made for people, and the system's, are told as they are.
+
+    Parameters
+    ----------
+    error : Exception
+        What was raised. Neither data nor user are blamed for anything but a `FcPowerError`.
+    output_dir : Path
+        The traceback of anything else is written below its ``logs/crashes``.
+    name : str
+        The recording and its step, the analysis or the section: the name of that file.
+    debug : bool
+        Whether the traceback goes to the standard error too.
+    """
+    if isinstance(error, FcPowerError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "There was not enough memory. Give more, or --low-mem."
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"{error.strerror} while writing: make room, and run the same command again."
+    text = "".join(format_exception(error))
+    if debug:
+        sys.stderr.write(text)
+    path = output_dir / "logs" / "crashes" / f"{name}.txt"
+    with suppress(OSError):  # the sentence matters more
+        write_text(path, text)
+    where = path.relative_to(output_dir).as_posix()
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"The system refused to read or write ({what}). Mend that, and run the same command again; see {where}."
+    return f"Internal error, please report it with {where} ({what})."

@@ -1,0 +1,85 @@
+"""Several things one after the other, of which one that fails does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.progress import say
+
+Result = TypeVar("Result")
+
+
+class Attempts:
+    """Try, note what became of it, and tell at the end.
+
+    Attributes
+    ----------
+    done : list of str
+        What was finished, or was finished before.
+    left_out : dict of str to str
+        What the data do not allow and need not, with the reason.
+    refused : dict of str to str
+        What was asked for and cannot be done, with the reason: the data or the choices have to be changed.
+    failed : dict of str to str
+        What a mistake of the program or the system has stopped.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.done: list[str] = []
+        self.left_out: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def run(
+        self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
+    ) -> Result | None:
+        """Do the work and return what it returns; None where it could not be done."""
+        try:
+            found = work()
+        except Unfit as error:
+            (self.left_out if may_leave_out(error) else self.refused)[name] = str(error)
+            say(f"{name}: left out. {error}", self.settings)
+        except FcPowerError as error:
+            self.refused[name] = str(error)
+            say(f"{name}: left out. {error}", self.settings)
+        except Exception as error:
+            self.note_failure(name, explain(error, self.settings.output_dir, f"group_{name}", self.settings.debug))
+        else:
+            self.done.append(name)
+            return found
+        return None
+
+    def note_failure(self, name: str, sentence: str) -> None:
+        """Note what failed, and say so."""
+        self.failed[name] = sentence
+        say(f"{name}: failed. {sentence}", self.settings)
+
+    def tell_if_nothing_can_be_done(self) -> None:
+        """Raise when the data or the choices allow nothing of all that was asked for."""
+        reasons = self.left_out | self.refused
+        if reasons and not self.done and not self.failed:
+            raise DatasetError(_lines(reasons))
+
+    def tell(self) -> None:
+        """Raise one error for everything that was asked for and is not there.
+
+        Raises
+        ------
+        Incomplete
+            If something failed.
+        DatasetError
+            If something could not be done with these data and choices.
+        """
+        if self.failed:
+            raise Incomplete(_lines(self.refused | self.failed), everything=not self.done)
+        if self.refused:
+            raise DatasetError(_lines(self.refused))
+
+
+def _lines(reasons: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {reason}" for name, reason in reasons.items())
