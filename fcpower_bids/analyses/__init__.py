@@ -1,6 +1,6 @@
 """Group analyses: arrays and tables in, long tables out; nothing here touches the disk.
 
-An analysis is a function ``(cohort, settings) -> {name of the table: Table}``. It raises a ValueError with one plain
+An analysis is a function ``(cohort, settings) -> {name of the table: Table}``. It raises `errors.Unfit` with one plain
 sentence where the cohort cannot answer the question. A new one is one file, and one line here.
 """
 

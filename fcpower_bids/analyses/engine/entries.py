@@ -79,13 +79,13 @@ class Entries:
         name : str
             Unique.
         make : callable
-            Returns the regression of the entry; its ValueError is the reason of a refusal.
+            Returns the regression of the entry; its `Unfit` is the reason of a refusal.
         **about
             Further columns of the summary.
 
         Raises
         ------
-        ValueError
+        Unfit
             The reference is refused, and nothing could be compared.
         """
         solver = self._attempt(name, make, about)
@@ -93,7 +93,7 @@ class Entries:
             self.add(name, cross_validate(solver, self.study, name), **about)
 
     def try_to_add(self, name: str, predict: Callable[[], NestedResult], **about: Any) -> None:
-        """Add what a function predicts on the folds of the study; its ValueError is the reason of a refusal."""
+        """Add what a function predicts on the folds of the study; its `Unfit` is the reason of a refusal."""
         result = self._attempt(name, predict, about)
         if result is not None:
             self.add(name, result, **about)

@@ -80,7 +80,7 @@ def fit_final_model(
 
     Raises
     ------
-    ValueError
+    Unfit
         The representation cannot be exported, or as `prediction.analyse_prediction`.
     """
     if representation not in MODEL_REPRESENTATIONS:
@@ -119,7 +119,7 @@ def apply_model(
 
     Raises
     ------
-    ValueError
+    Unfit
         A parcel of the model is missing, or the shapes do not fit.
     """
     matrix = np.asarray(connectome, dtype=float)

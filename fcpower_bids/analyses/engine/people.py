@@ -57,7 +57,7 @@ def choose_people(
     ------
     NotInCohort
         There are no phenotypes.
-    ValueError
+    Unfit
         A column is not there, someone has no family or no site, or nobody is left.
     """
     usable = ~scans_without_features(cohort, representations)
@@ -93,7 +93,7 @@ def choose_people(
 
 
 def column_of(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return a column of the phenotype tables; a ValueError lists those that are there."""
+    """Return a column of the phenotype tables; an `Unfit` lists those that are there."""
     if name not in table.columns:
         known = ", ".join(map(str, table.columns)) or "none"
         raise Unfit(f"There is no column '{name}' in the phenotype tables. Columns: {known}.")

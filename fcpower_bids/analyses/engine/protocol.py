@@ -77,7 +77,7 @@ def open_study(cohort: Cohort, settings: Settings) -> Study:
 
     Raises
     ------
-    ValueError
+    Unfit
         Unknown columns, targets without variation, too few people or a family too large for the folds.
     """
     preset = resolve_preset(settings)
@@ -107,7 +107,7 @@ def draw_folds(people: People, settings: Settings, preset: PredictionPreset) -> 
 
     Raises
     ------
-    ValueError
+    Unfit
         Too few people, families or sites, or a family larger than a fold.
     """
     n, families, seed = len(people.names), people.families, settings.random_seed

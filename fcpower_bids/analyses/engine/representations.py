@@ -69,7 +69,7 @@ def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
     ------
     UsageError
         There is no such representation, or it would have to be fitted on the people that it is to describe.
-    ValueError
+    Unfit
         Embeddings are asked for and the cohort has none.
     """
     names: list[str] = []

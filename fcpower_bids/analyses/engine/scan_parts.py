@@ -53,7 +53,7 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: S
 
     Raises
     ------
-    ValueError
+    Unfit
         A series does not have the parcels of the cohort, or a part of it is too short or constant.
     """
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
@@ -109,7 +109,7 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
 
     Raises
     ------
-    ValueError
+    Unfit
         A length that was asked for is not below that of the shortest scan, or there are no series to shorten.
     """
     minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60

@@ -79,7 +79,7 @@ def choose_targets(
     ------
     NotInCohort
         There is no target.
-    ValueError
+    Unfit
         A column is unknown, constant, all missing, or neither numeric nor of two classes.
     """
     composites = [_read_composite(table, text) for text in settings.composite]

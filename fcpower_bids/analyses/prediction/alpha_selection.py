@@ -79,7 +79,7 @@ def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         As `prediction.analyse_prediction`.
     """
     study = open_study(cohort, settings)

@@ -99,7 +99,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         Fewer than two representations, or neither phenotypes nor repeated sessions.
     """
     told = tell_statistics(cohort)

@@ -107,7 +107,7 @@ def analyse_learning_curves(
 
     Raises
     ------
-    ValueError
+    Unfit
         A length or size that is not possible, or a cohort without phenotypes and without repeated sessions.
     """
     sizes = sizes or settings.sample_sizes
@@ -224,7 +224,7 @@ def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int,
 
     Raises
     ------
-    ValueError
+    Unfit
         A number is larger than a training set, or smaller than two people per inner fold.
     """
     sets = [fold.train.size for fold in folds]

@@ -79,7 +79,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> 
 
     Raises
     ------
-    ValueError
+    Unfit
         Fewer than two parcellations, nobody described by all of them, or no representation of connectomes.
     """
     if len(cohorts) < 2:
@@ -107,7 +107,7 @@ def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
 
     Raises
     ------
-    ValueError
+    Unfit
         There is no such scan.
     """
     keys = {

@@ -49,7 +49,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         Unknown columns, constant targets, too few people, or a family that is larger than a fold.
     """
     study = open_study(cohort, settings)

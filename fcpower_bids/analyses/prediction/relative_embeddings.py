@@ -32,7 +32,7 @@ def embed_where_missing(cohort: Cohort, settings: Settings) -> Cohort:
 
     Raises
     ------
-    ValueError
+    Unfit
         No scan can be embedded, or there are no series.
     """
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)

@@ -101,7 +101,7 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
     """
     if settings.kernel != "correlation":

@@ -92,7 +92,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         There is no scan, or a connectome has missing values.
     """
     if not len(cohort.scans):

@@ -36,7 +36,7 @@ def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
 
     Raises
     ------
-    ValueError
+    Unfit
         The name is unknown.
     """
     if name not in DOT_PRODUCTS:
@@ -74,7 +74,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> F
 
     Raises
     ------
-    ValueError
+    Unfit
         The metric is unknown, a connectome is rank-deficient without a remedy, or a metric that takes an
         eigendecomposition per pair would take too long.
     """

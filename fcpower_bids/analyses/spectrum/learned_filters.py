@@ -50,7 +50,7 @@ class LearnedFilters:
 
     Raises
     ------
-    ValueError
+    Unfit
         The cohort is too large for memory.
     """
 

@@ -116,7 +116,7 @@ def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
 
     Raises
     ------
-    ValueError
+    Unfit
         As `prediction.analyse_prediction`.
     """
     study = open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
@@ -243,7 +243,7 @@ def series_features(study: Study) -> dict[str, NDArray[np.floating]]:
 
     Raises
     ------
-    ValueError
+    Unfit
         The cohort has no series, or a series has other parcels.
     """
     cohort = study.cohort
