@@ -14,9 +14,10 @@ from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult, TargetBuilder, nested_cv
+from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.core.regression.ridge import Solver, factorise_kernel
+from fcpower_bids.core.regression.ridge import Solver, SubsetSolver, factorise_kernel
 from fcpower_bids.core.regression.scores import Training
 
 FloatArray = NDArray[np.float64]
@@ -26,17 +27,35 @@ def make_solver(representation: Representation, preset: PredictionPreset) -> Sol
     """Return the regression of a representation: a factorised kernel, or a linear probe on z-scored features."""
     if representation.kernel == "correlation":
         return regress_on_kernel(representation.similarity(), preset)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
-        features = np.asarray(representation.features()[:])
-        return LinearProbe(features, preset.penalties, preset.intercept)
+    features = np.asarray(representation.features()[:])
+    probe = LinearProbe(features, [1.0], preset.intercept)
+    return _search(probe.with_penalties, float((np.ptp(features, axis=0) > 0).sum()), preset)
 
 
 def regress_on_kernel(kernel: FloatArray, preset: PredictionPreset) -> Solver:
     """Return the regression on a kernel of everyone."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
-        return factorise_kernel(kernel, preset.penalties, preset.intercept)
+    scale = float(np.trace(kernel)) / len(kernel)
+    return _search(lambda penalties: factorise_kernel(kernel, penalties, preset.intercept), scale, preset)
+
+
+def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPreset) -> Solver:
+    """Return the same regression as one that decomposes the block of the training people in every fold."""
+
+    def make(penalties: FloatArray) -> Solver:
+        return SubsetSolver(kernel, penalties, preset.intercept, solver.notes)
+
+    return PenaltyLadder(make, solver.scale) if isinstance(solver, PenaltyLadder) else make(solver.penalties)
+
+
+def _search(make: Callable[[FloatArray], Solver], scale: float, preset: PredictionPreset) -> Solver:
+    """Return the regression for the penalties of the preset; `scale` is the mean diagonal of the kernel."""
+
+    def quietly(penalties: FloatArray) -> Solver:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
+            return make(penalties)
+
+    return PenaltyLadder(quietly, scale) if preset.relative_penalties else quietly(np.array(preset.penalties))
 
 
 def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
@@ -74,9 +93,11 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study
 def run_nested_cv(
     solver: Solver, targets: FloatArray | TargetBuilder, folds: Sequence[Fold], preset: PredictionPreset
 ) -> NestedResult:
-    """Run `core.nested.nested_cv` with the selection score of the preset."""
+    """Run `core.nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
+        if isinstance(solver, PenaltyLadder):
+            return nested_cv_extending(solver, targets, folds, preset.selection)
         return nested_cv(solver, targets, folds, preset.selection)
 
 
@@ -92,6 +113,8 @@ def merge_results(parts: Sequence[NestedResult]) -> NestedResult:
         penalties=parts[0].penalties,
         chosen=np.concatenate([part.chosen for part in parts])[order],
         inner_scores=np.concatenate([part.inner_scores for part in parts])[order],
+        best_scores=np.concatenate([part.best_scores for part in parts])[order],
+        at_edge=np.concatenate([part.at_edge for part in parts])[order],
         observed=tuple(observed[i] for i in order),
         predicted=tuple(predicted[i] for i in order),
         train=tuple(train[i] for i in order),
@@ -108,6 +131,8 @@ def join_targets_of(results: Sequence[NestedResult]) -> NestedResult:
         penalties=first.penalties,
         chosen=np.hstack([each.chosen for each in results]),
         inner_scores=np.concatenate([each.inner_scores for each in results], axis=2),
+        best_scores=np.hstack([each.best_scores for each in results]),
+        at_edge=np.hstack([each.at_edge for each in results]),
         observed=tuple(np.hstack([each.observed[i] for each in results]) for i in folds),
         predicted=tuple(np.hstack([each.predicted[i] for each in results]) for i in folds),
         train=tuple(

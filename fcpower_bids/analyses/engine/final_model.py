@@ -18,6 +18,7 @@ from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.regression.folds import deal_families, family_numbers
+from fcpower_bids.core.regression.penalties import PenaltyLadder
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split
 from fcpower_bids.core.regression.ridge_model import ModelArrays, predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
@@ -175,6 +176,7 @@ def _widen(arrays: ModelArrays, study: Study, known: NDArray[np.intp]) -> FloatA
 
 def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp], study: Study) -> float:
     """Return the penalty that predicts best over as many folds as the inner loop has, families whole."""
+    solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
     families = None if study.people.families is None else study.people.families[known]
     rng = np.random.default_rng(study.settings.random_seed)
     labels = deal_families(family_numbers(families, known.size), study.preset.n_inner, rng)

@@ -260,26 +260,31 @@ def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> Exp
 
 def choose_exponent(alphas: FloatArray, results: list[NestedResult]) -> ExponentGrid:
     """Take in every fold and for every target the exponent with the best selection score."""
-    scores = [np.where(np.isnan(result.inner_scores), -np.inf, result.inner_scores) for result in results]
-    inner = np.stack([score.max(axis=1) for score in scores])
-    best = inner.argmax(axis=0)
+    inner = np.stack([result.best_scores for result in results])
+    best = np.where(np.isnan(inner), -np.inf, inner).argmax(axis=0)
     first = results[0]
     predicted = tuple(
         np.take_along_axis(np.stack([result.predicted[i] for result in results]), best[i][None, None], axis=0)[0]
         for i in range(len(first.folds))
     )
-    chosen = np.take_along_axis(np.stack([result.chosen for result in results]), best[None], axis=0)[0]
+    chosen, at_edge = (
+        np.take_along_axis(np.stack([getattr(result, name) for result in results]), best[None], axis=0)[0]
+        for name in ("chosen", "at_edge")
+    )
+    best_scores = np.take_along_axis(inner, best[None], axis=0)[0]
     nested = NestedResult(
         folds=first.folds,
         penalties=first.penalties,
         chosen=chosen,
-        inner_scores=np.take_along_axis(inner, best[None], axis=0)[0][:, None],
+        inner_scores=best_scores[:, None],
+        best_scores=best_scores,
+        at_edge=at_edge,
         observed=first.observed,
         predicted=predicted,
         train=first.train,
         notes=(f"The exponent was chosen in every outer fold among {', '.join(f'{alpha:g}' for alpha in alphas)}.",),
     )
-    return ExponentGrid(alphas, tuple(results), np.where(np.isinf(inner), np.nan, inner), best, nested)
+    return ExponentGrid(alphas, tuple(results), inner, best, nested)
 
 
 def _validate(study: Study, family: PowerFamily, alpha: float) -> NestedResult:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, SPREAD_COLUMNS
-from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -29,7 +29,7 @@ from fcpower_bids.analyses.identification.curves import IdentificationCurves, ca
 from fcpower_bids.core.inference.scaling_law import fit_scaling_law
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.core.regression.ridge import Solver, SubsetSolver
+from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
@@ -302,5 +302,5 @@ def cross_validate_smaller(
     """
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
-        solver = SubsetSolver(kernel, solver.penalties, study.preset.intercept, solver.notes)
+        solver = regress_on_blocks(solver, kernel, study.preset)
     return run_nested_cv(solver, targets, study.folds, study.preset)

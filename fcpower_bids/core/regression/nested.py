@@ -38,6 +38,10 @@ class NestedResult:
         Penalty selected for each fold and target.
     inner_scores : ndarray, shape (F, n_penalties, m)
         Selection score of each penalty, more is better, NaN where it is not defined.
+    best_scores : ndarray, shape (F, m)
+        Selection score of the selected penalty, NaN where no penalty had one.
+    at_edge : ndarray of bool, shape (F, m)
+        Whether the selected penalty lies at an edge of what was searched: the best may lie outside.
     observed, predicted : tuple of ndarray, shape (n_test, m)
         Targets of the test rows as this fold defines them (NaN if missing), and their predictions.
     train : tuple of Training
@@ -50,6 +54,8 @@ class NestedResult:
     penalties: FloatArray
     chosen: FloatArray
     inner_scores: FloatArray
+    best_scores: FloatArray
+    at_edge: NDArray[np.bool_]
     observed: tuple[FloatArray, ...]
     predicted: tuple[FloatArray, ...]
     train: tuple[Training, ...]
@@ -70,11 +76,6 @@ class NestedResult:
             predicted = np.concatenate([self.predicted[i] for i in cells])
             scores.append(score_predictions(name, observed, predicted, train))
         return np.stack(scores)
-
-    @property
-    def at_edge(self) -> NDArray[np.bool_]:
-        """Whether the smallest or the largest penalty was selected, shape (F, m): the best may lie outside the grid."""
-        return (self.chosen == self.penalties.min()) | (self.chosen == self.penalties.max())
 
 
 def nested_cv(
@@ -124,10 +125,12 @@ def nested_cv(
         penalties=solver.penalties,
         chosen=chosen,
         inner_scores=inner_scores,
+        best_scores=_best(inner_scores),
+        at_edge=(chosen == solver.penalties.min()) | (chosen == solver.penalties.max()),
         observed=tuple(outcome.observed for outcome in outcomes),
         predicted=tuple(outcome.predicted for outcome in outcomes),
         train=tuple(outcome.train for outcome in outcomes),
-        notes=(*solver.notes, *_selection_notes(chosen, inner_scores, solver.penalties)),
+        notes=(*solver.notes, *_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores)),
     )
 
 
@@ -235,12 +238,24 @@ def _as_columns(targets: FloatArray) -> FloatArray:
     return values
 
 
-def _selection_notes(chosen: FloatArray, inner_scores: FloatArray, penalties: FloatArray) -> Iterator[str]:
+def _best(inner_scores: FloatArray) -> FloatArray:
+    best = np.where(np.isnan(inner_scores), -np.inf, inner_scores).max(axis=1)
+    return np.asarray(np.where(np.isinf(best), np.nan, best))
+
+
+def _edge_notes(chosen: FloatArray, penalties: FloatArray) -> Iterator[str]:
     for name, edge in (("smallest", penalties.min()), ("largest", penalties.max())):
         count = int((chosen == edge).sum())
         if count and penalties.size > 1:
             where = f"was selected in {count} of {chosen.size} fits"
             yield f"The {name} penalty, {edge:g}, {where}: the best may lie outside the grid."
-    unscored = int(np.isnan(inner_scores).all(axis=1).sum())
-    if unscored:
-        yield f"In {unscored} of {chosen.size} fits no penalty had a score (constant target); the largest was taken."
+
+
+def unscored_notes(inner_scores: FloatArray) -> Iterator[str]:
+    """Tell how many fits had no selection score, (F, n_penalties, m)."""
+    lacking = np.isnan(inner_scores).all(axis=1)
+    if lacking.any():
+        yield (
+            f"In {int(lacking.sum())} of {lacking.size} fits no penalty had a score (constant target); the largest was "
+            "taken."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterable, Sequence
 
@@ -72,6 +73,15 @@ class LinearProbe:
                 )
         self.intercept, self.strict = intercept, strict
         self._kept: list[_Panel] = []
+        self._set_penalties(penalties)
+
+    def with_penalties(self, penalties: ArrayLike) -> LinearProbe:
+        """Return the same regression for other penalties; the features are shared."""
+        other = copy.copy(self)
+        other._set_penalties(penalties)
+        return other
+
+    def _set_penalties(self, penalties: ArrayLike) -> None:
         self.penalties = check_penalties(penalties)
         self.notes: tuple[str, ...] = ()
         if 0 in self.penalties and not self._has_full_rank():
@@ -146,7 +156,7 @@ class LinearProbe:
         )
         if n * n_features * np.dtype(dtype).itemsize > MEMORY:
             return each
-        self._kept = list(each)
+        self._kept.extend(each)  # in place: regressions for other penalties share it
         return self._kept
 
     def _has_full_rank(self) -> bool:

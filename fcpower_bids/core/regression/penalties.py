@@ -1,0 +1,127 @@
+"""A grid of ridge penalties in units of the kernel that goes on, fold by fold, while the best lies at its edge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.nested import NestedResult, nested_cv, unscored_notes
+from fcpower_bids.core.regression.ridge import Sides, Solver, Split
+from fcpower_bids.core.regression.targets import TargetBuilder
+
+FloatArray = NDArray[np.float64]
+
+DECADES = (-3, -2, -1, 0, 1, 2, 3)
+"""The grid that every fold searches: powers of ten of the kernel's mean diagonal."""
+
+LAST_DECADE = 6
+"""How far the grid goes on, to both sides; there a regression is interpolation, or predicts the mean."""
+
+GAIN = 1e-4
+"""Gain of the selection score below which the next penalty is no better: without it a plateau never ends."""
+
+
+class PenaltyLadder:
+    """A regression for a grid of penalties that can be continued; to others it is the regression on that grid.
+
+    Parameters
+    ----------
+    make : callable
+        From penalties to the regression.
+    scale : float
+        Mean diagonal of the kernel, trace(K) / n, which is the unit of the penalties.
+    """
+
+    def __init__(self, make: Callable[[FloatArray], Solver], scale: float) -> None:
+        if not (np.isfinite(scale) and scale > 0):
+            raise ValueError(f"The kernel has a mean diagonal of {scale:g}: its features are all zero or missing.")
+        self.make, self.scale = make, float(scale)
+        self.base = make(self._penalties(DECADES))
+        self._further: dict[int, Solver] = {}
+
+    @property
+    def penalties(self) -> FloatArray:
+        """The grid that every fold searches."""
+        return self.base.penalties
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about the grid."""
+        return self.base.notes
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Do what depends on the targets and not on the split."""
+        return self.base.prepare(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict for every penalty of the grid."""
+        return self.base.predict(split, outer, inner)
+
+    def beyond(self, decade: int) -> Solver:
+        """Return the regression for one penalty outside the grid, made once."""
+        if decade not in self._further:
+            self._further[decade] = self.make(self._penalties((decade,)))
+        return self._further[decade]
+
+    def whole(self) -> Solver:
+        """Return the regression for all penalties that a fold could reach."""
+        return self.make(self._penalties(range(-LAST_DECADE, LAST_DECADE + 1)))
+
+    def _penalties(self, decades: Sequence[int]) -> FloatArray:
+        return self.scale * 10.0 ** np.asarray(decades, dtype=float)
+
+
+def nested_cv_extending(
+    ladder: PenaltyLadder, targets: FloatArray | TargetBuilder, folds: Sequence[Fold], selection: str
+) -> NestedResult:
+    """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
+
+    Each fold and target goes on by itself, as far as its own inner folds gain: what others select changes nothing, so
+    the choice stays nested. A fold is `at_edge` only where even the last decade still gained.
+
+    Parameters
+    ----------
+    ladder : PenaltyLadder
+    targets, folds, selection
+        As of `core.regression.nested.nested_cv`.
+
+    Returns
+    -------
+    NestedResult
+        `penalties` and `inner_scores` are those of the grid that every fold searches.
+    """
+    result = nested_cv(ladder.base, targets, folds, selection)
+    chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
+    best = result.best_scores.copy()
+    at_edge = np.zeros(chosen.shape, dtype=bool)
+    for edge, decades in (
+        (ladder.penalties.max(), range(DECADES[-1] + 1, LAST_DECADE + 1)),
+        (ladder.penalties.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1)),
+    ):
+        going = (result.chosen == edge) & np.isfinite(best)
+        for decade in decades:
+            rows = np.flatnonzero(going.any(axis=1)).tolist()
+            if not rows:
+                break
+            further = nested_cv(ladder.beyond(decade), targets, [folds[i] for i in rows], selection)
+            scores = further.inner_scores[:, 0]
+            better = np.zeros_like(going)
+            better[rows] = going[rows] & (scores > best[rows] + GAIN)
+            for at, i in enumerate(rows):
+                own = better[i]
+                best[i, own], chosen[i, own] = scores[at, own], further.chosen[at, own]
+                predicted[i][:, own] = further.predicted[at][:, own]
+            going = better
+        at_edge |= going
+    notes = [*ladder.notes, *unscored_notes(result.inner_scores)]
+    if at_edge.any():
+        notes.append(
+            f"In {int(at_edge.sum())} of {at_edge.size} fits the selection score still rose at the last penalty of all."
+        )
+    return dataclasses.replace(
+        result, chosen=chosen, predicted=tuple(predicted), best_scores=best, at_edge=at_edge, notes=tuple(notes)
+    )
