@@ -5,7 +5,7 @@ sentence where the cohort cannot answer the question. A new one is one file, and
 """
 
 from fcpower_bids.registry import Registry
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 ANALYSES = Registry(
     "analysis",
@@ -34,8 +34,8 @@ DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 """Analyses that run where none is named, as far as the cohort has what they need."""
 
 
-def analyses_to_run(settings: Settings) -> tuple[str, ...]:
-    """Names of the analyses that are asked for, and the choice of the exponent where it is not a number.
+def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
+    """Names of the analyses that are asked for, and the choice of the exponent where this cohort makes it.
 
     Without any, those of `DEFAULT`. ``all`` stands for every one; what a cohort does not allow, such as identification
     with one session, is then for the caller to leave out.
@@ -43,5 +43,6 @@ def analyses_to_run(settings: Settings) -> tuple[str, ...]:
     """
     asked = settings.analyses or DEFAULT
     chosen = tuple(dict.fromkeys(each for name in asked for each in (ANALYSES if name == ALL else (name,))))
-    needed = settings.alpha in ("grid", "align") or (settings.alpha == "nested" and "prediction" not in chosen)
+    rule = settings.alpha_selection
+    needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen

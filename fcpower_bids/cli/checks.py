@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fcpower_bids.settings import Settings
 
-EXPONENT_RULES = ("grid", "nested", "align")
 SHARES = ("min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
 POSITIVE = (
     "repeats",
@@ -50,18 +49,11 @@ def _band(settings: Settings) -> Iterator[str]:
 
 
 def _exponent(settings: Settings) -> Iterator[str]:
-    alpha = settings.alpha
-    if alpha in EXPONENT_RULES:
-        if settings.level != "group":
-            yield f"--alpha {alpha} chooses the exponent of a cohort, so it works at group level only. Give a number."
-        return
-    try:
-        value = float(alpha)
-    except ValueError:
-        yield f"--alpha {alpha} is neither a number nor one of {', '.join(EXPONENT_RULES)}."
-        return
-    if not 0 < value <= 1:
-        yield f"--alpha {alpha} must be above 0 and at most 1 (1 is FC itself; the limit 0 is 'log_euclidean')."
+    alpha, choice = settings.alpha, settings.alpha_selection
+    if choice is not None and settings.level != "group":
+        yield f"--alpha {choice} chooses the exponent of a cohort, so it works at group level only. Give a number."
+    if not 0 < alpha <= 1:
+        yield f"--alpha {alpha:g} must be above 0 and at most 1 (1 is FC itself; the limit 0 is 'log_euclidean')."
 
 
 def _numbers(settings: Settings) -> Iterator[str]:
@@ -90,7 +82,7 @@ def _choices(settings: Settings) -> Iterator[str]:
     """Values from a configuration file have not passed argparse."""
     for field in dataclasses.fields(settings):
         choices = field.metadata.get("choices")
-        if choices and getattr(settings, field.name) not in choices:
+        if choices and getattr(settings, field.name) not in (field.default, *choices):
             yield f"--{field.name.replace('_', '-')} must be one of {', '.join(choices)}."
     if settings.dummy_scans != "auto" and not settings.dummy_scans.isdigit():
         yield f"--dummy-scans {settings.dummy_scans} must be a whole number or 'auto'."

@@ -31,6 +31,12 @@ def is_list(name: str) -> bool:
     return typing.get_origin(field_types()[name]) is tuple
 
 
+def or_choices(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Return the words that an option takes in the place of its value: the choices of another option."""
+    other = field.metadata["or_choice"]
+    return Settings.__dataclass_fields__[other].metadata["choices"] if other else ()
+
+
 def scalar_type(name: str) -> Any:
     """Return the type of one value of an option: int, float, str, bool or Path."""
     hint = field_types()[name]

@@ -8,14 +8,14 @@ import dataclasses
 import difflib
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids import __version__
 from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
-from fcpower_bids.cli.options import help_text, is_list, option_fields, scalar_type
+from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
@@ -99,6 +99,8 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
         del arguments["metavar"]
     if is_list(field.name):
         arguments |= {"nargs": "+", "action": "extend"}
+    if or_choices(field):
+        arguments["type"] = str  # told apart with all else, so that every error is told at once
     return arguments
 
 
@@ -112,12 +114,12 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """
     parser = build_parser()
     given, unknown = parser.parse_known_args(argv)
-    values = vars(given)
-    errors = [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
+    values, errors = tell_apart(vars(given))
+    errors += [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
     errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
     if "config_file" in values:
         from_file, file_errors = read_configuration(values["config_file"])
-        values, errors = {**from_file, **values}, errors + file_errors
+        values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
         from fcpower_bids.analyses import ALL
 
@@ -127,6 +129,30 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     if errors:
         raise UsageError("\n".join(errors))
     return anchor(settings)[0]
+
+
+def _not_chosen_again(from_file: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop from the file what an option of the command line stands for: ``--alpha 0.5`` wins over a choice as well."""
+    replaced = {field.metadata["or_choice"] for field in option_fields() if field.name in given}
+    return {name: value for name, value in from_file.items() if name not in replaced}
+
+
+def tell_apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
+    told, faults = dict(values), []
+    for field in option_fields():
+        text = values.get(field.name)
+        if not isinstance(text, str) or not (words := or_choices(field)):
+            continue
+        del told[field.name]
+        if text in words:
+            told.setdefault(field.metadata["or_choice"], text)
+            continue
+        try:
+            told[field.name] = scalar_type(field.name)(text)
+        except ValueError:
+            faults.append(f"--{field.name.replace('_', '-')} {text} is neither a number nor one of {', '.join(words)}.")
+    return told, faults
 
 
 def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
@@ -159,11 +185,14 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
             values[name] = _convert(name, value)
         except (TypeError, ValueError):
             errors.append(f"{path} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
-    return values, errors
+    values, faults = tell_apart(values)
+    return values, errors + faults
 
 
 def _convert(name: str, value: Any) -> Any:
     kind = scalar_type(name)
+    if isinstance(value, str) and or_choices(Settings.__dataclass_fields__[name]):
+        return value
     if kind is bool or isinstance(value, bool):
         if kind is not bool or not isinstance(value, bool):
             raise TypeError(name)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fcpower_bids.cli.options import help_text, is_list, option_fields, scalar_type
+from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
 from fcpower_bids.settings import LEVELS, SECTIONS
 
 INTRODUCTION = f"""\
 # Every option
 
-<!-- Generated from fcpower_bids/settings.py by `python -m fcpower_bids.cli.usage`; a test compares. -->
+<!-- Generated from fcpower_bids/settings by `python -m fcpower_bids.cli.usage`; a test compares. -->
 
 ```
 fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
@@ -58,6 +58,7 @@ def _values(field: Any) -> str:
         return " ".join(f"`{choice}`" for choice in field.metadata["choices"])
     kind = scalar_type(field.name)
     name = {bool: "switch", int: "whole number", float: "number", str: "text"}.get(kind, "path")
+    name = " ".join([name, *(f"`{word}`" for word in or_choices(field))])
     return f"one or more: {name}" if is_list(field.name) else name
 
 

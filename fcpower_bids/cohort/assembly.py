@@ -34,10 +34,10 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, GroupLevel, Method, Selection
 
 
-def load_cohort(settings: Settings) -> Cohort:
+def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort.
 
     Recordings are left out by their status, by ``--exclude-file``, by their quality and as duplicates, in this order;
@@ -46,7 +46,7 @@ def load_cohort(settings: Settings) -> Cohort:
 
     Parameters
     ----------
-    settings : Settings
+    settings : Assembly
         ``bids_dir`` has the phenotypes, ``output_dir`` what the participant level wrote, ``work`` the cache.
 
     Returns
@@ -94,7 +94,7 @@ def load_cohort(settings: Settings) -> Cohort:
     )
 
 
-def _choose_recordings(settings: Settings) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
+def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
     """Recordings that pass status, the user's list and quality, before any connectome is read."""
     there = list_connectomes(settings.output_dir)
     chosen, notes = choose_connectomes(there, settings)
@@ -126,7 +126,7 @@ def _make_scans(
     return scans, rows + said
 
 
-def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Settings) -> Columns:
+def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:
     there = set(phenotypes.frame.index)
     if len(there) and there.isdisjoint(people):
         raise DatasetError(
@@ -140,7 +140,7 @@ def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: Setti
 
 
 def _people_rows(
-    phenotypes: Phenotypes, scanned: Iterable[str], chosen: Sequence[Connectome], settings: Settings
+    phenotypes: Phenotypes, scanned: Iterable[str], chosen: Sequence[Connectome], settings: Selection
 ) -> list[Exclusion]:
     """People with scans but without phenotypes, and the other way round."""
     with_scans, with_phenotypes = set(scanned), set(phenotypes.frame.index)
@@ -157,7 +157,7 @@ def _people_rows(
     return rows
 
 
-def _combination_note(scans: Sequence[Scan], settings: Settings) -> list[str]:
+def _combination_note(scans: Sequence[Scan], settings: Method) -> list[str]:
     several = sum(len(scan) > 1 for scan in scans)
     if not several:
         return []

@@ -23,7 +23,7 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.tables import atomic, read_json, read_matrix, write_json
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, Messages
 
 T = TypeVar("T")
 FORMAT = 1
@@ -68,7 +68,7 @@ class _Row:
     missing: list[int]
 
 
-def read_edges(paths: Sequence[Path], folder: Path, settings: Settings) -> Edges:
+def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges:
     """Read connectomes, from the cache where it has them.
 
     Parameters
@@ -77,7 +77,7 @@ def read_edges(paths: Sequence[Path], folder: Path, settings: Settings) -> Edges
         FC files below the output folder.
     folder : Path
         Where the cache of these connectomes is, or will be.
-    settings : Settings
+    settings : Assembly
         Output folder, number of processes, whether to be quiet.
 
     Raises
@@ -136,7 +136,7 @@ def _load(folder: Path) -> tuple[dict[str, Any], np.ndarray | None]:
 
 def _write(
     folder: Path,
-    settings: Settings,
+    settings: Assembly,
     states: dict[str, list[int]],
     old: tuple[dict[str, Any], np.ndarray | None, set[str]],
 ) -> None:
@@ -171,14 +171,14 @@ def _write(
             stale.unlink(missing_ok=True)
 
 
-def _parse(paths: list[Path], settings: Settings) -> Iterator[_Row]:
+def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row]:
     """Read tables in their order, in several processes where there are many, with a bar where it takes long."""
     processes = 1 if settings.low_mem or len(paths) < WORTH_PROCESSES else settings.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_read), paths))
     yield from track(read, len(paths), "connectomes", settings)
 
 
-def track(items: Iterable[T], total: int, what: str, settings: Settings) -> Iterator[T]:
+def track(items: Iterable[T], total: int, what: str, settings: Messages) -> Iterator[T]:
     """Yield the items; a bar appears where that takes more than a few seconds, a line now and then in a log."""
     bar = tqdm(
         items,

@@ -15,20 +15,20 @@ from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatch
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Entities
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, Inputs, Method
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 """Entities that tell one acquisition from another; the others tell versions of the same acquisition apart."""
 
 
-def choose_connectomes(found: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once.
 
     Parameters
     ----------
     found : sequence of Connectome
         All that the participant level wrote.
-    settings : Settings
+    settings : Assembly
         The selection, ``atlas`` and ``space``.
 
     Returns
@@ -44,7 +44,7 @@ def choose_connectomes(found: Sequence[Connectome], settings: Settings) -> tuple
         If none is left, or the user has to choose among atlases, spaces, tasks or versions.
     """
     kept, notes = _filter(found, settings)
-    steps: tuple[Callable[[list[Connectome], Settings], tuple[list[Connectome], list[str]]], ...]
+    steps: tuple[Callable[[list[Connectome], Assembly], tuple[list[Connectome], list[str]]], ...]
     steps = (_choose_atlas, _choose_space, _check_tasks, _drop_combinations, _check_versions)
     for step in steps:
         kept, said = step(kept, settings)
@@ -52,7 +52,7 @@ def choose_connectomes(found: Sequence[Connectome], settings: Settings) -> tuple
     return kept, notes
 
 
-def _filter(found: Sequence[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _filter(found: Sequence[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     """Apply the selection of the command line and of the filter file, as the participant level does."""
     conditions = [one for one in read_filters(settings) if one.key not in ("desc", *FILE_KEYS)]
     sources = [Source(one.path, settings.output_dir, "bold", one.entities, "bold", ".tsv") for one in found]
@@ -60,9 +60,9 @@ def _filter(found: Sequence[Connectome], settings: Settings) -> tuple[list[Conne
     return [one for one in found if one.path in kept], note_unmatched(sources, conditions)
 
 
-def _choose_atlas(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _choose_atlas(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     names = sorted({one.atlas_name for one in found})
-    asked = settings.atlas != Settings.atlas
+    asked = settings.atlas != Method.atlas
     matching = sorted({name for spec in settings.atlas for name in _matching(spec, names)})
     if len(matching) == 1 and len(names) > 1:
         note = f"Of the atlases {', '.join(names)} the cohort uses {matching[0]} (--atlas)."
@@ -95,7 +95,7 @@ def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def _choose_space(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _choose_space(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     spaces = {one.space for one in found}
     kept = [one for one in found if not settings.space or one.space in settings.space]
     if not kept:
@@ -107,7 +107,7 @@ def _choose_space(found: list[Connectome], settings: Settings) -> tuple[list[Con
     return kept, []
 
 
-def _check_tasks(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _check_tasks(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     tasks = sorted({one.entity("task") or "(none)" for one in found})
     if len(tasks) == 1:
         return found, []
@@ -120,7 +120,7 @@ def _check_tasks(found: list[Connectome], settings: Settings) -> tuple[list[Conn
     return found, [f"The tasks {', '.join(tasks)} of one session are combined like runs, as --task-id names them all."]
 
 
-def _drop_combinations(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _drop_combinations(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Leave out what the participant level combined from runs that are there themselves."""
 
     def without_run(one: Connectome) -> Entities:
@@ -133,7 +133,7 @@ def _drop_combinations(found: list[Connectome], settings: Settings) -> tuple[lis
     return kept, [note] if n_dropped else []
 
 
-def _check_versions(found: list[Connectome], settings: Settings) -> tuple[list[Connectome], list[str]]:
+def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Two files of one acquisition (two resolutions, say) would count a recording twice."""
     seen: dict[Hashable, Connectome] = {}
     for one in found:
@@ -197,14 +197,14 @@ def _count(labels: Iterable[str]) -> str:
 OWN_ATLAS = "OfTheAtlasOfTheCohort"
 
 
-def read_embedding_facts(labels: Collection[str], settings: Settings) -> dict[str, dict[str, Any]]:
+def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[str, dict[str, Any]]:
     """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree.
 
     Parameters
     ----------
     labels : collection of str
         Names of the embeddings.
-    settings : Settings
+    settings : Assembly
         The selection of the cohort.
 
     Returns

@@ -19,7 +19,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
 from fcpower_bids.outputs.tables import read_table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
@@ -74,7 +74,7 @@ def _number(text: Any) -> float:
 
 
 def exclude_by_status(
-    found: Sequence[Connectome], there: Sequence[Connectome], settings: Settings
+    found: Sequence[Connectome], there: Sequence[Connectome], settings: Assembly
 ) -> tuple[list[Connectome], list[Exclusion]]:
     """Leave out recordings that the participant level excluded or did not finish, though older files may be there.
 
@@ -84,7 +84,7 @@ def exclude_by_status(
         The chosen ones.
     there : sequence of Connectome
         All with an FC file; a recording in neither is reported as well, where the selection asks for it.
-    settings : Settings
+    settings : Assembly
         Output folder and selection.
     """
     bad = {
@@ -113,7 +113,7 @@ def _statuses(output_dir: Path) -> Iterator[Status]:
                 yield status
 
 
-def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Settings) -> Iterator[Exclusion]:
+def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Selection) -> Iterator[Exclusion]:
     labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
     wanted = (
         ("sub", settings.participant_label),
@@ -180,7 +180,7 @@ def _text(value: Any) -> str:
 
 
 def exclude_by_quality(
-    found: Sequence[Connectome], quality: Sequence[Quality], settings: Settings
+    found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
     """Say which recordings pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
     reasons = [_fault(one, settings) for one in quality]
@@ -192,7 +192,7 @@ def exclude_by_quality(
     return [not reason for reason in reasons], rows
 
 
-def _fault(quality: Quality, settings: Settings) -> str:
+def _fault(quality: Quality, settings: Assembly) -> str:
     if quality.seconds < settings.min_time:
         return f"{quality.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
     limit = settings.max_mean_fd
@@ -219,7 +219,7 @@ def exclude_duplicates(found: Sequence[Connectome], digests: Sequence[str]) -> t
 
 
 def choose_parcels(
-    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: Settings
+    missing: NDArray[np.bool_], scans: Sequence[tuple[str, str]], parcels: Sequence[str], settings: GroupLevel
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
     """Choose scans and parcels so that nothing is missing, by three rules in this order.
 
@@ -232,7 +232,7 @@ def choose_parcels(
     missing : ndarray of bool, shape (n, P)
     scans : sequence of (participant, session), length n
     parcels : sequence of str, length P
-    settings : Settings
+    settings : GroupLevel
 
     Returns
     -------
@@ -268,7 +268,7 @@ def choose_parcels(
     return kept_scans, kept_parcels, rows
 
 
-def _parcel_reason(name: str, share: float, seldom: bool, settings: Settings) -> str:
+def _parcel_reason(name: str, share: float, seldom: bool, settings: GroupLevel) -> str:
     if seldom:
         limit = f"--max-parcel-missing {settings.max_parcel_missing:.1%}"
         return f"{name}: {share:.1%} of the scans lack it, more than {limit}"

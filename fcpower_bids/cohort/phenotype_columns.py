@@ -12,7 +12,7 @@ import pandas as pd
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.phenotypes import Phenotypes
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import GroupLevel
 
 MOTION = "mean_fd"
 
@@ -39,13 +39,13 @@ class Columns:
     notes: tuple[str, ...]
 
 
-def parse_composites(settings: Settings) -> dict[str, tuple[str, ...]]:
+def parse_composites(settings: GroupLevel) -> dict[str, tuple[str, ...]]:
     """Return the columns of each composite: ``NAME=COLUMN,COLUMN,...``."""
     pairs = (item.partition("=") for item in settings.composite)
     return {name.strip(): tuple(part.strip() for part in parts.split(",")) for name, _, parts in pairs}
 
 
-def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Settings) -> Columns:
+def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: GroupLevel) -> Columns:
     """Check the columns that the settings name, turn them into numbers, and settle the targets.
 
     Parameters
@@ -54,7 +54,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Setti
         What the tables say, for conflicts and the default targets.
     frame : pandas.DataFrame
         Its rows of the people with scans.
-    settings : Settings
+    settings : GroupLevel
         ``targets``, ``composite``, ``covariates``, ``family_column``, ``site_column``.
 
     Returns

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.inclusion import Exclusion
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, Selection
 
 PERSON = "participant_id"
 SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
@@ -72,12 +72,12 @@ class Phenotypes:
     notes: tuple[str, ...] = ()
 
 
-def load_phenotypes(settings: Settings, people: Sequence[str]) -> Phenotypes:
+def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     """Read and merge all phenotype tables.
 
     Parameters
     ----------
-    settings : Settings
+    settings : Assembly
         ``bids_dir``, ``phenotypes``, ``session_label``.
     people : sequence of str
         ``sub-01``, whose sessions tables are read.
@@ -102,7 +102,7 @@ def load_phenotypes(settings: Settings, people: Sequence[str]) -> Phenotypes:
     return _merge(tables, cleaned, tuple(rows), notes)
 
 
-def _dataset_tables(settings: Settings) -> list[Path]:
+def _dataset_tables(settings: Assembly) -> list[Path]:
     root = settings.bids_dir
     paths = [root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
     given = {path.absolute() for path in settings.phenotypes}
@@ -141,7 +141,7 @@ def read_phenotype_table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read(path: Path, settings: Settings, notes: list[str], is_default: bool) -> PhenotypeTable:
+def _read(path: Path, settings: Assembly, notes: list[str], is_default: bool) -> PhenotypeTable:
     frame = read_phenotype_table(path)
     sidecar = path.with_suffix(".json")
     # "session" alone may also be a count; it tells rows apart only where a person has several.
@@ -157,7 +157,9 @@ def _read(path: Path, settings: Settings, notes: list[str], is_default: bool) ->
     return PhenotypeTable(path, _typed(frame), read_json(sidecar) if sidecar.is_file() else {}, is_default)
 
 
-def _first_session(frame: pd.DataFrame, session: str, path: Path, settings: Settings, notes: list[str]) -> pd.DataFrame:
+def _first_session(
+    frame: pd.DataFrame, session: str, path: Path, settings: Selection, notes: list[str]
+) -> pd.DataFrame:
     """One row per person: that of the first session by its label, among those that the user selected."""
     labels = frame[session].astype(str).str.removeprefix("ses-")
     wanted = {label.removeprefix("ses-") for label in settings.session_label}
@@ -172,7 +174,7 @@ def _first_session(frame: pd.DataFrame, session: str, path: Path, settings: Sett
     return first.drop(columns=session).sort_index()
 
 
-def _sessions_table(settings: Settings, people: Sequence[str], notes: list[str]) -> Iterator[PhenotypeTable]:
+def _sessions_table(settings: Assembly, people: Sequence[str], notes: list[str]) -> Iterator[PhenotypeTable]:
     """The sessions tables of all people as one table, with the values of the first session."""
     lines: list[dict[str, str | None]] = []
     for person in people:

@@ -20,7 +20,7 @@ from fcpower_bids.core.connectome.connectivity import ParcelError, average_conne
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.combination import AVERAGE, CONCAT
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Assembly, Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,12 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     return scans, rows
 
 
-def combination_of(settings: Settings) -> str:
+def combination_of(settings: Method) -> str:
     """How the runs of a scan become one connectome; ``none`` is about files of the participant level."""
     return CONCAT if settings.combine_runs == CONCAT else AVERAGE
 
 
-def tabulate_scans(scans: Sequence[Scan], settings: Settings) -> pd.DataFrame:
+def tabulate_scans(scans: Sequence[Scan], settings: Method) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
@@ -101,7 +101,7 @@ def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
 
 
 def assemble_edges(
-    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Settings
+    scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Assembly
 ) -> np.ndarray:
     """Return the edges of the scans among the kept parcels, from disk.
 
@@ -117,7 +117,7 @@ def assemble_edges(
         Parcels to keep.
     folder : Path
         Of the cache.
-    settings : Settings
+    settings : Assembly
         How to combine runs.
 
     Returns
@@ -148,7 +148,7 @@ def assemble_edges(
     return array
 
 
-def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Settings) -> str:
+def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Method) -> str:
     """What the assembled array depends on: contents, weights, rule, parcels."""
     contents = [[(edges.digests[run.place], weight_of(run, settings)) for run in scan] for scan in scans]
     text = json.dumps([combination_of(settings), contents, kept.tolist()])
@@ -163,12 +163,12 @@ def _open(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
     return array if array.shape == shape else None
 
 
-def weight_of(run: Run, settings: Settings) -> float:
+def weight_of(run: Run, settings: Method) -> float:
     """Weight of a run: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other."""
     return run.quality.volumes - 1 if combination_of(settings) == CONCAT else run.quality.degrees_of_freedom
 
 
-def combine_edges(scan: Scan, edges: Edges, settings: Settings) -> np.ndarray:
+def combine_edges(scan: Scan, edges: Edges, settings: Method) -> np.ndarray:
     """Return the edges of a scan among all P parcels, shape (P (P - 1) / 2,).
 
     ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.registry import Registry
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Embedding
 
 if TYPE_CHECKING:
     from fcpower_bids.encoders.embedding import Encoder
@@ -100,7 +100,7 @@ def load_encoder(
     return encoder
 
 
-def embedding_label(settings: Settings) -> str:
+def embedding_label(settings: Embedding) -> str:
     """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
 
     ``fbert1mwindows`` is read by windows, ``brainjepapaper`` is fed as in the paper, so that they stand side by side.

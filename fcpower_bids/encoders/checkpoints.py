@@ -16,6 +16,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import FcPowerError, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ModelCard:
 
     roi_labels: tuple[str, ...]
     atlas: str = "n/a"
-    alpha: float = 0.35
+    alpha: float = ALPHA_STAR
     band: tuple[float, float] | None = None
     tr_range: tuple[float, float] | None = None
     window: int = 80

@@ -12,7 +12,7 @@ from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.inputs.sources import Sidecars, Source
 from fcpower_bids.outputs.names import output_folder
 from fcpower_bids.records import Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Places
 
 if TYPE_CHECKING:
     from fcpower_bids.imaging.series.streaming import HeaderSummary
@@ -190,14 +190,14 @@ def _beside(path: Path | None) -> Path | None:
     return sidecar if sidecar is not None and sidecar.is_file() else None
 
 
-def preflight_table(discovery: Discovery, settings: Settings) -> str:
+def preflight_table(discovery: Discovery, settings: Places) -> str:
     """Return the table of ``--dry-run``: what was found of each recording, what is missing, where results would go.
 
     Parameters
     ----------
     discovery : Discovery
         From ``find_recordings``.
-    settings : Settings
+    settings : Places
         Tells the output folder.
     """
     header = ("recording", "bold", "mask", "confounds", "TR (s)", "volumes", "minutes", "output")
@@ -210,7 +210,7 @@ def preflight_table(discovery: Discovery, settings: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ready_row(recording: Recording, volumes: int, settings: Settings) -> tuple[str, ...]:
+def _ready_row(recording: Recording, volumes: int, settings: Places) -> tuple[str, ...]:
     minutes = f"{volumes * recording.repetition_time / 60:.1f}"
     mask = "yes" if recording.mask else "not needed"
     output = output_folder(settings.output_dir, recording).relative_to(settings.output_dir) / f"{recording.name}_*"

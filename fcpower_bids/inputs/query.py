@@ -19,7 +19,7 @@ from fcpower_bids.inputs.selection import (
 )
 from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
 from fcpower_bids.records import Entities, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Inputs, Method, Selection
 
 FAILED, SKIPPED = "failed", "skipped"
 STAGE = "inputs"
@@ -76,12 +76,12 @@ class Discovery:
     volumes: tuple[int, ...]
 
 
-def find_recordings(settings: Settings) -> Discovery:
+def find_recordings(settings: Inputs) -> Discovery:
     """Find the recordings that the settings ask for and look at their files.
 
     Parameters
     ----------
-    settings : Settings
+    settings : Inputs
         Where to look and what to take.
 
     Raises
@@ -109,7 +109,7 @@ def find_recordings(settings: Settings) -> Discovery:
     return Discovery(recordings, ordered, notes, roots, volumes)
 
 
-def _collect_sources(settings: Settings, roots: Iterable[Path]) -> tuple[list[Source], list[Problem]]:
+def _collect_sources(settings: Inputs, roots: Iterable[Path]) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
     from fcpower_bids.inputs.indexer import list_files, list_func_folders
 
@@ -135,11 +135,11 @@ def _collect_sources(settings: Settings, roots: Iterable[Path]) -> tuple[list[So
     return sources, problems
 
 
-def _participants(settings: Settings) -> frozenset[str] | None:
+def _participants(settings: Selection) -> frozenset[str] | None:
     return frozenset(label.removeprefix("sub-") for label in settings.participant_label) or None
 
 
-def _absent_participants(settings: Settings, roots: Sequence[Path], there: Iterable[Source]) -> list[Problem]:
+def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterable[Source]) -> list[Problem]:
     """Participants without any series: named by the user, or with a folder in the derivatives."""
     asked = _participants(settings)
     listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir()}
@@ -162,7 +162,7 @@ def _nothing_found(roots: Sequence[Path], problems: Sequence[Problem]) -> str:
     return f"There is no preprocessed BOLD series in {where} (looked for {PATTERNS}). {remedy}"
 
 
-def _filtered_out(settings: Settings, there: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
+def _filtered_out(settings: Selection, there: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
     """Participants that the user named and whose series the other filters left out."""
     remaining = {source.labels["sub"] for source in kept}
     labels = (_participants(settings) or frozenset()) & {source.labels["sub"] for source in there}
@@ -171,7 +171,7 @@ def _filtered_out(settings: Settings, there: Iterable[Source], kept: Iterable[So
 
 
 def _choose(
-    kept: list[Source], filters: Iterable[Filter], settings: Settings
+    kept: list[Source], filters: Iterable[Filter], settings: Inputs
 ) -> tuple[list[Source], dict[str, str], list[str]]:
     if any(condition.key == "space" for condition in filters) and not settings.space:
         return kept, {}, []
@@ -182,7 +182,7 @@ def _choose(
     return chosen, missing, notes
 
 
-def _refuse_duplicates(chosen: Collection[Source], settings: Settings) -> None:
+def _refuse_duplicates(chosen: Collection[Source], settings: Method) -> None:
     """Two inputs of one name would be written to one output, and so would a combination with the name of an input."""
     seen: dict[Entities, Path] = {}
     for source in chosen:

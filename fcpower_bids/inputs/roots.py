@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Inputs, Places
 
 
-def derivative_roots(settings: Settings) -> dict[str, Path]:
+def derivative_roots(settings: Inputs) -> dict[str, Path]:
     """Return the fMRIPrep datasets to read, by name.
 
     ``--derivatives`` says which; without it ``bids_dir`` itself when it holds derivatives, else its
@@ -95,7 +95,7 @@ def _check_description(path: Path) -> None:
         )
 
 
-def raw_roots(settings: Settings, roots: Collection[Path]) -> tuple[Path, ...]:
+def raw_roots(settings: Places, roots: Collection[Path]) -> tuple[Path, ...]:
     """Return the datasets that may hold the JSON files of the scanner, the most trusted last.
 
     These are the folder around a folder called ``derivatives``, and the input folder.

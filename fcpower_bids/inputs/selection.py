@@ -12,7 +12,7 @@ from typing import Any
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.names import ENTITY_ORDER
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Selection
 
 DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
 INDEX_KEYS = frozenset({"run", "echo", "flip", "inv", "split", "chunk", "res"})
@@ -56,7 +56,7 @@ class Filter:
         return f"{self.origin} {' '.join('null' if value is None else value for value in self.values)}"
 
 
-def read_filters(settings: Settings) -> tuple[Filter, ...]:
+def read_filters(settings: Selection) -> tuple[Filter, ...]:
     """Collect the conditions of the command line and of the filter file, participants first.
 
     ``--space`` is not among them: a run without the wanted space is a failure to report (``choose_spaces``).

@@ -14,7 +14,7 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.interfaces.bundles import load_series, save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
 from fcpower_bids.records import Atlas
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Participant
 
 Places = Mapping[str, tuple[float, float, float]]
 
@@ -35,7 +35,7 @@ class Embed(RecordingStep):
         from fcpower_bids.encoders.checkpoints import CheckpointError
 
         cleaning, series = load_series(Path(self.inputs.bundle))
-        settings: Settings = self.inputs.settings
+        settings: Participant = self.inputs.settings
         arrays: dict[str, Any] = {}
         facts: dict[str, Any] = {}
         unsuited: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Embed(RecordingStep):
 
 
 @lru_cache(maxsize=4)
-def _encoder(settings: Settings, atlas: Atlas) -> Any:
+def _encoder(settings: Participant, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
     from fcpower_bids.encoders import PUBLISHED
 
@@ -70,12 +70,12 @@ def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
     return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
 
 
-def open_encoder(settings: Settings, names: tuple[str, ...], places: Places) -> Any:
+def open_encoder(settings: Participant, names: tuple[str, ...], places: Places) -> Any:
     """Load the encoder of ``--encoder`` for these parcels.
 
     Parameters
     ----------
-    settings : Settings
+    settings : Participant
         Everything that concerns the encoder.
     names : tuple of str
         Parcels of the recordings.

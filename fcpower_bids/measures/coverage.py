@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method
 
 COLUMNS = (
     ("Node", "Parcel"),
@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def tabulate_coverage(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Settings
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return one row per parcel, and which parcels fall below ``--min-coverage``."""
     uncovered = [name for name, seen in zip(atlas.names, series.coverage, strict=True) if seen < settings.min_coverage]

@@ -12,7 +12,7 @@ from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.core.signal.quality import band_leakage
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method
 
 COLUMNS = (
     ("atlas", "Parcellation"),
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def tabulate_quality(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Settings
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return one row with the figures of ``COLUMNS``; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
@@ -65,10 +65,10 @@ def tabulate_quality(
     return pd.DataFrame([row]), {"Reason": cleaning.excluded} if cleaning.excluded else {}
 
 
-def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Settings) -> dict[str, Any]:
+def _of_clean(series: ParcelSeries, cleaning: Cleaning, settings: Method) -> dict[str, Any]:
     covered = covered_parcels(series.connectivity)
     eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
-    summary = spectrum_summary(eigenvalues, settings.exponent)
+    summary = spectrum_summary(eigenvalues, settings.alpha)
     leakage = band_leakage(series.clean, cleaning.repetition_time, *settings.band, kept=cleaning.kept)
     return {
         "rank": summary["rank"],

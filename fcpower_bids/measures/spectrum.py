@@ -11,7 +11,7 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method
 
 COLUMNS = (
     ("rank", "Place of the eigenvalue, the largest first"),
@@ -34,17 +34,17 @@ NAMES = {
 
 
 def tabulate_spectrum(
-    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Settings
+    series: ParcelSeries, cleaning: Cleaning, atlas: Atlas, settings: Method
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return one row per eigenvalue, with rank, clipped eigenvalues and participation ratios as metadata."""
     covered = covered_parcels(series.connectivity)
     eigenvalues, _ = eigendecompose(series.connectivity[np.ix_(covered, covered)])
-    weights = power_weights(eigenvalues, settings.exponent)
+    weights = power_weights(eigenvalues, settings.alpha)
     table = pd.DataFrame(
         {"rank": np.arange(1, len(eigenvalues) + 1), "eigenvalue": eigenvalues, "eigenvalue_power": weights}
     )
-    facts = {NAMES[key]: value for key, value in spectrum_summary(eigenvalues, settings.exponent).items()}
-    return table, {"Alpha": settings.exponent, **facts}
+    facts = {NAMES[key]: value for key, value in spectrum_summary(eigenvalues, settings.alpha).items()}
+    return table, {"Alpha": settings.alpha, **facts}
 
 
 SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), COLUMNS, tabulate_spectrum)

@@ -17,7 +17,7 @@ from fcpower_bids.outputs.names import CONNECTIVITY, COVERAGE, OUTLIERS, QUALITY
 from fcpower_bids.outputs.recording import Results, write_combination
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
 from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import connect
 
 CONCAT, AVERAGE = "concat", "average"
@@ -43,7 +43,7 @@ def whole_of(runs: Sequence[Recording]) -> Recording:
 
 
 def combine_runs(
-    output_dir: Path, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings
+    output_dir: Path, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Participant
 ) -> list[Path]:
     """Combine what was written of the runs of a session into one recording without ``run`` in its name.
 
@@ -58,7 +58,7 @@ def combine_runs(
         One or more, finished and not excluded.
     atlases : tuple of Atlas
         Those of the runs.
-    settings : Settings
+    settings : Participant
         How to combine, and which transforms.
 
     Raises
@@ -88,7 +88,7 @@ def combine_runs(
 
 
 def _combine(
-    output_dir: Path, runs: Sequence[Recording], atlas: Atlas, settings: Settings, weights: Sequence[float]
+    output_dir: Path, runs: Sequence[Recording], atlas: Atlas, settings: Participant, weights: Sequence[float]
 ) -> tuple[ParcelSeries, dict[str, tuple[np.ndarray, dict[str, Any]]]]:
     def read(run: Recording, output: Output) -> np.ndarray:
         return read_matrix(output_path(output_dir, run, output, atlas))[0]
@@ -118,7 +118,7 @@ def _quality(output_dir: Path, run: Recording) -> dict[str, Any]:
     return dict(read_table(output_path(output_dir, run, QUALITY)).iloc[0])
 
 
-def _cleaning(output_dir: Path, runs: Sequence[Recording], settings: Settings) -> Cleaning:
+def _cleaning(output_dir: Path, runs: Sequence[Recording], settings: Participant) -> Cleaning:
     volumes = [read_table(output_path(output_dir, run, OUTLIERS)) for run in runs]
     quality = [_quality(output_dir, run) for run in runs]
     sidecar = output_path(output_dir, runs[0], CONNECTIVITY).with_suffix(".json")

@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE
 from fcpower_bids.outputs.tables import atomic, read_json, read_table, write_json, write_table, write_text
 from fcpower_bids.records import Atlas
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -38,13 +38,13 @@ DESCRIPTIONS = {
 }
 
 
-def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> None:
+def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> None:
     """Make the output folder a BIDS derivative dataset, or check that it is one of ours.
 
     Parameters
     ----------
-    settings : Settings
-        Choices of the run.
+    settings : ParticipantOutputs
+        The folder, and what its labels depend on.
     inputs : mapping of str to Path
         Input datasets by the name that BIDS URIs use.
 
@@ -58,16 +58,15 @@ def prepare_dataset(settings: Settings, inputs: Mapping[str, Path]) -> None:
     if description.exists() and not _is_ours(description):
         raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
     try:
-        write_json(description, describe_dataset(settings, inputs))
+        write_json(description, describe_dataset(inputs))
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_text(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_text(output / "README.md", README)
     write_table(output / "descriptions.tsv", describe_labels(settings))
-    write_text(output / "logs" / "settings.toml", settings.as_toml())
 
 
-def describe_labels(settings: Settings) -> pd.DataFrame:
+def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
     """Return ``descriptions.tsv``: what each ``desc`` label means, those of earlier runs included."""
     labels = dict(DESCRIPTIONS)
     for transform in (make_transform(name, settings) for name in settings.transforms):
@@ -91,7 +90,7 @@ def _is_ours(description: Path) -> bool:
     return any(entry.get("Name") == NAME for entry in made_by if isinstance(entry, dict))
 
 
-def describe_dataset(settings: Settings, inputs: Mapping[str, Path]) -> dict[str, Any]:
+def describe_dataset(inputs: Mapping[str, Path]) -> dict[str, Any]:
     """Return ``dataset_description.json``: this program, then what made the input."""
     chain: list[Any] = []
     for path in inputs.values():

@@ -17,7 +17,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_json, write_json
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.settings import METHOD_SECTIONS, Analysis
 
 NAME = "analyses.json"
 ROWS = 256
@@ -65,23 +65,20 @@ class FinishedAnalyses:
         write_json(self.folder / NAME, self._entries)
 
 
-def analysis_key(cohorts: Mapping[str, Cohort], settings: Settings) -> str:
+def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
     """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ.
 
     Parameters
     ----------
     cohorts : mapping of str to Cohort
         What the analysis is given: one cohort, or one per atlas.
-    settings : Settings
+    settings : Analysis
         Their sections "method", "encoder" and "group" matter, and the seed.
     """
     sections = (*METHOD_SECTIONS, "group")
-    fields = {name: field.metadata.get("section") for name, field in Settings.__dataclass_fields__.items()}
-    choices = {
-        name: value
-        for name, value in settings.as_dict().items()
-        if (fields[name] in sections and name not in THROUGH_THE_COHORT) or name == "random_seed"
-    }
+    chosen = {name: value for name, value in settings.of_sections(*sections).items() if value is not None}
+    choices = {name: value for name, value in chosen.items() if name not in THROUGH_THE_COHORT}
+    choices["random_seed"] = settings.random_seed
     content = [__version__, choices, {name: digest_cohort(cohort) for name, cohort in cohorts.items()}]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 

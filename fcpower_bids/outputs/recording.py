@@ -17,7 +17,7 @@ from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIE
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
 from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
@@ -30,7 +30,7 @@ class Results:
 
     recording: Recording
     atlases: tuple[Atlas, ...]
-    settings: Settings
+    settings: Participant
     datasets: Mapping[str, Path]
     cleaning: Cleaning
     series: list[ParcelSeries]

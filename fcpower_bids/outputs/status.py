@@ -19,7 +19,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json, write_json, write_table
 from fcpower_bids.records import Atlas, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Embedding, Method, Participant
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -61,7 +61,7 @@ class Status:
     outputs: tuple[str, ...] = ()
 
 
-def fingerprint(recording: Recording, settings: Settings, atlases: Sequence[Atlas]) -> str:
+def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
     """Return what the results of a recording depend on, in one comparable string.
 
     Configuration and version; size and time of the recording's files and of a strategy of the user's; the content of
@@ -75,7 +75,7 @@ def fingerprint(recording: Recording, settings: Settings, atlases: Sequence[Atla
     return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
 
 
-def _strategy_state(settings: Settings) -> str:
+def _strategy_state(settings: Method) -> str:
     """Return size and time of the strategy if it is a file, not one of those shipped."""
     if not Path(settings.strategy).is_file():
         return ""
@@ -96,7 +96,7 @@ def _digest(path: Path, size: int, time: int) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-def weights_state(settings: Settings) -> str:
+def weights_state(settings: Embedding) -> str:
     """Return size and time of what the encoder is made from, so that other files under an old name are noticed."""
     if settings.encoder is None:
         return ""

@@ -222,7 +222,7 @@ class Measure:
     columns : tuple of (str, str)
         Name and description of every column, for the sidecar.
     compute : callable
-        ``(ParcelSeries, Cleaning, Atlas, Settings) -> (table, metadata)``: a pandas table and JSON-ready metadata.
+        ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata.
     of_recording : bool
         Whether the rows of all atlases go into one file of the recording, instead of one file per atlas.
     of_excluded : bool

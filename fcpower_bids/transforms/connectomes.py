@@ -9,21 +9,21 @@ import numpy as np
 
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method
 from fcpower_bids.transforms import TRANSFORMS
 
 FC = "fc"
 FULL_RANK = ("floor", "shrinkage")
 PARAMETERS = {
-    "power": ("exponent",),
+    "power": ("alpha",),
     "log_euclidean": FULL_RANK,
     "cholesky": FULL_RANK,
     "log_cholesky": FULL_RANK,
 }
-"""Settings that a transform takes, by its name; the exponent is called alpha there."""
+"""Choices that a transform takes, by its name."""
 
 
-def make_transform(name: str, settings: Settings) -> Any:
+def make_transform(name: str, settings: Method) -> Any:
     """Return a transform with the user's parameters.
 
     Raises
@@ -35,11 +35,11 @@ def make_transform(name: str, settings: Settings) -> Any:
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
     wanted = PARAMETERS.get(name, ())
-    return transform(**{("alpha" if key == "exponent" else key): getattr(settings, key) for key in wanted})
+    return transform(**{key: getattr(settings, key) for key in wanted})
 
 
 def connect(
-    series: np.ndarray, names: Sequence[str], settings: Settings, connectivity: np.ndarray | None = None
+    series: np.ndarray, names: Sequence[str], settings: Method, connectivity: np.ndarray | None = None
 ) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     """Compute FC and its transforms from one cleaned series.
 
@@ -49,7 +49,7 @@ def connect(
         Cleaned and z-scored; NaN columns are uncovered parcels. Without rows (an excluded recording): no connectome.
     names : sequence of str
         Parcels, for error messages.
-    settings : Settings
+    settings : Method
         Which transforms, and their parameters.
     connectivity : ndarray, shape (P, P), optional
         FC, where it is not that of the series: an average over runs.

@@ -14,7 +14,7 @@ from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method, Settings
 
 
 def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
@@ -34,11 +34,11 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
 
 
 def _atlases(settings: Settings) -> list[str]:
-    if settings.atlas != Settings.atlas:
+    if settings.atlas != Method.atlas:
         return list(dict.fromkeys(settings.atlas))
     from fcpower_bids.imaging.atlas.declarations import declared_atlases
 
-    default = join(declared_atlases()[Settings.atlas[0]].entities)
+    default = join(declared_atlases()[Method.atlas[0]].entities)
     there = {one.atlas_name for one in list_connectomes(settings.output_dir)}
     return sorted(there, key=lambda name: (name != default, name))
 

@@ -63,7 +63,7 @@ def _pack(settings: Settings, corpus: Path) -> None:
 
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
     table = pack_corpus(
-        _recordings(settings, atlas), corpus, settings.exponent, atlas=atlas, evaluation=settings.evaluation
+        _recordings(settings, atlas), corpus, settings.alpha, atlas=atlas, evaluation=settings.evaluation
     )
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
 

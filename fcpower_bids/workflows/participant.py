@@ -25,6 +25,7 @@ from fcpower_bids.outputs.status import (
     write_status,
     write_status_table,
 )
+from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
@@ -71,6 +72,7 @@ def _run_participants(settings: Settings) -> int:
         return 0
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
+    write_text(settings.output_dir / "logs" / "settings.toml", settings.as_toml())
     work = _prepare_work(settings)
     jobs = _jobs(discovery, settings)
     if settings.boilerplate_only:

@@ -9,6 +9,7 @@ import pytest
 
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import build_parser, parse_settings, read_configuration
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Settings
 
@@ -94,7 +95,43 @@ def test_the_command_line_wins_over_the_file(tmp_path):
     path = tmp_path / "c.toml"
     path.write_text('alpha = "0.5"\nlow-pass = 0.1\n')
     chosen = parse_settings([*BASE, "-c", str(path), "--alpha", "0.2"])
-    assert (chosen.alpha, chosen.low_pass) == ("0.2", 0.1)
+    assert (chosen.alpha, chosen.low_pass) == (0.2, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], (ALPHA_STAR, None)),
+        (["--alpha", "0.5"], (0.5, None)),
+        (["--alpha", "nested"], (ALPHA_STAR, "nested")),
+        (["--alpha-selection", "grid"], (ALPHA_STAR, "grid")),
+        (["--alpha", "0.5", "--alpha-selection", "align"], (0.5, "align")),
+    ],
+)
+def test_the_exponent_is_a_number_and_its_choice_on_the_cohort_another_option(arguments, expected):
+    chosen = parse_settings([*BASE[:-1], "group", *arguments])
+    assert (chosen.alpha, chosen.alpha_selection) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "expected"),
+    [
+        ('alpha = "nested"', [], (ALPHA_STAR, "nested")),
+        ('alpha_selection = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ('alpha = "nested"', ["--alpha", "0.5"], (0.5, None)),
+        ("alpha = 0.5", ["--alpha", "grid"], (0.5, "grid")),
+    ],
+)
+def test_a_file_may_choose_the_exponent_and_the_command_line_wins(tmp_path, line, arguments, expected):
+    path = tmp_path / "c.toml"
+    path.write_text(line)
+    chosen = parse_settings([*BASE[:-1], "group", "-c", str(path), *arguments])
+    assert (chosen.alpha, chosen.alpha_selection) == expected
+
+
+def test_spellings_of_one_number_are_one_configuration():
+    one, two = (parse_settings([*BASE, "--alpha", text]) for text in ("0.5", "0.50"))
+    assert one.configuration_hash() == two.configuration_hash()
 
 
 def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):

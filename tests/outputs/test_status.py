@@ -50,7 +50,7 @@ def test_not_finished_when_the_input_changed(case):
     assert not is_finished(recording, chosen)
 
 
-@pytest.mark.parametrize("change", [{"alpha": "0.5"}, {"strategy": "36P"}, {"random_seed": 1}])
+@pytest.mark.parametrize("change", [{"alpha": 0.5}, {"strategy": "36P"}, {"random_seed": 1}])
 def test_not_finished_under_other_choices(case, change):
     recording, chosen, _ = case
     assert not is_finished(recording, replace(chosen, **change))

@@ -116,7 +116,8 @@ def write_further(settings: Settings, cohort: Cohort) -> None:
         ANALYSES["parcellation_sweep"](atlases, settings) | {"left_out": left_out, "scans": scans}
     ).items():
         write_one(group, name, table)
-    both = [ANALYSES["alpha_selection"](cohort, replace(settings, alpha=alpha)) for alpha in ("grid", "align")]
+    analyse = ANALYSES["alpha_selection"]
+    both = [analyse(cohort, replace(settings, alpha_selection=choice)) for choice in ("grid", "align")]
     for name, table in both[0].items():
         frame = pd.concat([one[name].frame for one in both], ignore_index=True)
         write_one(group, name, Table(frame, table.columns, both[0][name].facts | both[1][name].facts))
@@ -152,6 +153,6 @@ def write_group_outputs(folder: Path, cohort: Cohort | None = None, **choices: o
     settings = replace(Settings(folder / "bids", folder / "out", "group"), **{**SETTINGS, **choices})
     cohort = cohort or make_cohort()
     write_group(settings, cohort, ("prediction", "fingerprinting", "qc_fc"))
-    write_group(replace(settings, alpha="grid"), cohort, ("alpha_selection",))
+    write_group(replace(settings, alpha_selection="grid"), cohort, ("alpha_selection",))
     write_quality(settings, cohort)
     return settings

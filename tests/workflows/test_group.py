@@ -84,7 +84,7 @@ def test_a_run_that_was_killed_goes_on_with_the_next_analysis(lines, settings, m
 
 
 @pytest.mark.parametrize(
-    "choices", [{"random_seed": 1}, {"repeats": 2}, {"alpha": "0.5"}, {"targets": ("age", "sex")}, {"max_mean_fd": 0.2}]
+    "choices", [{"random_seed": 1}, {"repeats": 2}, {"alpha": 0.5}, {"targets": ("age", "sex")}, {"max_mean_fd": 0.2}]
 )
 def test_another_choice_is_computed(lines, settings, choices):
     first = tables_after(lines, settings)
@@ -144,8 +144,8 @@ def test_tables_of_an_earlier_run_are_told_apart(lines, settings):
 
 
 def test_tables_that_another_analysis_has_written_over_are_no_longer_told_of(lines, settings):
-    assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha="grid"))
-    told = lines(analyses=("prediction",), alpha="nested")
+    assert "alpha_selection" in done(lines(analyses=("alpha_selection",), alpha_selection="grid"))
+    told = lines(analyses=("prediction",), alpha_selection="nested")
     assert done(told) == {"prediction"}
     assert (settings.output_dir / "group" / "alpha.tsv").exists()
     assert not any(line.startswith("alpha_selection") for line in told)

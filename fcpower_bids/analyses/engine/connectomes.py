@@ -22,7 +22,7 @@ from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.errors import Unfit
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -97,13 +97,13 @@ class PowerFamily:
     ----------
     connectivity : AveragedEdges
         FC of n units of P parcels.
-    settings : Settings
+    settings : Analysis
         ``nprocs`` processes share the eigendecompositions of a large cohort; the numbers do not depend on how many.
     keep : bool
         Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
     """
 
-    def __init__(self, connectivity: AveragedEdges, settings: Settings, keep: bool = False) -> None:
+    def __init__(self, connectivity: AveragedEdges, settings: Analysis, keep: bool = False) -> None:
         self.connectivity, self.settings = connectivity, settings
         self.tolerance = clip_tolerance(connectivity.dtype)
         n, n_edges = connectivity.shape

@@ -24,7 +24,7 @@ from fcpower_bids.core.regression.ridge_model import ModelArrays, predict_from_a
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -58,14 +58,14 @@ class AppliedModel:
 
 
 def fit_final_model(
-    cohort: Cohort, settings: Settings, target: str, representation: str
+    cohort: Cohort, settings: Analysis, target: str, representation: str
 ) -> tuple[ModelArrays, dict[str, Any]]:
     """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
 
     Parameters
     ----------
     cohort : Cohort
-    settings : Settings
+    settings : Analysis
         As for the prediction.
     target : str
         Column or composite.
@@ -144,7 +144,7 @@ def apply_model(
     return AppliedModel(float(found.predicted[0, 0]), float(found.similarity[0]), not warning, warning)
 
 
-def _study_of(cohort: Cohort, settings: Settings, target: str, representation: str) -> Study:
+def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
     """Open a study of one target and one representation; the folds only serve to select the penalty."""
     composites = tuple(text for text in settings.composite if text.partition("=")[0].strip() == target)
     one = dataclasses.replace(
@@ -207,7 +207,7 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "Covariates": list(study.preset.covariates),
         "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
         "Representation": representation,
-        "Alpha": study.settings.exponent if representation == FC_POWER else 1.0,
+        "Alpha": study.settings.alpha if representation == FC_POWER else 1.0,
         "Penalty": penalty,
         "Preset": study.preset.name,
         "Selection": study.preset.selection,

@@ -14,7 +14,7 @@ from fcpower_bids.analyses.engine.representations import scans_without_features
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import GroupLevel
 
 FloatArray = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class People:
 
 
 def choose_people(
-    cohort: Cohort, settings: Settings, representations: Sequence[str], covariates: Sequence[str]
+    cohort: Cohort, settings: GroupLevel, representations: Sequence[str], covariates: Sequence[str]
 ) -> People:
     """Choose the people whom every representation can describe, so that all are compared on the same folds.
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Messages
 
 Item = TypeVar("Item")
 
@@ -16,7 +16,7 @@ PATIENCE = 3.0
 """Seconds of silence before a loop is announced."""
 
 
-def track(items: Iterable[Item], label: str, settings: Settings, total: int | None = None) -> Iterator[Item]:
+def track(items: Iterable[Item], label: str, settings: Messages, total: int | None = None) -> Iterator[Item]:
     """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take.
 
     Parameters
@@ -25,7 +25,7 @@ def track(items: Iterable[Item], label: str, settings: Settings, total: int | No
         What to go through.
     label : str
         What is done to them.
-    settings : Settings
+    settings : Messages
         ``quiet`` keeps it silent.
     total : int, optional
         How many items there are, where they cannot be counted.

@@ -17,7 +17,7 @@ from fcpower_bids.core.regression.folds import Fold, cbig_folds, family_numbers,
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ class Study:
     Attributes
     ----------
     cohort : Cohort
-    settings : Settings
+    settings : Analysis
     preset : PredictionPreset
         With the user's repeats, folds and covariates in the place of the published ones.
     people : People
@@ -38,7 +38,7 @@ class Study:
     """
 
     cohort: Cohort
-    settings: Settings
+    settings: Analysis
     preset: PredictionPreset
     people: People
     targets: list[Target]
@@ -63,7 +63,7 @@ class Study:
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,
             "NumberOfPeople": len(self.people.names),
-            "Alpha": self.settings.exponent,
+            "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
             "FeaturesOfAPerson": "mean over the scans of the person (Fisher z for connectivity)",
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
@@ -72,7 +72,7 @@ class Study:
         }
 
 
-def open_study(cohort: Cohort, settings: Settings) -> Study:
+def open_study(cohort: Cohort, settings: Analysis) -> Study:
     """Choose people, targets and folds.
 
     Raises
@@ -90,7 +90,7 @@ def open_study(cohort: Cohort, settings: Settings) -> Study:
     return Study(cohort, settings, preset, people, targets, folds)
 
 
-def resolve_preset(settings: Settings) -> PredictionPreset:
+def resolve_preset(settings: Analysis) -> PredictionPreset:
     """Return the published protocol with the numbers that the user changed."""
     preset = PRESETS[settings.preset]
     return dataclasses.replace(
@@ -102,7 +102,7 @@ def resolve_preset(settings: Settings) -> PredictionPreset:
     )
 
 
-def draw_folds(people: People, settings: Settings, preset: PredictionPreset) -> tuple[Fold, ...]:
+def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> tuple[Fold, ...]:
     """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split.
 
     Raises

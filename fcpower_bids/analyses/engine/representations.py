@@ -13,7 +13,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.contract import Transform
 
 FloatArray = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Representation:
         return self._similarity
 
 
-def expand_names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
+def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.
 
     Raises
@@ -112,7 +112,7 @@ def scans_without_features(cohort: Cohort, names: Sequence[str]) -> NDArray[np.b
 
 
 def build_representations(
-    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Settings
+    cohort: Cohort, groups: Sequence[Rows], names: Sequence[str], settings: Analysis
 ) -> Iterator[Representation]:
     """Prepare representations of units, each given by its rows of scans (one row: a scan; several: a person).
 
@@ -122,7 +122,7 @@ def build_representations(
     return (_build(name, cohort, connectivity, settings) for name in names)
 
 
-def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Settings) -> Representation:
+def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
     kind, _, encoder = name.partition(":")
     if kind == EMBEDDING:
         embeddings = np.asarray(cohort.embeddings[encoder], dtype=float)
@@ -132,11 +132,11 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Set
         return Representation(name, settings.kernel, lambda: connectivity)
     if name == FC_POWER:
         family = PowerFamily(connectivity, settings)
-        return Representation(name, settings.kernel, lambda: family.features(settings.exponent), weight=2.0**0.5)
+        return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
     return _transformed(name, connectivity, settings)
 
 
-def _transformed(name: str, connectivity: AveragedEdges, settings: Settings) -> Representation:
+def _transformed(name: str, connectivity: AveragedEdges, settings: Analysis) -> Representation:
     from fcpower_bids.transforms.connectomes import make_transform
 
     transform = make_transform(name, settings)

@@ -17,7 +17,7 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 Part = Callable[[FloatArray, float], FloatArray]
@@ -44,7 +44,7 @@ def has_series(cohort: Cohort) -> bool:
     return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
 
 
-def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Settings) -> NDArray[np.floating]:
+def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis) -> NDArray[np.floating]:
     """Pearson FC of parts of every scan; each scan is read once.
 
     Returns
@@ -131,7 +131,7 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
 
 
 def shorten_scans(
-    cohort: Cohort, minutes: Sequence[float], settings: Settings, notes: list[str]
+    cohort: Cohort, minutes: Sequence[float], settings: Analysis, notes: list[str]
 ) -> Iterator[ScanLength]:
     """Yield the cohort at every length, then at full length; each series is read once.
 
@@ -158,7 +158,7 @@ def shorten_scans(
 
 
 def _embed(
-    cohort: Cohort, label: str, minutes: float, settings: Settings, notes: list[str]
+    cohort: Cohort, label: str, minutes: float, settings: Analysis, notes: list[str]
 ) -> NDArray[np.float64] | None:
     """Embeddings (n_scans, d) of the first minutes; scans without one of the full scan stay NaN."""
     if label not in cohort.encoders:

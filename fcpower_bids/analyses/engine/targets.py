@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.targets import (
     residual_target,
 )
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import GroupLevel
 
 FloatArray = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Target:
 
 
 def choose_targets(
-    table: pd.DataFrame, settings: Settings, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
+    table: pd.DataFrame, settings: GroupLevel, defaults: Sequence[str] | None = None, covariates: Sequence[str] = ()
 ) -> list[Target]:
     """Read the targets that are asked for, else all numeric columns that vary, and every composite.
 
@@ -68,7 +68,7 @@ def choose_targets(
     ----------
     table : pandas.DataFrame
         Phenotypes of the people who take part.
-    settings : Settings
+    settings : GroupLevel
         ``targets``, ``composite``, and the columns that are not targets by default: family, site.
     defaults : sequence of str, optional
         Columns to take where none are named; all numeric ones without it. Not used when composites are named.

@@ -16,7 +16,7 @@ from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.core.inference.differences import subject_bootstrap
 from fcpower_bids.core.inference.identification import Identification, identify
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -76,13 +76,13 @@ class IdentificationCurves:
     ----------
     cohort : Cohort
         Of the full scans.
-    settings : Settings
+    settings : Analysis
         Representations and seed.
     sizes : sequence of int
         People, besides all; by default `SIZES`. Those that are more than there are, are left out.
     """
 
-    def __init__(self, cohort: Cohort, settings: Settings, sizes: Sequence[int] = ()) -> None:
+    def __init__(self, cohort: Cohort, settings: Analysis, sizes: Sequence[int] = ()) -> None:
         usable = ~scans_without_features(cohort, expand_names(cohort, settings))
         self.scans, self.settings = repeated_scans(cohort, usable), settings
         self.persons, self.sessions = (
@@ -122,7 +122,7 @@ class IdentificationCurves:
     def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
         """Return the two tables of identification."""
         about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(self.subsets), "Draws": DRAWS}
-        about["Alpha"] = self.settings.exponent
+        about["Alpha"] = self.settings.alpha
         rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVE_COLUMNS))
         gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAIN_COLUMNS))
         return {

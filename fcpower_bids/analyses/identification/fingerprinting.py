@@ -28,7 +28,7 @@ from fcpower_bids.core.inference.reliability import ICC_FORMS
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
@@ -39,7 +39,7 @@ PERMUTATIONS = 999
 MANY = 3000
 
 
-def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Identify people between sessions.
 
     Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2.
@@ -48,7 +48,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
     ----------
     cohort : Cohort
         Scans of two sessions or more; people with one session take no part.
-    settings : Settings
+    settings : Analysis
         Representations, exponent, permutations, seed.
 
     Returns
@@ -74,7 +74,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Settings) -> dict[str, Tabl
         found[representation.name] = identify(similarity, persons, sessions)
         summary += _summarise(representation.name, similarity, persons, sessions, settings)
     facts = SHARED_FACTS | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
-    facts["Alpha"] = settings.exponent
+    facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
     tables: dict[str, tuple[Sequence[dict[str, Any]], dict[str, str]]] = {
         "identification": (summary, IDENTIFICATION_COLUMNS),
@@ -116,7 +116,7 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
 
 
 def _summarise(
-    name: str, similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], settings: Settings
+    name: str, similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], settings: Analysis
 ) -> Rows:
     """One row per pair of sessions, and one for all pairs where there are several."""
     labels = sorted(set(sessions.tolist()))
@@ -136,7 +136,7 @@ def _people_in_both(persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[s
 
 
 def _describe(
-    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str], settings: Settings
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str], settings: Analysis
 ) -> dict[str, Any]:
     found = identify(similarity, persons, sessions)
     spread = found.bootstrap(seed=settings.random_seed)
@@ -179,7 +179,7 @@ def _scans(name: str, found: Identification) -> Rows:
     return frame.to_dict("records")  # type: ignore[return-value]
 
 
-def _compare(found: dict[str, Identification], settings: Settings) -> Rows:
+def _compare(found: dict[str, Identification], settings: Analysis) -> Rows:
     rows: Rows = []
     for earlier, later in combinations(found, 2):
         test = compare_identification(found[later], found[earlier], seed=settings.random_seed)
@@ -206,7 +206,7 @@ def _by_alpha(
     groups: Sequence[NDArray[np.intp]],
     persons: NDArray[Any],
     sessions: NDArray[Any],
-    settings: Settings,
+    settings: Analysis,
 ) -> Rows:
     family = PowerFamily(AveragedEdges(cohort.edges, groups), settings, keep=True)
     rows = []
@@ -319,7 +319,7 @@ FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
 
 
 def icc_rows(
-    cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Settings
+    cohort: Cohort, groups: Sequence[NDArray[np.intp]], names: Sequence[str], settings: Analysis
 ) -> list[dict[str, Any]]:
     """One row per representation and form; none where fewer than two people have every session."""
     rows = np.concatenate(groups)

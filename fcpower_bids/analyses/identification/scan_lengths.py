@@ -14,14 +14,14 @@ from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes
 from fcpower_bids.core.inference.identification import identifiability, identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
 """Minutes, as far as the shortest scan goes."""
 
 
 def length_rows(
-    cohort: Cohort, rows: NDArray[np.intp], settings: Settings
+    cohort: Cohort, rows: NDArray[np.intp], settings: Analysis
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """One row per length and representation of connectomes, and what the sidecar says.
 
@@ -30,7 +30,7 @@ def length_rows(
     cohort : Cohort
     rows : ndarray of int
         The scans that take part.
-    settings : Settings
+    settings : Analysis
     """
     if not has_series(cohort):
         return [], {"LeftOut": "The series of the scans are not there, so shorter scans cannot be made."}

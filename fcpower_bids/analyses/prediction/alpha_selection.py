@@ -21,7 +21,7 @@ from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
@@ -61,15 +61,15 @@ STEP = 1e-3
 """Half the step of the central difference."""
 
 
-def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
-    """Choose the exponent by the rule of ``settings.alpha``: "align", else the grid under nested cross-validation.
+def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Choose the exponent by ``alpha_selection``: "align", else the grid under nested cross-validation.
 
     Source: the paper, Section 3.3 and Appendix D.4.
 
     Parameters
     ----------
     cohort : Cohort
-    settings : Settings
+    settings : Analysis
         As for the prediction.
 
     Returns
@@ -83,7 +83,7 @@ def analyse_alpha(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         As `prediction.analyse_prediction`.
     """
     study = open_study(cohort, settings)
-    if settings.alpha == "align":
+    if settings.alpha_selection == "align":
         return _tables(study, *_by_alignment(study))
     return tabulate_grid(study, nested_exponent(study))
 

@@ -31,7 +31,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import (
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
 
@@ -78,7 +78,7 @@ FACTS = {
 }
 
 
-def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Compare representations as frozen features.
 
     Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic".
@@ -88,7 +88,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     cohort : Cohort
         Scans, phenotypes, and embeddings by label; several labels of one encoder (full scan, windows) are several
         representations. Encoders in ``refits`` are fitted to the training people of every fold.
-    settings : Settings
+    settings : Analysis
         As of the prediction; `kernel` is not used. All embeddings of the cohort take part besides what is named.
 
     Returns
@@ -129,7 +129,7 @@ def analyse_encoders(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     return tables | ({"encoder_folds": Table(entries.folds(), FOLD_COLUMNS, facts)} if entries else {})
 
 
-def _names(cohort: Cohort, settings: Settings) -> tuple[str, ...]:
+def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     return (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
 
 
@@ -190,7 +190,7 @@ def _summarise(entries: Entries) -> Rows:
     return rows
 
 
-def _identify(cohort: Cohort, names: tuple[str, ...], settings: Settings) -> dict[str, Identification]:
+def _identify(cohort: Cohort, names: tuple[str, ...], settings: Analysis) -> dict[str, Identification]:
     rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
     persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
     each = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
@@ -200,7 +200,7 @@ def _identify(cohort: Cohort, names: tuple[str, ...], settings: Settings) -> dic
     }
 
 
-def _identification_row(name: str, found: Identification, settings: Settings) -> dict[str, Any]:
+def _identification_row(name: str, found: Identification, settings: Analysis) -> dict[str, Any]:
     return {
         "representation": name,
         "target": IDENTIFICATION,
@@ -212,7 +212,7 @@ def _identification_row(name: str, found: Identification, settings: Settings) ->
     }
 
 
-def _identification_pairs(found: Mapping[str, Identification], settings: Settings) -> pd.DataFrame:
+def _identification_pairs(found: Mapping[str, Identification], settings: Analysis) -> pd.DataFrame:
     rows: Rows = []
     for earlier, later in combinations(found, 2):
         test = compare_identification(found[later], found[earlier], seed=settings.random_seed)

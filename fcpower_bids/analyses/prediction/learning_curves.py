@@ -33,7 +33,7 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 CELL_COLUMNS = {
     "n_people": "Training people of each fold, before those without the target are left out",
@@ -81,7 +81,7 @@ SIZE_FACTS = {
 
 
 def analyse_learning_curves(
-    cohort: Cohort, settings: Settings, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
+    cohort: Cohort, settings: Analysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
 ) -> dict[str, Table]:
     """Repeat prediction and identification with fewer people and with shorter scans.
 
@@ -91,7 +91,7 @@ def analyse_learning_curves(
     ----------
     cohort : Cohort
         With series for shorter scans, phenotypes for prediction, two sessions for identification.
-    settings : Settings
+    settings : Analysis
         Representations, targets, preset, kernel, seed; ``scan_minutes`` and ``sample_sizes``.
     minutes : sequence of float
         Scan lengths besides the full one, in the place of ``scan_minutes``; by default doubling from 1.2 minutes.

@@ -22,7 +22,7 @@ from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 SHARED, OWN = "shared", "own"
 
@@ -59,7 +59,7 @@ FACTS = {
 }
 
 
-def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> dict[str, Table]:
+def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes under every parcellation.
 
     Source: the paper, Table "mainfull" and Appendix "AOMIC parcellation sweep".
@@ -68,7 +68,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Settings) -> 
     ----------
     cohorts : mapping of str to Cohort
         By parcellation; at least two.
-    settings : Settings
+    settings : Analysis
         As of the prediction. Embeddings belong to one parcellation and take no part.
 
     Returns

@@ -24,10 +24,10 @@ from fcpower_bids.analyses.prediction.permutation_null import NULL_COLUMNS, NULL
 from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 
-def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation.
 
     Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols".
@@ -36,7 +36,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     ----------
     cohort : Cohort
         Scans and phenotypes; a person is one row, averaged over their scans.
-    settings : Settings
+    settings : Analysis
         Targets, composites, covariates, family and site columns, representations, preset, permutations, seed.
 
     Returns
@@ -61,7 +61,7 @@ def analyse_prediction(cohort: Cohort, settings: Settings) -> dict[str, Table]:
         del solver  # The inverses of a large cohort must not be in memory beside its features.
         importance.add(representation, result)
     grid = None
-    if settings.alpha == "nested":
+    if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
         entries.add(FC_NESTED, grid.result)
     tables = _tables_of(entries) | (tabulate_grid(study, grid) if grid else {})

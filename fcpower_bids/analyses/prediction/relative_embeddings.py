@@ -18,13 +18,13 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 SeriesEncoder = Callable[[np.ndarray, float], np.ndarray]
 
 
-def embed_where_missing(cohort: Cohort, settings: Settings) -> Cohort:
+def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
     """Embed all scans for encoders of which nothing is stored, relative to all scans.
 
     These embeddings tell who can be embedded, and identify people, for which nobody is trained on. Predictions do not

@@ -16,7 +16,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Correlate every edge with mean FD over people.
 
     Source: Power et al. 2012; benchmarks of Ciric et al. 2017.
@@ -64,7 +64,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     cohort : Cohort
         ``scans`` needs ``mean_fd``. Where the cohort has ``centroids`` (P, 3) in mm, the dependence on distance is
         computed as well.
-    settings : Settings
+    settings : Analysis
         ``representations``; those that are not made of edges (embeddings) take no part.
 
     Returns
@@ -133,7 +133,7 @@ def _without_motion(cohort: Cohort, people: list[str]) -> list[str]:
     return sorted(set(cohort.scans["participant_id"].astype(str)) - set(people))
 
 
-def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Settings) -> Iterator[Representation]:
+def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
     wanted = [name for name in expand_names(cohort, settings) if not name.startswith("embedding")]
     return (each for each in build_representations(cohort, groups, wanted, settings) if each.is_edges)
 

@@ -40,7 +40,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ FACTS = {
 }
 
 
-def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from".
@@ -89,7 +89,7 @@ def analyse_controls(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     Parameters
     ----------
     cohort : Cohort
-    settings : Settings
+    settings : Analysis
         As for the prediction; ``floor`` and ``shrinkage`` for distances that need full rank; ``learned_filters``.
 
     Returns
@@ -150,7 +150,7 @@ class _Controls:
 
     def _whole(self) -> None:
         n_parcels = self.family.n_parcels
-        for name, alpha, weighting in ((FC_POWER, self.settings.exponent, "power"), (FC, 1.0, "raw")):
+        for name, alpha, weighting in ((FC_POWER, self.settings.alpha, "power"), (FC, 1.0, "raw")):
             make = partial(self._correlate, name, partial(self._whole_features, alpha))
             result = cross_validate(make(), self.study, name)  # without these two there is nothing to control
             self.entries.add(name, result, control="whole", weighting=weighting, number=n_parcels)
@@ -159,7 +159,7 @@ class _Controls:
         return self.connectivity if alpha == 1.0 else self.family.features(alpha)
 
     def _modes(self) -> None:
-        n_parcels, alpha = self.family.n_parcels, self.settings.exponent
+        n_parcels, alpha = self.family.n_parcels, self.settings.alpha
         for position in (each for each in SINGLE_MODES if each <= n_parcels):
             about = {"control": "mode", "weighting": "power", "number": position}
             self._cut(f"mode_{position}", single_mode(position, alpha), (position - 1, position), about)
@@ -208,7 +208,7 @@ class _Controls:
             self.entries.add(name, learned.validate(name), **about)
 
     def _kernels(self) -> None:
-        features = self.family.features(self.settings.exponent)
+        features = self.family.features(self.settings.alpha)
         for name in DOT_PRODUCTS:
             make = partial(self._regress, partial(dot_kernel, name, features))
             self.entries.score(f"kernel_{name}", make, control="kernel", weighting="power")
@@ -222,7 +222,7 @@ class _Controls:
         return rbf_kernel(squared_distances(metric, self.family, self.settings))
 
     def _shared_basis(self) -> None:
-        features = self.family.features(self.settings.exponent)
+        features = self.family.features(self.settings.alpha)
         scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
         del features
         for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):

@@ -25,7 +25,7 @@ from fcpower_bids.core.connectome.spd import (
 from fcpower_bids.core.connectome.spectrum import in_range
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class Spectra:
         return np.stack([power_weights(values, alpha, self.tolerance) for values in self.eigenvalues])
 
 
-def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
 
     Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices
@@ -82,8 +82,8 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     Parameters
     ----------
     cohort : Cohort
-    settings : Settings
-        ``alpha`` (0.35 where it is not a number) and the seed of the random projection.
+    settings : Analysis
+        ``alpha`` and the seed of the random projection.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def analyse_geometry(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     if not len(cohort.scans):
         raise Unfit("There is no scan whose spectrum could be described.")
     spectra = _decompose(cohort, settings)
-    alpha, facts = settings.exponent, FACTS | {"Alpha": settings.exponent} | _summary(spectra, settings.exponent)
+    alpha, facts = settings.alpha, FACTS | {"Alpha": settings.alpha} | _summary(spectra, settings.alpha)
     tables = {
         "spectrum_histogram": tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS)),
         "spectrum_ranks": tabulate_ranks(spectra, _with(alpha, PATH)),
@@ -235,7 +235,7 @@ def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequen
     return pd.concat(parts, ignore_index=True), columns, {"Person": spectra.names[person]}
 
 
-def _decompose(cohort: Cohort, settings: Settings) -> Spectra:
+def _decompose(cohort: Cohort, settings: Analysis) -> Spectra:
     people = cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
     connectivity = AveragedEdges(cohort.edges, list(groups.values()))

@@ -17,7 +17,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.errors import Unfit
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
 
 FloatArray = NDArray[np.float64]
@@ -61,7 +61,7 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-squared / (2 * median)))
 
 
-def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> FloatArray:
+def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`.
 
     Parameters
@@ -69,7 +69,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Settings) -> F
     metric : str
     family : PowerFamily
         FC of n people and its eigendecompositions.
-    settings : Settings
+    settings : Analysis
         ``alpha`` for the power-Euclidean metric; ``floor`` and ``shrinkage`` for those that need full rank.
 
     Raises
@@ -108,10 +108,10 @@ def _factors(family: PowerFamily, transform: Cholesky | LogCholesky) -> Iterator
     return (transform.apply(connectome) for connectome in _connectomes(family))
 
 
-EMBEDDED: Mapping[str, Callable[[PowerFamily, Settings], Iterator[FloatArray]]] = MappingProxyType(
+EMBEDDED: Mapping[str, Callable[[PowerFamily, Analysis], Iterator[FloatArray]]] = MappingProxyType(
     {
         "euclidean": lambda family, _: _connectomes(family),
-        "power_euclidean": lambda family, of: _filtered(family, leading_modes(family.n_parcels, of.exponent)),
+        "power_euclidean": lambda family, of: _filtered(family, leading_modes(family.n_parcels, of.alpha)),
         "log_euclidean": lambda family, of: _filtered(family, logarithm(of.floor, of.shrinkage)),
         "cholesky": lambda family, of: _factors(family, Cholesky(floor=of.floor, shrinkage=of.shrinkage)),
         "log_cholesky": lambda family, of: _factors(family, LogCholesky(floor=of.floor, shrinkage=of.shrinkage)),
@@ -140,7 +140,7 @@ NEED_FULL_RANK = ("affine_invariant",)
 METRICS = (*EMBEDDED, *PAIRWISE)
 
 
-def _by_pair(metric: str, connectivity: AveragedEdges, settings: Settings) -> FloatArray:
+def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> FloatArray:
     n = connectivity.shape[0]
     n_parcels = len(connectivity.connectome(0))
     if n * (n - 1) / 2 * n_parcels**3 > PAIRWISE_LIMIT:

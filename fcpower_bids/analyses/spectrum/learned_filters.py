@@ -66,7 +66,7 @@ class LearnedFilters:
         values, vectors = family.spectra
         self.bins: Bins = bin_eigenvalues(values, N_BINS, family.tolerance)
         self.grams = filter_grams(
-            lambda: vectors, bin_weights(values, self.bins, study.settings.exponent, family.tolerance)
+            lambda: vectors, bin_weights(values, self.bins, study.settings.alpha, family.tolerance)
         )
 
     def validate(self, name: str) -> NestedResult:

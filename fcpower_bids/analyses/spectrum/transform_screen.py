@@ -32,7 +32,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.partial_correlation import partial_of_precision
 from fcpower_bids.transforms.precision import shrunk_precision
@@ -96,7 +96,7 @@ FACTS = {
 }
 
 
-def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
+def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from every transform of FC under the same regression and folds.
 
     Source: the paper, Appendix "The transform screen".
@@ -105,7 +105,7 @@ def analyse_transforms(cohort: Cohort, settings: Settings) -> dict[str, Table]:
     ----------
     cohort : Cohort
         Series are read for precision and partial correlation alone.
-    settings : Settings
+    settings : Analysis
         As for the prediction; ``floor`` and ``shrinkage`` for what needs full rank; ``group_fit``.
 
     Returns
@@ -172,7 +172,7 @@ class ScreenRows:
     def representation(self, name: str, train: Rows | None = None) -> Representation:
         """Return the features of a row, computed when they are asked for."""
         if name in POWERS or name == FC_POWER:
-            alpha = POWERS.get(name, self.settings.exponent)
+            alpha = POWERS.get(name, self.settings.alpha)
             return self._of(name, lambda: self.family.features(alpha))
         if name == LOG_EUCLIDEAN:
             return self._of(name, self._logarithms)

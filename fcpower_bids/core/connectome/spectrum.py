@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import Unfit
 
 Array = NDArray[np.float64]
-
-ALPHA_STAR = 0.35
-"""The exponent alpha* that the paper selects (Section 3.3)."""
 
 CLIP_TOLERANCE = 1e-10
 """Eigenvalues up to this fraction of the largest count as zero, for matrices computed in double precision."""

@@ -17,8 +17,6 @@ class PredictionPreset:
         "random" (`core.folds.replicated_folds`) or "matlab" (`core.folds.cbig_folds`).
     n_repeats, n_folds, n_inner : int
         Repeats, outer folds and inner folds.
-    inner_families : bool
-        Whether families stay whole in the inner loop too.
     penalties : tuple of float
         The grid.
     relative_penalties : bool
@@ -44,7 +42,6 @@ class PredictionPreset:
     n_repeats: int
     n_folds: int
     n_inner: int
-    inner_families: bool
     penalties: tuple[float, ...]
     selection: str
     intercept: bool
@@ -61,7 +58,6 @@ PAPER = PredictionPreset(
     n_repeats=20,
     n_folds=10,
     n_inner=5,
-    inner_families=True,
     penalties=(1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3),
     selection="pooled_pearson",
     intercept=True,
@@ -79,7 +75,6 @@ CBIG = PredictionPreset(
     n_repeats=60,
     n_folds=10,
     n_inner=10,
-    inner_families=False,
     penalties=(
         *(0.0, 0.00001, 0.0001, 0.001, 0.004, 0.007, 0.01, 0.04, 0.07, 0.1, 0.4, 0.7),
         *(1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 10.0, 15.0, 20.0),

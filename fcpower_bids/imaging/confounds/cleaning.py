@@ -12,14 +12,14 @@ from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
 from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Method
 
 Parcels = tuple[np.ndarray, np.ndarray]
 """Parcel means (T, P) of every volume and coverage (P,)."""
 
 
 def clean_recording(
-    recording: Recording, atlases: Sequence[Atlas], parcels: Sequence[Parcels], settings: Settings
+    recording: Recording, atlases: Sequence[Atlas], parcels: Sequence[Parcels], settings: Method
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
@@ -31,7 +31,7 @@ def clean_recording(
         Give the parcels' names for error messages.
     parcels : sequence of (ndarray (T, P), ndarray (P,))
         Parcel means and coverage, one pair per atlas.
-    settings : Settings
+    settings : Method
         Strategy, pass-band, censoring and quality limits.
 
     Returns
@@ -82,7 +82,7 @@ def clean_recording(
     ]
 
 
-def _confounds(recording: Recording, settings: Settings, n_volumes: int) -> Confounds:
+def _confounds(recording: Recording, settings: Method, n_volumes: int) -> Confounds:
     strategy = load_strategy(settings.strategy)
     if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
         raise RecordingError(
@@ -94,7 +94,7 @@ def _confounds(recording: Recording, settings: Settings, n_volumes: int) -> Conf
     return load_confounds(recording.confounds, recording.confounds_metadata, strategy, n_volumes)
 
 
-def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Settings) -> np.ndarray:
+def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Method) -> np.ndarray:
     """Check what depends on the recording and the choices alone, so that it is not taken for bad quality later."""
     try:
         check_band(recording.repetition_time, *settings.band)
@@ -103,7 +103,7 @@ def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, sett
         raise RecordingError(f"{recording.confounds or recording.bold}: {error}") from error
 
 
-def _too_short(kept: np.ndarray, repetition_time: float, settings: Settings) -> str:
+def _too_short(kept: np.ndarray, repetition_time: float, settings: Method) -> str:
     """Say why the recording is excluded, or nothing."""
     seconds = float(kept.sum() * repetition_time)
     if seconds >= settings.min_time and kept.any():
@@ -114,7 +114,7 @@ def _too_short(kept: np.ndarray, repetition_time: float, settings: Settings) -> 
     )
 
 
-def _covered(mean: np.ndarray, coverage: np.ndarray, atlas: Atlas, settings: Settings) -> np.ndarray:
+def _covered(mean: np.ndarray, coverage: np.ndarray, atlas: Atlas, settings: Method) -> np.ndarray:
     """Parcels below the coverage threshold become NaN; they stay in their place everywhere."""
     seen = coverage >= settings.min_coverage
     if not seen.any():
@@ -126,7 +126,7 @@ def _covered(mean: np.ndarray, coverage: np.ndarray, atlas: Atlas, settings: Set
 
 
 def _clean(
-    series: np.ndarray, confounds: Confounds, kept: np.ndarray, recording: Recording, settings: Settings
+    series: np.ndarray, confounds: Confounds, kept: np.ndarray, recording: Recording, settings: Method
 ) -> CleanedSeries:
     return clean_series(series, confounds.values, kept, recording.repetition_time, *settings.band)
 

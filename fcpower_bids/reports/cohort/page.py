@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.page import relative_link, render_page
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Places
 
 PARTS = (
     (cohort_section, "cohort", "Cohort"),
@@ -37,12 +37,12 @@ PARTS = (
 )
 
 
-def write_group_report(settings: Settings) -> Path:
+def write_group_report(settings: Places) -> Path:
     """Write ``group.html``.
 
     Parameters
     ----------
-    settings : Settings
+    settings : Places
         Where the outputs are; every number comes from the tables there, none is computed again from connectomes.
 
     Returns

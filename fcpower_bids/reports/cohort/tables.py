@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.page import relative_link, show_number
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Places
 
 SIGNIFICANT = 0.05
 FEW_ROWS = 14
@@ -67,13 +67,13 @@ class GroupTables:
 
     Attributes
     ----------
-    settings : Settings
+    settings : Places
         Where the outputs are.
     problems : dict of str to str
         Tables that turned out to be broken, and how; what they would show is left out.
     """
 
-    settings: Settings
+    settings: Places
     problems: dict[str, str] = field(default_factory=dict)
     _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ import numpy as np
 from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.person.accounts import Account, View, read_numbers
 from fcpower_bids.reports.person.previews import Preview, make_preview, preview_path, read_preview
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import ParticipantOutputs
 
 MATRIX_ROOM = 3e6
 """Characters of all the matrices of a page whose cells can be read by pointing at them."""
@@ -55,7 +55,7 @@ class Context:
 
     account: Account
     view: View
-    settings: Settings
+    settings: ParticipantOutputs
     room: float = MATRIX_ROOM
 
     @property

@@ -19,7 +19,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
 from fcpower_bids.outputs.tables import read_json, write_text
 from fcpower_bids.records import Atlas
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import FULL_RANK, PARAMETERS, make_transform
 
@@ -43,12 +43,12 @@ class AtlasFacts:
         return cls(atlas.name, atlas.space, atlas.n_parcels, atlas.source, atlas.citation)
 
 
-def write_methods(settings: Settings, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
+def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
     """Write ``logs/CITATION.{md,html,tex,bib}``.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ParticipantOutputs
         The choices of the run.
     atlases : iterable of Atlas or AtlasFacts
         Those in use; without them the text names what was asked for.
@@ -70,12 +70,12 @@ def write_methods(settings: Settings, atlases: Iterable[Atlas | AtlasFacts] = ()
     return [write_text(stem.with_suffix(ending), text) for ending, text in texts.items()]
 
 
-def methods_html(settings: Settings, atlases: Sequence[AtlasFacts], level: int = 1) -> str:
+def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], level: int = 1) -> str:
     """Return the text as escaped HTML for a page."""
     return to_html(methods_text(settings, atlases), all_references(), level)
 
 
-def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
+def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = ()) -> str:
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
     spaces = {atlas.space for atlas in atlases}
@@ -94,7 +94,7 @@ def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
         methods=_strategy_sentence(strategy),
         longest_spline=LONGEST_SPLINE,
         tolerance=f"{CLIP_TOLERANCE:g}",
-        exponent=f"{settings.exponent:g}",
+        exponent=f"{settings.alpha:g}",
         summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
         full_rank=[name.replace("_", "-") for name in settings.transforms if PARAMETERS.get(name) == FULL_RANK],
     )
@@ -102,7 +102,7 @@ def methods_text(settings: Settings, atlases: Sequence[AtlasFacts] = ()) -> str:
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
 
 
-def _summary(name: str, settings: Settings) -> str:
+def _summary(name: str, settings: ParticipantOutputs) -> str:
     return str(make_transform(name, settings).summary) if TRANSFORMS[name].stateless else str(TRANSFORMS[name].summary)
 
 

@@ -22,7 +22,7 @@ from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.person.accounts import Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
-from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.workers import begin_worker
 
 SAME = ("space", "res", "den")
@@ -43,12 +43,12 @@ class Section:
     panels: tuple[Panel, ...]
 
 
-def write_participant_reports(settings: Settings, subjects: Sequence[str], n_jobs: int = 1) -> list[Path]:
+def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str], n_jobs: int = 1) -> list[Path]:
     """Write ``sub-X.html`` for every participant.
 
     Parameters
     ----------
-    settings : Settings
+    settings : ParticipantOutputs
         Where the outputs are, and the choices that they were made with.
     subjects : sequence of str
         Labels without ``sub-``.
@@ -71,7 +71,7 @@ def write_participant_reports(settings: Settings, subjects: Sequence[str], n_job
     return [page for pages, _ in written for page in pages]
 
 
-def write_participant_report(settings: Settings, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
+def write_participant_report(settings: ParticipantOutputs, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
     """Write the page of one participant, and one per session where there are many; return them and the atlases."""
     accounts, embeddings = read_accounts(settings.output_dir, subject)
     atlases = _atlases(accounts, settings)
@@ -89,7 +89,7 @@ def write_participant_report(settings: Settings, subject: str) -> tuple[list[Pat
 
 
 def _write(
-    settings: Settings,
+    settings: ParticipantOutputs,
     title: str,
     accounts: list[Account],
     embeddings: list[Status],
@@ -113,7 +113,7 @@ def _write(
     return write_text(settings.output_dir / f"{title}.html", text)
 
 
-def _atlases(accounts: Sequence[Account], settings: Settings) -> list[AtlasFacts]:
+def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:
     """Return the atlases that the present choices were run with."""
     found = set()
     for account in accounts:
@@ -162,13 +162,15 @@ def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _sessions(
-    sessions: Sequence[tuple[str, list[Account]]], settings: Settings, dull: tuple[str, ...]
+    sessions: Sequence[tuple[str, list[Account]]], settings: ParticipantOutputs, dull: tuple[str, ...]
 ) -> list[tuple[str, list[Section]]]:
     n_views = sum(len(account.views) for _, members in sessions for account in members)
     return [(name, _sections(members, settings, 1 / max(1, n_views), dull)) for name, members in sessions]
 
 
-def _sections(accounts: Sequence[Account], settings: Settings, share: float, dull: tuple[str, ...]) -> list[Section]:
+def _sections(
+    accounts: Sequence[Account], settings: ParticipantOutputs, share: float, dull: tuple[str, ...]
+) -> list[Section]:
     sections = []
     for account in accounts:
         title = account.without("sub", "ses", *dull)
@@ -181,7 +183,7 @@ def _sections(accounts: Sequence[Account], settings: Settings, share: float, dul
     return sections
 
 
-def _choices(settings: Settings) -> list[tuple[str, str, str]]:
+def _choices(settings: Participant) -> list[tuple[str, str, str]]:
     import dataclasses
 
     return [

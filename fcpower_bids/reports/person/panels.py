@@ -16,7 +16,7 @@ from fcpower_bids.reports.kit.context import MATRIX_ROOM, Context, Panel
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.person.accounts import Account, View, read_numbers
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import ParticipantOutputs
 
 _UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
@@ -208,7 +208,7 @@ BROKEN = (FcPowerError, OSError, ValueError, KeyError)
 """What a file that is missing, cut off or edited by hand leads to; the panel says so and the others are drawn."""
 
 
-def make_panels(account: Account, view: View, settings: Settings, share: float = 1.0) -> list[Panel]:
+def make_panels(account: Account, view: View, settings: ParticipantOutputs, share: float = 1.0) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why.
 
     ``share`` is the part of the page's room for matrices that this one may take.

@@ -22,7 +22,7 @@ def select(cohort, **choices):
 
 @pytest.fixture(scope="module")
 def grid(cohort):
-    return select(cohort, alpha="grid")
+    return select(cohort, alpha_selection="grid")
 
 
 def test_every_exponent_is_scored_on_every_fold(grid):
@@ -71,7 +71,7 @@ def test_nested_predictions_do_not_depend_on_the_people_of_the_test_fold(cohort)
 
 
 def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
-    tables = select(cohort, alpha="align", composite=("g=memory,speed",), covariates=("age",))
+    tables = select(cohort, alpha_selection="align", composite=("g=memory,speed",), covariates=("age",))
     optimum = tables["alpha_optimum"].frame
     assert len(optimum) == 3 * 2 * 5
     planted = optimum[optimum["target"] == "planted_score"]
@@ -80,7 +80,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
     # Both slopes vanish at a maximum, up to what the interpolation leaves out.
     assert planted["slope"].abs().max() < 0.01
     assert planted["slope_check"].abs().max() < 1e-3
-    plain = select(cohort, alpha="align")["alpha_optimum"].frame.query("target == 'planted_score'").iloc[0]
+    plain = select(cohort, alpha_selection="align")["alpha_optimum"].frame.query("target == 'planted_score'").iloc[0]
     study = open_study(cohort, choose(**TARGETS))
     mask = np.zeros((1, len(study.people.names)), dtype=bool)
     mask[0, study.folds[0].train] = True
@@ -98,7 +98,7 @@ def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch
     from fcpower_bids.analyses.prediction import alpha_selection
 
     monkeypatch.setattr(alpha_selection, "MEMORY", 10)
-    tables = select(cohort, alpha="align", targets=("planted_score",))
+    tables = select(cohort, alpha_selection="align", targets=("planted_score",))
     assert tables["alpha_optimum"].frame["slope"].isna().all()
     assert "too large" in tables["alpha_optimum"].facts["DerivativeCheck"]
 
@@ -107,11 +107,14 @@ def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch
     ("choices", "expected"),
     [
         ({}, ("prediction", "fingerprinting", "qc_fc")),
-        ({"alpha": "grid"}, ("prediction", "fingerprinting", "qc_fc", "alpha_selection")),
-        ({"alpha": "align", "analyses": ("alpha_selection", "prediction")}, ("alpha_selection", "prediction")),
-        ({"alpha": "nested"}, ("prediction", "fingerprinting", "qc_fc")),
-        ({"alpha": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
-        ({"alpha": "0.5", "analyses": ("prediction",)}, ("prediction",)),
+        ({"alpha_selection": "grid"}, ("prediction", "fingerprinting", "qc_fc", "alpha_selection")),
+        (
+            {"alpha_selection": "align", "analyses": ("alpha_selection", "prediction")},
+            ("alpha_selection", "prediction"),
+        ),
+        ({"alpha_selection": "nested"}, ("prediction", "fingerprinting", "qc_fc")),
+        ({"alpha_selection": "nested", "analyses": ("fingerprinting",)}, ("fingerprinting", "alpha_selection")),
+        ({"alpha": 0.5, "analyses": ("prediction",)}, ("prediction",)),
     ],
 )
 def test_the_choice_of_the_exponent_runs_when_it_is_not_a_number(choices, expected):

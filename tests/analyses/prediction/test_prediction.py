@@ -311,7 +311,7 @@ def test_importance_of_the_linear_kernel_points_to_the_same_edges(cohort, predic
 
 
 def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
-    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, alpha="nested")
+    tables = predict(dataclasses.replace(cohort, series=()), **TARGETS, alpha_selection="nested")
     assert set(tables["prediction"].frame["representation"]) == {"fc", "fc_power", "fc_nested"}
     assert len(tables["comparisons"].frame) == 2 * 3
     assert summary_of(tables, "planted_score", "fc_nested")["r_pooled_mean"] > 0.7

@@ -20,7 +20,7 @@ def cohort():
 
 @pytest.fixture(scope="module")
 def tables(cohort):
-    return analyse_geometry(cohort, choose(alpha="0.35"))
+    return analyse_geometry(cohort, choose(alpha=0.35))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_distances_agree_with_pyriemann(shared):
     names = [f"sub-{i:02d}" for i in range(len(connectomes))]
     scans = [(name, "n/a", 300.0, 0.1, 1) for name in names]
     cohort = cohort_of(vectorise_edges(connectomes, weighted=False), scans, pd.DataFrame(index=pd.Index(names)))
-    frame = analyse_geometry(cohort, choose(alpha="0.35"))["spectrum_path"].frame
+    frame = analyse_geometry(cohort, choose(alpha=0.35))["spectrum_path"].frame
     values = np.linalg.eigvalsh(point)
     first = at(frame, participant_id="sub-00", alpha=0.35).iloc[0]
     assert first["from_identity"] == pytest.approx(np.linalg.norm(np.log(values)), rel=1e-8)
@@ -145,7 +145,7 @@ def test_rank_deficient_scans_have_no_distances_but_everything_else():
 
 
 def test_the_seed_decides_the_projection_and_nothing_else(cohort, tables):
-    other = analyse_geometry(cohort, choose(alpha="0.35", random_seed=1))
+    other = analyse_geometry(cohort, choose(alpha=0.35, random_seed=1))
     assert (other["spectrum_sphere"].frame["x"] != tables["spectrum_sphere"].frame["x"]).all()
     for name in set(tables) - {"spectrum_sphere"}:
         pd.testing.assert_frame_equal(other[name].frame, tables[name].frame)

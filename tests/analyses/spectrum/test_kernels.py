@@ -40,7 +40,7 @@ def test_distances_agree_with_pyriemann(golden, metric, key):
 
 def test_power_euclidean_distance_is_that_of_the_powers(golden):
     family = make_family(golden["corr"])
-    squared = squared_distances("power_euclidean", family, choose(alpha="0.35"))
+    squared = squared_distances("power_euclidean", family, choose(alpha=0.35))
     powers = golden["pyriemann_powm_0.35"]
     expected = ((powers[:, None] - powers) ** 2).sum(axis=(2, 3))
     np.testing.assert_allclose(squared, expected, atol=1e-8)

@@ -35,7 +35,7 @@ OTHER = {
     "min_time": 300.0,
     "min_coverage": 0.7,
     "combine_runs": "concat",
-    "alpha": "0.5",
+    "alpha": 0.5,
     "transforms": ("power", "fisher_z"),
     "floor": 0.01,
     "shrinkage": 0.1,

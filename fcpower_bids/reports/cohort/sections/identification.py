@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
@@ -21,7 +22,6 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.context import Panel
 
-ALPHA_STAR = 0.35
 MOST_MATRICES = 3
 
 

@@ -1,0 +1,66 @@
+"""Every choice that a user can make, once: the command line, the configuration file and the sidecars follow from it.
+
+A part is a file; `layers` says which parts each layer is given. Only the command line and the workflows have them all.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from fcpower_bids.settings.embedding import Embedding
+from fcpower_bids.settings.group import GroupLevel
+from fcpower_bids.settings.layers import METHOD_SECTIONS, Analysis, Assembly, Inputs, Participant, ParticipantOutputs
+from fcpower_bids.settings.method import Method
+from fcpower_bids.settings.places import Places
+from fcpower_bids.settings.pretraining import Pretraining
+from fcpower_bids.settings.run import Messages, Resources, Run, Seed
+from fcpower_bids.settings.selection import Selection
+
+__all__ = [
+    "LEVELS",
+    "METHOD_SECTIONS",
+    "SECTIONS",
+    "Analysis",
+    "Assembly",
+    "Embedding",
+    "GroupLevel",
+    "Inputs",
+    "Messages",
+    "Method",
+    "Participant",
+    "ParticipantOutputs",
+    "Places",
+    "Pretraining",
+    "Resources",
+    "Run",
+    "Seed",
+    "Selection",
+    "Settings",
+]
+
+LEVELS = ("participant", "group", "pack", "pretrain")
+SECTIONS = {
+    "selection": "Which recordings",
+    "method": "Cleaning, parcels and connectomes",
+    "encoder": "Embedding",
+    "group": "Group level",
+    "pretrain": "Pretraining",
+    "resources": "Resources",
+    "other": "Other",
+}
+
+
+@dataclass(frozen=True)
+class Settings(
+    ParticipantOutputs, Assembly, Analysis, Messages, Seed, Run, Resources, Pretraining, GroupLevel, Embedding, Inputs
+):
+    """All choices of one run, written to ``logs/settings.toml``.
+
+    Attributes are documented by their own texts, which ``--help`` and ``docs/usage.md`` show.
+    """
+
+    def as_toml(self) -> str:
+        """Return the settings as TOML; given back with ``--config-file`` it reproduces the run."""
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in self.as_dict().items()]
+        return "\n".join(lines) + "\n"

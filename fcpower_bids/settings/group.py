@@ -1,0 +1,53 @@
+"""What the group level asks of a cohort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.settings.options import Choices, option
+
+
+@dataclass(frozen=True)
+class GroupLevel(Choices):
+    """Phenotypes, folds, analyses, and who takes part."""
+
+    targets: tuple[str, ...] = option((), "group", "phenotypes to predict [all numeric columns of --phenotypes]")
+    composite: tuple[str, ...] = option((), "group", "NAME=COLUMN,COLUMN,...: first component, fitted in the fold")
+    covariates: tuple[str, ...] = option((), "group", "columns regressed from the targets inside the fold")
+    phenotypes: tuple[Path, ...] = option((), "group", "phenotype tables [participants.tsv and phenotype/*.tsv]")
+    family_column: str | None = option(None, "group", "column whose equal values never span a split")
+    site_column: str | None = option(None, "group", "column of sites; with --hold-out-sites each is held out in turn")
+    hold_out_sites: bool = option(False, "group", "folds are the sites")
+    representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
+    analyses: tuple[str, ...] = option(
+        (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
+    )
+    alpha_selection: str | None = option(
+        None,
+        "group",
+        "choose the exponent on this cohort, as '--alpha grid' does; --alpha is then that of all else",
+        choices=("grid", "nested", "align"),
+    )
+    kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
+    preset: str = option(
+        "paper",
+        "group",
+        "protocol of the cross-validation; '--preset paper' without --analyses also asks for all of them",
+        choices=("paper", "cbig"),
+    )
+    repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
+    folds: int | None = option(None, "group", "outer folds [preset]")
+    inner_folds: int | None = option(None, "group", "inner folds [preset]")
+    group_fit: str = option(
+        "cohort", "group", "whom tangent references, PCA and their like are fitted to", choices=("cohort", "fold")
+    )
+    scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
+    sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")
+    learned_filters: bool = option(False, "group", "spectral_controls: also learn filters inside the folds (slow)")
+    permutations: int = option(0, "group", "permutations for the null of each prediction")
+    save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
+    exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")
+    max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")
+    max_parcel_missing: float = option(0.1, "group", "drop parcels that a larger share of people lacks")
+    max_missing_parcels: float = option(0.1, "group", "leave out people who lack a larger share of parcels")

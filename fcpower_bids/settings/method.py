@@ -1,0 +1,43 @@
+"""How a recording becomes connectomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.settings.options import Choices, option
+
+
+@dataclass(frozen=True)
+class Method(Choices):
+    """Atlases, cleaning, and the connectomes that are made."""
+
+    atlas: tuple[str, ...] = option(
+        ("Schaefer400",), "method", "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
+    )
+    atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
+    strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
+    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
+    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
+    dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
+    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
+    min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded")
+    min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
+    combine_runs: str = option(
+        "none", "method", "runs of one session and task: also their combination", choices=("none", "concat", "average")
+    )
+    alpha: float = option(
+        ALPHA_STAR,
+        "method",
+        "exponent of FC^alpha; at group level also 'grid', 'nested' or 'align'",
+        or_choice="alpha_selection",
+    )
+    transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
+    floor: float | None = option(None, "method", "eigenvalue floor for transforms that need full rank (mean is 1)")
+    shrinkage: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """The pass-band in Hz; None on a side without a limit."""
+        return self.high_pass or None, self.low_pass or None

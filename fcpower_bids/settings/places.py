@@ -1,0 +1,23 @@
+"""Where a run reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.settings.options import Choices, option
+
+
+@dataclass(frozen=True)
+class Places(Choices):
+    """The folders of a run, and its level."""
+
+    bids_dir: Path
+    output_dir: Path
+    level: str
+    work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
+
+    @property
+    def work(self) -> Path:
+        """The work folder."""
+        return self.work_dir or self.output_dir / "work"

@@ -1,0 +1,39 @@
+"""How an encoder is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.settings.options import Choices, option
+
+
+@dataclass(frozen=True)
+class Pretraining(Choices):
+    """The corpus, the student, and the optimisation."""
+
+    corpus: str | None = option(
+        None,
+        "pretrain",
+        "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]",
+    )
+    public_corpus: Path | None = option(None, "pretrain", "pack: also write it to this folder in the public layout")
+    roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
+    draw: str = option("windows", "pretrain", "what is drawn with equal chance", choices=("windows", "recordings"))
+    steps: int = option(300_000, "pretrain", "optimiser steps")
+    batch_size: int = option(1024, "pretrain", "recordings per step, over all devices")
+    learning_rate: float = option(8.5e-4, "pretrain", "peak learning rate")
+    loss: str = option("cka", "pretrain", "objective", choices=("cka", "cka_debiased", "kl"))
+    warmup: int = option(100, "pretrain", "steps of linear warm-up")
+    architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
+    chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
+    held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
+    checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
+    evaluation: tuple[str, ...] = option((), "pretrain", "DATASET or DATASET/SUBJECT that must not be in the corpus")
+    tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
+    window: int = option(80, "pretrain", "volumes that the student sees")
+    surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")
+    precision: str = option("32-true", "pretrain", "arithmetic", choices=("32-true", "bf16-mixed", "16-mixed"))
+    devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
+    num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
+    accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))

@@ -1,0 +1,29 @@
+"""Which recordings a run is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.settings.options import Choices, option
+
+
+@dataclass(frozen=True)
+class Selection(Choices):
+    """Which recordings of which datasets."""
+
+    derivatives: tuple[str, ...] = option(
+        (), "selection", "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]", "-d"
+    )
+    participant_label: tuple[str, ...] = option((), "selection", "participants, with or without 'sub-' [all]")
+    session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", "--session-id")
+    task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label")
+    run_id: tuple[str, ...] = option((), "selection", "runs [all]")
+    space: tuple[str, ...] = option(
+        (), "selection", "spaces [per run the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]"
+    )
+    bids_filter_file: Path | None = option(
+        None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)"
+    )
+    bids_database_dir: Path | None = option(None, "selection", "folder that keeps the index of the inputs")
+    skip_bids_validation: bool = option(False, "selection", "do not stop at a missing dataset_description.json")
