@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from fcpower_bids.errors import UsageError
@@ -33,8 +34,11 @@ class Registry(Mapping[str, Any]):
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise UsageError(f"There is no {self.kind} called '{name}'. Choose from: {known}.")
-        module, _, attribute = self._entries[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return getattr(self.module(name), self._entries[name].partition(":")[2])
+
+    def module(self, name: str) -> ModuleType:
+        """Import and return the module of an entry."""
+        return import_module(self._entries[name].partition(":")[0])
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

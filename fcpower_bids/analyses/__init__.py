@@ -1,10 +1,12 @@
 """Group analyses: arrays and tables in, long tables out; nothing here touches the disk.
 
-An analysis is a function ``(cohort, settings) -> {name of the table: Table}``. It raises `errors.Unfit` with one plain
-sentence where the cohort cannot answer the question. A new one is one file, and one line here.
+An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``TABLES`` of its module declares them.
+It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question. A new one is one file, and
+one line here.
 """
 
 from fcpower_bids.registry import Registry
+from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
 
 ANALYSES = Registry(
@@ -46,3 +48,8 @@ def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     rule = settings.alpha_selection
     needed = rule in ("grid", "align") or (rule == "nested" and "prediction" not in chosen)
     return tuple(dict.fromkeys((*chosen, "alpha_selection"))) if needed else chosen
+
+
+def declared_tables(name: str) -> tuple[TableSpec, ...]:
+    """Tables that an analysis may write."""
+    return tuple(ANALYSES.module(name).TABLES)

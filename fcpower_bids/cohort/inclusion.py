@@ -19,10 +19,23 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
+
+
+EXCLUDED_TABLE = TableSpec(
+    "excluded",
+    "Who and what was left out, and why.",
+    join_columns(
+        Column.text("participant_id", "Person", "Person"),
+        Column.text("session", "Session, n/a when all are meant", "Session"),
+        Column.text("what", "recording, person, parcel or value", "What"),
+        Column.text("reason", "Why it was left out", "Reason"),
+    ),
+)
 
 
 class Exclusion(NamedTuple):

@@ -20,6 +20,7 @@ from fcpower_bids.core.connectome.connectivity import ParcelError, average_conne
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.combination import AVERAGE, CONCAT
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, Method
 
 
@@ -72,6 +73,21 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
 def combination_of(settings: Method) -> str:
     """How the runs of a scan become one connectome; ``none`` is about files of the participant level."""
     return CONCAT if settings.combine_runs == CONCAT else AVERAGE
+
+
+SCANS = TableSpec(
+    "scans",
+    "The scans that the analyses see, in their order.",
+    join_columns(
+        Column.text("participant_id", "Person", "Person"),
+        Column.text("session", "Session, n/a when there is none", "Session"),
+        Column.number("seconds", "Seconds of cleaned series, all runs together"),
+        Column.number("mean_fd", "Mean framewise displacement in mm, over the runs"),
+        Column.number("n_runs", "Runs in the scan", digits=0),
+        Column.text("combination", "How several runs became one scan: none, average or concat"),
+    ),
+    ("participant_id", "session"),
+)
 
 
 def tabulate_scans(scans: Sequence[Scan], settings: Method) -> pd.DataFrame:

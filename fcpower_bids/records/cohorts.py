@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.schema import Columns, TableSpec, pick_columns
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
@@ -71,12 +73,23 @@ class Table:
 
     Attributes
     ----------
-    frame, columns : pandas.DataFrame, mapping of str to str
-        The rows, and what each column means, with its unit.
+    frame : pandas.DataFrame
+        The rows; its columns are keys of the declaration.
+    spec : TableSpec
+        The declaration: name, meaning, columns.
     facts : mapping of str to Any
         What the sidecar says besides: protocol, seeds, rules, warnings.
     """
 
     frame: pd.DataFrame
-    columns: Mapping[str, str]
+    spec: TableSpec
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A column that nobody has declared is a slip of ours."""
+        self.spec.check(list(map(str, self.frame.columns)))
+
+    @property
+    def columns(self) -> Columns:
+        """The declared columns that are in the frame."""
+        return pick_columns(self.spec.columns, map(str, self.frame.columns))

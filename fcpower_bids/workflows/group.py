@@ -9,23 +9,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from fcpower_bids._version import __version__
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
+from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.outputs.models import model_path, save_model
-from fcpower_bids.outputs.tables import write_json, write_table, write_text
+from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.attempts import Attempts
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.progress import say
 
-LEFT_OUT_COLUMNS = {
-    "analysis": "Analysis without tables that belong to this run",
-    "state": "left out: the cohort or a choice does not allow it; failed: the program did; outdated: of another run",
-    "reason": "Why, in words; where the traceback is if it failed",
-}
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
 
 
@@ -49,7 +46,7 @@ def run_group(settings: Settings) -> int:
             say(describe_cohort(cohort), settings)
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
-        _write_tables(folder, {"excluded": _excluded(cohort), "scans": _scans(cohort)}, settings)
+        write_group_tables(folder, _describe_people(cohort), settings)
         _run_analyses(cohort, by_atlas, attempts)
         if settings.save_models:
             _save_models(cohort, attempts)
@@ -92,14 +89,14 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         ):
             outdated[name] = OUTDATED
             say(f"{name}: {OUTDATED}", settings)
-    _write_tables(folder, {"left_out": _left_out(attempts, outdated)}, settings)
+    write_group_tables(folder, {LEFT_OUT.name: _left_out(attempts, outdated)}, settings)
 
 
 def _run_analysis(
     name: str, given: Cohort | Mapping[str, Cohort], key: str, finished: FinishedAnalyses, settings: Settings
 ) -> Mapping[str, Table]:
     tables: Mapping[str, Table] = ANALYSES[name](given, settings)
-    _write_tables(finished.folder, tables, settings)
+    write_group_tables(finished.folder, tables, settings)
     finished.add(name, key, tables)
     return tables
 
@@ -107,7 +104,7 @@ def _run_analysis(
 def _left_out(attempts: Attempts, outdated: Mapping[str, str]) -> Table:
     states = {"left out": attempts.left_out | attempts.refused, "failed": attempts.failed, "outdated": outdated}
     rows = [(name, state, reason) for state, each in states.items() for name, reason in each.items()]
-    return Table(pd.DataFrame(rows, columns=list(LEFT_OUT_COLUMNS)), LEFT_OUT_COLUMNS)
+    return Table(pd.DataFrame(rows, columns=list(LEFT_OUT.columns)), LEFT_OUT)
 
 
 def _keys(cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> tuple[str, str]:
@@ -143,6 +140,15 @@ def _save_model(cohort: Cohort, settings: Settings, target: str, representation:
     return save_model(path, *fit_final_model(cohort, settings, target, representation))
 
 
+def _describe_people(cohort: Cohort) -> dict[str, Table]:
+    """Who is in the cohort, and who and what was left out."""
+    facts = {"Description": "The scans of the cohort, in the order of the analyses"}
+    return {
+        EXCLUDED_TABLE.name: Table(cohort.excluded, EXCLUDED_TABLE),
+        SCANS.name: Table(cohort.scans, SCANS, facts),
+    }
+
+
 def describe_cohort(cohort: Cohort) -> str:
     """Return what the analyses would see, in a few lines."""
     people = cohort.scans["participant_id"].nunique()
@@ -152,41 +158,3 @@ def describe_cohort(cohort: Cohort) -> str:
         f"{len(cohort.parcels)} parcels, phenotypes: {', '.join(map(str, cohort.phenotypes.columns)) or 'none'}; "
         f"{len(cohort.excluded)} exclusions"
     )
-
-
-def _write_tables(folder: Path, tables: Mapping[str, Table], settings: Settings) -> None:
-    for name, table in tables.items():
-        write_table(folder / f"{name}.tsv", table.frame)
-        about = {
-            **{column: {"Description": text} for column, text in table.columns.items()},
-            **table.facts,
-            "Software": "fcpower_bids",
-            "SoftwareVersion": __version__,
-            "RandomSeed": settings.random_seed,
-        }
-        write_json(folder / f"{name}.json", about)
-
-
-def _excluded(cohort: Cohort) -> Table:
-    columns = {
-        "participant_id": "Person",
-        "session": "Session, n/a when all are meant",
-        "what": "recording, person, parcel or value",
-        "reason": "Why it was left out",
-    }
-    return Table(cohort.excluded, columns)
-
-
-SCAN_COLUMNS = {
-    "participant_id": "Person",
-    "session": "Session, n/a when there is none",
-    "seconds": "Seconds of cleaned series, all runs together",
-    "mean_fd": "Mean framewise displacement in mm, over the runs",
-    "n_runs": "Runs in the scan",
-    "combination": "How several runs became one scan: none, average or concat",
-}
-
-
-def _scans(cohort: Cohort) -> Table:
-    columns = {name: SCAN_COLUMNS.get(name, name) for name in map(str, cohort.scans.columns)}
-    return Table(cohort.scans, columns, {"Description": "The scans of the cohort, in the order of the analyses"})

@@ -10,14 +10,22 @@ from fcpower_bids.analyses.engine.final_model import apply_model
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.outputs.models import load_model, model_path, written_connectomes
 from fcpower_bids.outputs.tables import write_json, write_table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 
-COLUMNS = {
-    "scan": "Name of the scan",
-    "prediction": "Predicted value, in the unit of the target; for two classes a score between 0 and 1",
-    "similarity": "How like the training people the scan is",
-    "inside_range": "Whether similarity and prediction lie in the ranges of the training people",
-    "warning": "What is outside, in words",
-}
+PREDICTED = TableSpec(
+    "predicted/target-TARGET-REPRESENTATION",
+    "A model of `--save-models` applied to the scans of an output folder, one row per scan.",
+    join_columns(
+        Column.text("scan", "Name of the scan"),
+        Column.number(
+            "prediction", "Predicted value, in the unit of the target; for two classes a score between 0 and 1"
+        ),
+        Column.number("similarity", "How like the training people the scan is"),
+        Column.flag("inside_range", "Whether similarity and prediction lie in the ranges of the training people"),
+        Column.text("warning", "What is outside, in words"),
+    ),
+    ("scan",),
+)
 
 
 def predict_scans(
@@ -51,12 +59,12 @@ def predict_scans(
     if not rows:
         whose = f" of {', '.join('sub-' + label for label in participants)}" if participants else ""
         raise DatasetError(f"There are no connectomes{whose} in {output_dir}. Run the participant level first.")
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     default = model_path(output_dir, facts["Target"], facts["Representation"]).name.replace("_model.npz", ".tsv")
     path = table or output_dir / "group" / "predicted" / default
-    write_table(path, frame)
-    about = {name: {"Description": text} for name, text in COLUMNS.items()}
+    write_table(path, PREDICTED.as_written(frame))
     write_json(
-        path.with_suffix(".json"), {**about, "Model": model.name, **{k: v for k, v in facts.items() if k != "Parcels"}}
+        path.with_suffix(".json"),
+        {**PREDICTED.describe(), "Model": model.name, **{k: v for k, v in facts.items() if k != "Parcels"}},
     )
     return frame, path

@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.scans import SCANS
+from fcpower_bids.outputs.group import LEFT_OUT
 from fcpower_bids.outputs.tables import write_json, write_table, write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
@@ -67,6 +70,8 @@ def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: t
             "session": ["ses-a", "ses-b"] * n_people,
             "seconds": 180.0,
             "mean_fd": random.gamma(2.0, 0.1, 2 * n_people),
+            "n_runs": 1,
+            "combination": "none",
         }
     )
     phenotypes = pd.DataFrame(
@@ -97,7 +102,7 @@ def make_cohort(n_people: int = 40, n_parcels: int = 12, seed: int = 1, names: t
 
 def write_group(settings: Settings, cohort: Cohort, analyses: tuple[str, ...]) -> None:
     """Run the analyses and write their tables as the group level does."""
-    tables = {"excluded": Table(cohort.excluded, {})}
+    tables = {"excluded": Table(cohort.excluded, EXCLUDED_TABLE)}
     for name in analyses:
         tables |= ANALYSES[name](cohort, settings)
     for name, table in tables.items():
@@ -110,8 +115,11 @@ def write_further(settings: Settings, cohort: Cohort) -> None:
     write_group(settings, cohort, FURTHER)
     coarse = replace(make_cohort(len(cohort.phenotypes), 6), phenotypes=cohort.phenotypes)
     atlases = {"atlas-toy_scale-12": cohort, "atlas-toy_scale-6": coarse}
-    left_out = Table(pd.DataFrame([["qc_fc", "Nobody <i>moved</i>."]], columns=["analysis", "reason"]), {})
-    scans = Table(cohort.scans, {})
+    left_out = Table(
+        pd.DataFrame([["qc_fc", "Nobody <i>moved</i>."]], columns=["analysis", "reason"]).assign(state="left out"),
+        LEFT_OUT,
+    )
+    scans = Table(cohort.scans, SCANS)
     for name, table in (
         ANALYSES["parcellation_sweep"](atlases, settings) | {"left_out": left_out, "scans": scans}
     ).items():
@@ -120,15 +128,14 @@ def write_further(settings: Settings, cohort: Cohort) -> None:
     both = [analyse(cohort, replace(settings, alpha_selection=choice)) for choice in ("grid", "align")]
     for name, table in both[0].items():
         frame = pd.concat([one[name].frame for one in both], ignore_index=True)
-        write_one(group, name, Table(frame, table.columns, both[0][name].facts | both[1][name].facts))
+        write_one(group, name, Table(frame, table.spec, both[0][name].facts | both[1][name].facts))
 
 
 def write_one(group: Path, name: str, table: Table) -> None:
     """Write a table and its sidecar."""
     path = group / f"{name}.tsv"
     write_table(path, table.frame)
-    about = {column: {"Description": text} for column, text in table.columns.items()}
-    write_json(path.with_suffix(".json"), {**about, **table.facts})
+    write_json(path.with_suffix(".json"), {**table.spec.describe(table.columns), **table.facts})
 
 
 def write_quality(settings: Settings, cohort: Cohort, pages: bool = True) -> None:

@@ -9,33 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SPREAD_COLUMNS
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
-
-COMPARISON_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "The one whose score comes first in the difference",
-    "reference": "The one whose score is subtracted",
-    "score": "auc for targets of two classes, r for others; per fold",
-    "mean_difference": "Mean over the distinct folds",
-    "ci_low": "Lower 95 % confidence limit",
-    "ci_high": "Upper 95 % confidence limit",
-    "t": "Corrected resampled t (Nadeau and Bengio 2003)",
-    "df": "Degrees of freedom: distinct folds minus 1",
-    "p_two_sided": "p of a difference",
-    "p_greater": "p of the representation being better than the reference",
-    "p_less": "p of the representation being worse than the reference",
-    "p_holm": "p_two_sided after Holm's correction over the pairs of the target",
-    "n_folds": "Folds",
-    "n_distinct": "Distinct test sets, which is what counts as evidence",
-    "n_skipped": "Folds in which a score is not defined",
-}
-SPREAD_COLUMNS = {
-    "sd_difference": "Standard deviation of the paired differences over folds",
-    "folds_won": "Folds in which the representation is better than the reference",
-}
 
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "

@@ -7,14 +7,19 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE, compare_pairs, correct_within
+from fcpower_bids.analyses.engine.columns import (
+    FOLD_COLUMNS,
+    PERSON_COLUMNS,
+    POOLED_COLUMNS,
+    REFUSED,
+    SCORED,
+    TESTS,
+)
+from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, correct_within
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import (
-    FOLD_COLUMNS,
-    PERSON_COLUMNS,
-    POOLED_COLUMNS,
     fold_rows,
     main_score,
     person_frame,
@@ -24,28 +29,9 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
+from fcpower_bids.schema import TableSpec
 
 Made = TypeVar("Made")
-
-SCORED, REFUSED = "scored", "refused"
-
-TESTS = ("mean_difference", "ci_low", "ci_high", "t", "df", "p_two_sided", "p_greater", "p_less", "p_holm")
-SUMMARY_COLUMNS = {
-    "status": f"{SCORED}, or {REFUSED} where this cohort does not allow the row",
-    "reason": "Why it was refused",
-    "score": "auc for targets of two classes, r for others",
-    "n_folds": "Folds",
-    "n_scored": "Folds in which the score is defined: a prediction that is the same for everyone has no correlation",
-    "fold_mean": "Mean of the score over folds",
-    "fold_sd": "Standard deviation over folds",
-    "pooled_mean": "Score of all out-of-fold predictions of a repeat together, mean over repeats",
-    "pooled_sd": "Its standard deviation over repeats",
-    "share_at_grid_edge": "Share of folds whose penalty lies at an edge of the grid",
-    "reference": "The row that is subtracted in the differences",
-    **{name: COMPARISON_COLUMNS[name] for name in TESTS[:-1]},
-    "p_holm": "p_two_sided after Holm's correction over the rows of the target that ask the same question",
-    "n_distinct": COMPARISON_COLUMNS["n_distinct"],
-}
 
 
 class Entries:
@@ -118,17 +104,17 @@ class Entries:
         self._about[name] = {**about, "status": REFUSED, "reason": reason}
 
     def folds(self) -> pd.DataFrame:
-        """Scores by target, entry and fold: `scoring.FOLD_COLUMNS`."""
+        """Scores by target, entry and fold: `columns.FOLD_COLUMNS`."""
         rows = [row for name, result in self.results.items() for row in fold_rows(self.study, name, result)]
         return pd.DataFrame(rows, columns=list(FOLD_COLUMNS))
 
     def pooled(self) -> pd.DataFrame:
-        """Scores by target, entry and repeat: `scoring.POOLED_COLUMNS`."""
+        """Scores by target, entry and repeat: `columns.POOLED_COLUMNS`."""
         rows = [row for name, result in self.results.items() for row in pooled_rows(self.study, name, result)]
         return pd.DataFrame(rows, columns=list(POOLED_COLUMNS))
 
     def people(self) -> pd.DataFrame:
-        """Predictions by target, entry, repeat and person: `scoring.PERSON_COLUMNS`."""
+        """Predictions by target, entry, repeat and person: `columns.PERSON_COLUMNS`."""
         frames = [person_frame(self.study, name, result) for name, result in self.results.items()]
         return pd.concat(frames, ignore_index=True)[list(PERSON_COLUMNS)]
 
@@ -141,29 +127,28 @@ class Entries:
         return compare_pairs(self.folds(), self.study, pairs)
 
     def tables(
-        self, name: str, columns: Mapping[str, str], facts: Mapping[str, Any], question: str | None = None
+        self, specs: tuple[TableSpec, TableSpec], facts: Mapping[str, Any], question: str | None = None
     ) -> dict[str, Table]:
-        """Make the tables ``<name>`` (a row per target and entry) and ``<name>_folds`` (and fold).
+        """Make the table with a row per target and entry, and that with a row per fold.
 
         Parameters
         ----------
-        name : str
-        columns : mapping of str to str
-            What the further columns of the entries mean.
+        specs : tuple of TableSpec
+            Of `columns.declare_screen`.
         facts : mapping
             For the sidecars, beside the protocol.
         question : str, optional
-            One of these columns: Holm's correction is over the entries that have the same value there, and over all
-            without it. A hundred random filters must not hide whether FC differs from FC^alpha.
+            One of their further columns: Holm's correction is over the entries that have the same value there, and over
+            all without it. A hundred random filters must not hide whether FC differs from FC^alpha.
         """
         about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
         folds, notes = self.folds(), self.notes()
-        keys = {"target": FOLD_COLUMNS["target"], "representation": FOLD_COLUMNS["representation"]}
-        every = {**keys, **columns, **SUMMARY_COLUMNS}
-        fold_columns = FOLD_COLUMNS | {"representation": "Row of the summary"}
+        summary, by_fold = specs
         return {
-            name: Table(self._summarise(folds, question).reindex(columns=list(every)), every, about),
-            f"{name}_folds": Table(folds, fold_columns, about | ({"Notes": notes} if notes else {})),
+            summary.name: Table(
+                self._summarise(folds, question).reindex(columns=list(summary.columns)), summary, about
+            ),
+            by_fold.name: Table(folds, by_fold, about | ({"Notes": notes} if notes else {})),
         }
 
     def _summarise(self, folds: pd.DataFrame, question: str | None) -> pd.DataFrame:

@@ -76,10 +76,6 @@ LENGTHS = (1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 76.8)
 """Minutes, each twice the one before (the paper's Table "gridfull"), as far as the shortest scan goes."""
 
 FULL, FIRST = "full", "first"
-LENGTH_COLUMNS = {
-    "minutes": "Cleaned minutes from the start of each scan; for full scans their median",
-    "part": "first: the first minutes; full: all of each scan",
-}
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import SCORE_COLUMNS
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.regression.nested import NestedResult
@@ -25,42 +26,6 @@ Rows = list[dict[str, Any]]
 
 NAMES = {"pearson": "r"}
 """Columns that are not called like the score."""
-
-SCORE_COLUMNS = {
-    "r": "Pearson correlation of observed and predicted values of the test people",
-    "cod": "Coefficient of determination about the mean of the test people",
-    "predictive_cod": "Coefficient of determination about the mean of the training people",
-    "mae": "Mean absolute error, in the unit of the target",
-    "mae_norm": "Mean absolute error over the standard deviation of the training people",
-    "mse": "Mean squared error, in the squared unit of the target",
-    "mse_norm": "Mean squared error over the variance of the training people",
-    "auc": "Area under the ROC curve, for targets of two classes",
-    "balanced_accuracy": "Mean of sensitivity and specificity, for targets of two classes",
-}
-KEY_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "repeat": "Repetition of the cross-validation, from 0",
-    "fold": "Fold of the repetition, from 0",
-}
-FIT_COLUMNS = {
-    "n_train": "People who train, with a known target",
-    "n_test": "People who are tested, with a known target",
-    "penalty": "Ridge penalty that the inner folds selected",
-    "at_grid_edge": "Whether that is the smallest or the largest of the grid",
-}
-FOLD_COLUMNS = KEY_COLUMNS | FIT_COLUMNS | SCORE_COLUMNS
-"""One row per target, entry and fold."""
-
-POOLED_COLUMNS = {key: text for key, text in KEY_COLUMNS.items() if key != "fold"} | SCORE_COLUMNS
-"""One row per target, entry and repeat: all out-of-fold predictions together."""
-
-PERSON_COLUMNS = {
-    "participant_id": "Person",
-    **KEY_COLUMNS,
-    "observed": "Target as the fold defines it: residual of the covariates, composite, or class 0/1",
-    "predicted": "Prediction by a model that has seen neither this person nor their family",
-}
 
 
 def main_score(target: Target) -> str:

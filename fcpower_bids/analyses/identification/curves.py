@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import IDENTIFIES, LENGTH_COLUMNS
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
-from fcpower_bids.analyses.engine.scan_parts import LENGTH_COLUMNS, ScanLength
+from fcpower_bids.analyses.engine.scan_parts import ScanLength
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.core.inference.differences import subject_bootstrap
 from fcpower_bids.core.inference.identification import Identification, identify
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -30,26 +32,41 @@ STREAM = 21
 """Last part of the seed of the subsets."""
 
 
-IDENTIFICATION_CURVE_COLUMNS = {
-    "representation": "What identifies",
-    "n_people": "People of the subset",
-    **LENGTH_COLUMNS,
-    "draw": "Random subset of people, from 0; the same for every representation and length",
-    "accuracy": "Share of the searches that find the own person among the people of the subset",
-    "chance": "Expected accuracy of guessing",
-}
-IDENTIFICATION_GAIN_COLUMNS = {
-    "n_people": "People of each subset",
-    **LENGTH_COLUMNS,
-    "representation": "The one whose accuracy comes first in the difference",
-    "reference": "The one whose accuracy is subtracted",
-    "mean_difference": "Mean difference of accuracy over the subsets",
-    "sd_difference": "Standard deviation over the subsets, which share people",
-    "ci_low": "Lower 95 % limit over resampled people",
-    "ci_high": "Upper 95 % limit over resampled people",
-    "p_greater": "p of the representation being better, over resampled people",
-    "n_draws": "Distinct subsets of people",
-}
+CELL = ("n_people", *LENGTH_COLUMNS)
+IDENTIFICATION_CURVES = TableSpec(
+    "identification_curves",
+    "Accuracy by number of people and length of scan, one row per subset.",
+    join_columns(
+        IDENTIFIES,
+        Column.number("n_people", "People of the subset", "People", 0),
+        LENGTH_COLUMNS,
+        Column.number(
+            "draw", "Random subset of people, from 0; the same for every representation and length", digits=0
+        ),
+        Column.number(
+            "accuracy", "Share of the searches that find the own person among the people of the subset", "Accuracy"
+        ),
+        Column.number("chance", "Expected accuracy of guessing", "Chance"),
+    ),
+    ("representation", *CELL, "draw"),
+)
+IDENTIFICATION_GAINS = TableSpec(
+    "identification_gains",
+    "Differences of representations in each cell, on the same subsets.",
+    join_columns(
+        Column.number("n_people", "People of each subset", "People", 0),
+        LENGTH_COLUMNS,
+        Column.text("representation", "The one whose accuracy comes first in the difference", "Representation"),
+        Column.text("reference", "The one whose accuracy is subtracted", "Against"),
+        Column.number("mean_difference", "Mean difference of accuracy over the subsets", "Difference"),
+        Column.number("sd_difference", "Standard deviation over the subsets, which share people", "SD"),
+        Column.number("ci_low", "Lower 95 % limit over resampled people", "95 % from"),
+        Column.number("ci_high", "Upper 95 % limit over resampled people", "to"),
+        Column.p("p_greater", "p of the representation being better, over resampled people", "p (better)"),
+        Column.number("n_draws", "Distinct subsets of people", "Subsets", 0),
+    ),
+    (*CELL, "representation", "reference"),
+)
 IDENTIFICATION_CURVE_FACTS = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session among "
@@ -123,11 +140,11 @@ class IdentificationCurves:
         """Return the two tables of identification."""
         about = IDENTIFICATION_CURVE_FACTS | facts | {"NumberOfPeople": max(self.subsets), "Draws": DRAWS}
         about["Alpha"] = self.settings.alpha
-        rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVE_COLUMNS))
-        gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAIN_COLUMNS))
+        rows = pd.DataFrame(self._rows, columns=list(IDENTIFICATION_CURVES.columns))
+        gains = pd.DataFrame(self._gains, columns=list(IDENTIFICATION_GAINS.columns))
         return {
-            "identification_curves": Table(rows, IDENTIFICATION_CURVE_COLUMNS, about),
-            "identification_gains": Table(gains, IDENTIFICATION_GAIN_COLUMNS, about),
+            IDENTIFICATION_CURVES.name: Table(rows, IDENTIFICATION_CURVES, about),
+            IDENTIFICATION_GAINS.name: Table(gains, IDENTIFICATION_GAINS, about),
         }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
@@ -28,6 +29,7 @@ from fcpower_bids.core.inference.reliability import ICC_FORMS
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -76,21 +78,21 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     facts = SHARED_FACTS | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
-    tables: dict[str, tuple[Sequence[dict[str, Any]], dict[str, str]]] = {
-        "identification": (summary, IDENTIFICATION_COLUMNS),
-        "identification_scans": ([row for name in found for row in _scans(name, found[name])], SCAN_COLUMNS),
-        "identification_comparisons": (_compare(found, settings), COMPARISON_COLUMNS),
-        "identification_alpha": (_by_alpha(cohort, groups, persons, sessions, settings), ALPHA_COLUMNS),
-        "identification_icc": (icc_rows(cohort, groups, names, settings), ICC_COLUMNS),
-        "identification_length": (by_length, LENGTH_COLUMNS),
-    }
+    tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
+        (IDENTIFICATION, summary),
+        (IDENTIFICATION_SCANS, [row for name in found for row in _scans(name, found[name])]),
+        (IDENTIFICATION_COMPARISONS, _compare(found, settings)),
+        (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, settings)),
+        (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
+        (IDENTIFICATION_LENGTH, by_length),
+    )
     return {
-        name: Table(
-            pd.DataFrame(list(content), columns=list(columns)),
-            columns,
-            facts | (length_facts if name == "identification_length" else {}),
+        spec.name: Table(
+            pd.DataFrame(list(rows), columns=list(spec.columns)),
+            spec,
+            facts | (length_facts if spec is IDENTIFICATION_LENGTH else {}),
         )
-        for name, (content, columns) in tables.items()
+        for spec, rows in tables
     }
 
 
@@ -226,66 +228,119 @@ def _by_alpha(
     return rows
 
 
-IDENTIFICATION_COLUMNS = {
-    "representation": "What identifies",
-    "first_session": "A session, or all",
-    "second_session": "Another session, or all",
-    "n_people": "People who have both sessions",
-    "n_searches": "Searches: every such scan of one session looks in the other",
-    "accuracy": "Share of the searches that find the own person, mean of both directions",
-    "accuracy_first_to_second": "Scans of the first session that look in the second",
-    "accuracy_second_to_first": "Scans of the second session that look in the first",
-    "chance": "Expected accuracy of guessing",
-    "sd": "Standard deviation of the accuracy over resampled people",
-    "ci_low": "Lower 95 % limit over resampled people",
-    "ci_high": "Upper 95 % limit over resampled people",
-    "d_prime": "(i_self - i_others) in pooled standard deviations",
-    "i_self": "Mean similarity (Pearson) to the own scan",
-    "i_others": "Mean similarity to the scans of others",
-    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
-    "p_permutation": "p of the accuracy with people shuffled in every session",
-    "n_permutations": "Shuffles",
-}
-SCAN_COLUMNS = {
-    "representation": "What identifies",
-    "participant_id": "Whose scan",
-    "session": "Of which session",
-    "searched": "In which session the most similar scan was looked for",
-    "matched": "Person of the most similar scan",
-    "similarity": "Similarity (Pearson) to that scan",
-    "own_similarity": "Similarity to the own scan",
-    "rank": "1 + number of other people who are more similar than the own scan",
-    "credit": "1 for a hit, 1/k for a tie of k, 0 for a miss",
-    "candidates": "People searched",
-}
-COMPARISON_COLUMNS = {
-    "representation": "The one whose accuracy comes first in the difference",
-    "reference": "The one whose accuracy is subtracted",
-    "difference": "Difference in accuracy",
-    "ci_low": "Lower 95 % limit over resampled people",
-    "ci_high": "Upper 95 % limit over resampled people",
-    "n_searches": "Searches that both made",
-    "only_representation": "Searches that the representation alone got right",
-    "only_reference": "Searches that the reference alone got right",
-    "p_mcnemar": "Exact McNemar test on those, two-sided",
-    "p_holm": "The same after Holm's correction over the pairs",
-}
-ALPHA_COLUMNS = {
-    "alpha": "Exponent of FC^alpha; 1 is FC",
-    "accuracy": "Share of the searches that find the own person",
-    "i_self": "Mean similarity to the own scan",
-    "i_others": "Mean similarity to the scans of others",
-    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
-    "d_prime": "(i_self - i_others) in pooled standard deviations",
-}
-LENGTH_COLUMNS = {
-    "representation": "What identifies",
-    "minutes": "Cleaned minutes from the start of each scan that are used",
-    "n_people": "People",
-    "accuracy": "Share of the searches that find the own person",
-    "d_prime": "(i_self - i_others) in pooled standard deviations",
-    "i_diff": "100 (i_self - i_others); see IdiffCaveat",
-}
+D_PRIME = Column.number("d_prime", "(i_self - i_others) in pooled standard deviations", "d′", 2)
+I_DIFF = Column.number("i_diff", "100 (i_self - i_others); see IdiffCaveat", "Idiff", 1)
+OVER_PEOPLE = join_columns(
+    Column.number("ci_low", "Lower 95 % limit over resampled people", "95 % from"),
+    Column.number("ci_high", "Upper 95 % limit over resampled people", "to"),
+)
+IDENTIFICATION = TableSpec(
+    "identification",
+    "Accuracy and its companions for each pair of sessions.",
+    join_columns(
+        IDENTIFIES,
+        Column.text("first_session", "A session, or all", "Session"),
+        Column.text("second_session", "Another session, or all", "Other session"),
+        Column.number("n_people", "People who have both sessions", "People", 0),
+        Column.number("n_searches", "Searches: every such scan of one session looks in the other", "Searches", 0),
+        Column.number(
+            "accuracy", "Share of the searches that find the own person, mean of both directions", "Accuracy"
+        ),
+        Column.number(
+            "accuracy_first_to_second", "Scans of the first session that look in the second", "First to second"
+        ),
+        Column.number(
+            "accuracy_second_to_first", "Scans of the second session that look in the first", "Second to first"
+        ),
+        Column.number("chance", "Expected accuracy of guessing", "Chance"),
+        Column.number("sd", "Standard deviation of the accuracy over resampled people", "SD"),
+        OVER_PEOPLE,
+        D_PRIME,
+        Column.number("i_self", "Mean similarity (Pearson) to the own scan", "Iself"),
+        Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
+        I_DIFF,
+        Column.p("p_permutation", "p of the accuracy with people shuffled in every session", "p (permutation)"),
+        Column.number("n_permutations", "Shuffles", "Shuffles", 0),
+    ),
+    ("representation", "first_session", "second_session"),
+)
+IDENTIFICATION_SCANS = TableSpec(
+    "identification_scans",
+    "Every search: who was looked for, who was found.",
+    join_columns(
+        IDENTIFIES,
+        Column.text("participant_id", "Whose scan", "Person"),
+        Column.text("session", "Of which session", "Session"),
+        Column.text("searched", "In which session the most similar scan was looked for"),
+        Column.text("matched", "Person of the most similar scan"),
+        Column.number("similarity", "Similarity (Pearson) to that scan"),
+        Column.number("own_similarity", "Similarity to the own scan"),
+        Column.number("rank", "1 + number of other people who are more similar than the own scan", digits=0),
+        Column.number("credit", "1 for a hit, 1/k for a tie of k, 0 for a miss"),
+        Column.number("candidates", "People searched", digits=0),
+    ),
+    ("representation", "participant_id", "session", "searched"),
+)
+IDENTIFICATION_COMPARISONS = TableSpec(
+    "identification_comparisons",
+    "Two representations on the same searches: exact McNemar test.",
+    join_columns(
+        Column.text("representation", "The one whose accuracy comes first in the difference", "Representation"),
+        Column.text("reference", "The one whose accuracy is subtracted", "Against"),
+        Column.number("difference", "Difference in accuracy", "Difference"),
+        OVER_PEOPLE,
+        Column.number("n_searches", "Searches that both made", digits=0),
+        Column.number("only_representation", "Searches that the representation alone got right", digits=0),
+        Column.number("only_reference", "Searches that the reference alone got right", digits=0),
+        Column.p("p_mcnemar", "Exact McNemar test on those, two-sided", "p"),
+        Column.p("p_holm", "The same after Holm's correction over the pairs", "p (Holm)"),
+    ),
+    ("representation", "reference"),
+)
+IDENTIFICATION_ALPHA = TableSpec(
+    "identification_alpha",
+    "Accuracy against the exponent.",
+    join_columns(
+        Column.number("alpha", "Exponent of FC^alpha; 1 is FC", "α", 2),
+        Column.number("accuracy", "Share of the searches that find the own person", "Accuracy"),
+        Column.number("i_self", "Mean similarity to the own scan", "Iself"),
+        Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
+        I_DIFF,
+        D_PRIME,
+    ),
+    ("alpha",),
+)
+IDENTIFICATION_LENGTH = TableSpec(
+    "identification_length",
+    "Accuracy against the length of the scan.",
+    join_columns(
+        IDENTIFIES,
+        Column.number("minutes", "Cleaned minutes from the start of each scan that are used", "Minutes", 1),
+        Column.number("n_people", "People", "People", 0),
+        Column.number("accuracy", "Share of the searches that find the own person", "Accuracy"),
+        D_PRIME,
+        I_DIFF,
+    ),
+    ("representation", "minutes"),
+)
+IDENTIFICATION_ICC = TableSpec(
+    "identification_icc",
+    "Intraclass correlation of the edges over sessions.",
+    join_columns(
+        Column.text("representation", "Whose features", "Representation"),
+        Column.text("form", "Name of the coefficient after Shrout and Fleiss 1979", "Coefficient"),
+        Column.number("mean", "Mean over the features", "Mean"),
+        Column.number("sd", "Standard deviation over the features", "SD"),
+        Column.number("median", "Median over the features", "Median"),
+        Column.number("n_people", "People who have every session", "People", 0),
+        Column.number("n_features", "Features with variance", "Features", 0),
+    ),
+    ("representation", "form"),
+)
+TABLES = (
+    *(IDENTIFICATION, IDENTIFICATION_SCANS, IDENTIFICATION_COMPARISONS),
+    *(IDENTIFICATION_ALPHA, IDENTIFICATION_LENGTH, IDENTIFICATION_ICC),
+)
 SHARED_FACTS: dict[str, Any] = {
     "Rule": (
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
@@ -306,15 +361,6 @@ SHARED_FACTS: dict[str, Any] = {
 }
 
 
-ICC_COLUMNS = {
-    "representation": "Whose features",
-    "form": "Name of the coefficient after Shrout and Fleiss 1979",
-    "mean": "Mean over the features",
-    "sd": "Standard deviation over the features",
-    "median": "Median over the features",
-    "n_people": "People who have every session",
-    "n_features": "Features with variance",
-}
 FORMS = tuple(form for form in ICC_FORMS if form.endswith(",1)"))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, MEMORY, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.progress import track
@@ -21,6 +22,7 @@ from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -29,29 +31,49 @@ Rows = list[dict[str, Any]]
 FC_NESTED = "fc_nested"
 """FC^alpha with alpha chosen inside each outer fold."""
 
-CURVE_COLUMNS = {
-    "criterion": "prediction (nested cross-validation) or alignment (kernel-target alignment)",
-    "target": "Phenotype or composite",
-    "repeat": "Repetition of the cross-validation, from 0",
-    "fold": "Fold of the repetition, from 0",
-    "alpha": "Exponent",
-    "score": "prediction: r (auc for two classes) of the test people; alignment: A of the training people",
-    "inner_score": "prediction: selection score of the inner folds, training people alone",
-    "chosen": "prediction: whether the inner folds chose this exponent",
-}
-OPTIMUM_COLUMNS = {
-    "criterion": "prediction: best inner score on the grid; alignment: maximum of A between 0.02 and 1",
-    "target": "Phenotype or composite",
-    "repeat": "Repetition of the cross-validation, from 0",
-    "fold": "Fold of the repetition, from 0",
-    "alpha": "The exponent that the training people of the fold choose",
-    "score": "Score there, as in the table alpha",
-    "score_at_star": "Score at 0.35",
-    "slope": "alignment: dA/dalpha at the optimum by the closed form, which is 0 where the search is exact",
-    "slope_check": "alignment: the same slope by a central difference of the curve",
-    "truncation": "alignment: size of the last Chebyshev coefficients, what the interpolated curve may be off by",
-    "at_bound": "Whether the exponent lies at an end of the search",
-}
+FOLD = join_columns(
+    Column.text("target", "Phenotype or composite", "Target"),
+    pick_columns(KEY_COLUMNS, ("repeat", "fold")),
+)
+ALPHA = TableSpec(
+    "alpha",
+    "The criterion at every exponent of the grid, in every fold.",
+    join_columns(
+        Column.text("criterion", "prediction (nested cross-validation) or alignment (kernel-target alignment)"),
+        FOLD,
+        Column.number("alpha", "Exponent"),
+        Column.number(
+            "score", "prediction: r (auc for two classes) of the test people; alignment: A of the training people"
+        ),
+        Column.number("inner_score", "prediction: selection score of the inner folds, training people alone"),
+        Column.flag("chosen", "prediction: whether the inner folds chose this exponent"),
+    ),
+    ("criterion", "target", "repeat", "fold", "alpha"),
+)
+ALPHA_OPTIMUM = TableSpec(
+    "alpha_optimum",
+    "The exponent that each fold chooses.",
+    join_columns(
+        Column.text(
+            "criterion", "prediction: best inner score on the grid; alignment: maximum of A between 0.02 and 1"
+        ),
+        FOLD,
+        Column.number("alpha", "The exponent that the training people of the fold choose"),
+        Column.number("score", "Score there, as in the table alpha"),
+        Column.number("score_at_star", "Score at 0.35"),
+        Column.number(
+            "slope", "alignment: dA/dalpha at the optimum by the closed form, which is 0 where the search is exact"
+        ),
+        Column.number("slope_check", "alignment: the same slope by a central difference of the curve"),
+        Column.number(
+            "truncation",
+            "alignment: size of the last Chebyshev coefficients, what the interpolated curve may be off by",
+        ),
+        Column.flag("at_bound", "Whether the exponent lies at an end of the search"),
+    ),
+    ("criterion", "target", "repeat", "fold"),
+)
+TABLES = (ALPHA, ALPHA_OPTIMUM)
 OPTIMISM = (
     "Each curve scores the test people, so naming the best exponent of the curve and reporting its score on the same "
     "folds is optimistic. The exponent marked as chosen saw the training people alone; predictions made with it (mean "
@@ -95,8 +117,8 @@ def tabulate_grid(study: Study, grid: ExponentGrid) -> dict[str, Table]:
 
 def _tables(study: Study, curve: Rows, optimum: Rows, facts: dict[str, Any]) -> dict[str, Table]:
     return {
-        "alpha": Table(pd.DataFrame(curve, columns=list(CURVE_COLUMNS)), CURVE_COLUMNS, study.facts() | facts),
-        "alpha_optimum": Table(pd.DataFrame(optimum, columns=list(OPTIMUM_COLUMNS)), OPTIMUM_COLUMNS, facts),
+        ALPHA.name: Table(pd.DataFrame(curve, columns=list(ALPHA.columns)), ALPHA, study.facts() | facts),
+        ALPHA_OPTIMUM.name: Table(pd.DataFrame(optimum, columns=list(ALPHA_OPTIMUM.columns)), ALPHA_OPTIMUM, facts),
     }
 
 

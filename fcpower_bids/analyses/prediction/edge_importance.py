@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg
 
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.core.connectome.edges import edge_names
@@ -20,6 +21,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import standardising_scale
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
 
@@ -33,21 +35,29 @@ IMPORTANCE_FACTS = {
         "stronger edge goes with a higher prediction."
     )
 }
-EDGE_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "parcel_a": "First parcel of the edge",
-    "parcel_b": "Second parcel of the edge",
-    "importance": "Covariance of the edge with the prediction",
-}
-NETWORK_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "network_a": "First network",
-    "network_b": "Second network, or the same",
-    "importance": "Mean over the edges between them",
-    "importance_absolute": "Mean of the absolute values",
-}
+IMPORTANCE_EDGES = TableSpec(
+    "importance_edges",
+    "Haufe-transformed importance of every edge.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.text("parcel_a", "First parcel of the edge"),
+        Column.text("parcel_b", "Second parcel of the edge"),
+        Column.number("importance", "Covariance of the edge with the prediction"),
+    ),
+    ("target", "representation", "parcel_a", "parcel_b"),
+)
+IMPORTANCE_NETWORKS = TableSpec(
+    "importance_networks",
+    "The same, mean over pairs of networks.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.text("network_a", "First network"),
+        Column.text("network_b", "Second network, or the same"),
+        Column.number("importance", "Mean over the edges between them"),
+        Column.number("importance_absolute", "Mean of the absolute values"),
+    ),
+    ("target", "representation", "network_a", "network_b"),
+)
 
 
 class EdgeImportance:
@@ -74,13 +84,13 @@ class EdgeImportance:
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
-        networks = pd.DataFrame(self.networks, columns=list(NETWORK_COLUMNS))
+        networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
         if sum(map(len, self.edges)) > MOST_ROWS or not self.edges:
             why = f"More than {MOST_ROWS} rows; ask for fewer targets." if self.edges else "No representation of edges."
-            return {"importance_networks": Table(networks, NETWORK_COLUMNS, {**facts, "EdgesLeftOut": why})}
+            return {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, {**facts, "EdgesLeftOut": why})}
         return {
-            "importance_edges": Table(pd.concat(self.edges, ignore_index=True), EDGE_COLUMNS, facts),
-            "importance_networks": Table(networks, NETWORK_COLUMNS, facts),
+            IMPORTANCE_EDGES.name: Table(pd.concat(self.edges, ignore_index=True), IMPORTANCE_EDGES, facts),
+            IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts),
         }
 
     def _importance(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, correct_within
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS
+from fcpower_bids.analyses.engine.comparisons import correct_within
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -20,7 +21,7 @@ from fcpower_bids.analyses.engine.representations import (
     expand_names,
     scans_without_features,
 )
-from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS, main_score
+from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.identification.curves import can_identify
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.analyses.prediction.relative_embeddings import (
@@ -31,6 +32,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import (
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 Rows = list[dict[str, Any]]
@@ -40,31 +42,62 @@ IDENTIFICATION = "identification"
 
 NOT_KNOWN = "n/a"
 
-INPUT_COLUMNS = {
-    "representation": "What predicts and identifies",
-    "params": "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
-    "parcels": "Parcels that are read",
-    "atlas": "Parcellation that is read",
-    "scan": "How the scan is read: full, or as the encoder does (sequence, windows, windows of so many volumes)",
-    "minutes": "Median length of the scans",
-}
-SUMMARY_COLUMNS = {
-    **INPUT_COLUMNS,
-    "target": f"Phenotype or composite, or {IDENTIFICATION}",
-    "score": "r, auc for two classes, accuracy for identification",
-    "pooled": "Score of all out-of-fold predictions of a repeat, mean over repeats; accuracy for identification",
-    "fold_mean": "Mean of the scores per fold",
-    "fold_sd": "Standard deviation over folds; over resampled people for identification",
-    "n_scored": "Folds with a score; searches for identification",
-}
-PAIR_COLUMNS = {
-    **COMPARISON_COLUMNS,
-    "target": f"Phenotype or composite, or {IDENTIFICATION}",
-    "score": "r, auc for two classes, accuracy for identification",
-    "p_two_sided": "p of a difference; exact McNemar for identification",
-    "only_representation": "Searches that the representation alone got right (identification)",
-    "only_reference": "Searches that the reference alone got right (identification)",
-}
+WHAT = Column.text("target", f"Phenotype or composite, or {IDENTIFICATION}", "Target")
+SCORE = Column.text("score", "r, auc for two classes, accuracy for identification", "Score")
+ENCODERS = TableSpec(
+    "encoders",
+    "Embeddings and connectomes under one linear probe, one row per representation and target.",
+    join_columns(
+        Column.text("representation", "What predicts and identifies", "Representation"),
+        Column.number(
+            "params",
+            "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
+            "Weights",
+            0,
+        ),
+        Column.number("parcels", "Parcels that are read", "Parcels", 0),
+        Column.text("atlas", "Parcellation that is read", "Atlas"),
+        Column.text(
+            "scan",
+            "How the scan is read: full, or as the encoder does (sequence, windows, windows of so many volumes)",
+            "Reads",
+        ),
+        Column.number("minutes", "Median length of the scans", "Minutes", 1),
+        WHAT,
+        SCORE,
+        Column.number(
+            "pooled",
+            "Score of all out-of-fold predictions of a repeat, mean over repeats; accuracy for identification",
+            "All predictions",
+        ),
+        Column.number("fold_mean", "Mean of the scores per fold", "Mean of folds"),
+        Column.number("fold_sd", "Standard deviation over folds; over resampled people for identification", "SD"),
+        Column.number("n_scored", "Folds with a score; searches for identification", "Folds or searches", 0),
+    ),
+    ("representation", "target"),
+)
+ENCODER_FOLDS = TableSpec(
+    "encoder_folds",
+    "The scores behind it, one row per fold.",
+    FOLD_COLUMNS,
+    ("target", "representation", "repeat", "fold"),
+)
+ENCODER_COMPARISONS = TableSpec(
+    "encoder_comparisons",
+    "Two representations on the same folds or searches.",
+    join_columns(
+        COMPARISON_COLUMNS,
+        WHAT,
+        SCORE,
+        Column.p("p_two_sided", "p of a difference; exact McNemar for identification", "p"),
+        Column.number(
+            "only_representation", "Searches that the representation alone got right (identification)", digits=0
+        ),
+        Column.number("only_reference", "Searches that the reference alone got right (identification)", digits=0),
+    ),
+    ("target", "representation", "reference"),
+)
+TABLES = (ENCODERS, ENCODER_FOLDS, ENCODER_COMPARISONS)
 FACTS = {
     "Probe": (
         "Ridge regression with a linear kernel on features z-scored on the training people, for every representation, "
@@ -120,13 +153,13 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         pairs.append(_identification_pairs(found, settings))
     inputs = {name: describe_input(name, cohort) for name in names}
     facts |= _unknown_inputs(inputs) | told
-    frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(SUMMARY_COLUMNS))
-    compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(PAIR_COLUMNS))
+    frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(ENCODERS.columns))
+    compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(ENCODER_COMPARISONS.columns))
     tables = {
-        "encoders": Table(frame, SUMMARY_COLUMNS, facts),
-        "encoder_comparisons": Table(compared, PAIR_COLUMNS, facts),
+        ENCODERS.name: Table(frame, ENCODERS, facts),
+        ENCODER_COMPARISONS.name: Table(compared, ENCODER_COMPARISONS, facts),
     }
-    return tables | ({"encoder_folds": Table(entries.folds(), FOLD_COLUMNS, facts)} if entries else {})
+    return tables | ({ENCODER_FOLDS.name: Table(entries.folds(), ENCODER_FOLDS, facts)} if entries else {})
 
 
 def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:

@@ -10,22 +10,31 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, SPREAD_COLUMNS
+from fcpower_bids.analyses.engine.columns import (
+    COMPARISON_COLUMNS,
+    FOLD_COLUMNS,
+    KEY_COLUMNS,
+    LENGTH_COLUMNS,
+    SPREAD_COLUMNS,
+)
 from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import build_representations
 from fcpower_bids.analyses.engine.scan_parts import (
-    LENGTH_COLUMNS,
     ScanLength,
     choose_minutes,
     length_facts,
     shorten_scans,
 )
-from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
 from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.analyses.identification.curves import IdentificationCurves, can_identify
+from fcpower_bids.analyses.identification.curves import (
+    IDENTIFICATION_CURVES,
+    IDENTIFICATION_GAINS,
+    IdentificationCurves,
+    can_identify,
+)
 from fcpower_bids.core.inference.scaling_law import fit_scaling_law
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult
@@ -33,32 +42,61 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
-CELL_COLUMNS = {
-    "n_people": "Training people of each fold, before those without the target are left out",
-    **LENGTH_COLUMNS,
-}
-CURVE_COLUMNS = {
-    **{key: FOLD_COLUMNS[key] for key in ("target", "representation")},
-    **CELL_COLUMNS,
-    **FOLD_COLUMNS,
-    "n_test": "People who are tested, with a known target; the same for every cell",
-}
-GAIN_COLUMNS = {"target": COMPARISON_COLUMNS["target"], **CELL_COLUMNS, **COMPARISON_COLUMNS, **SPREAD_COLUMNS}
-LAW_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "w0": "Correlation at infinitely many people and minutes",
-    "w1": "Training people that halve the squared correlation even with endless scans",
-    "w2": "The same in people times minutes",
-    "se_w0": "Standard error of w0, see Caveats; n/a where a parameter is at its limit",
-    "se_w1": "Standard error of w1, see Caveats",
-    "se_w2": "Standard error of w2, see Caveats",
-    "rmse": "Root mean squared difference between law and mean correlations of the cells",
-    "at_bound": "Whether a parameter lies at the limit of its range, so that the data do not determine it",
-    "n_cells": "Cells that entered",
-}
+CELL_COLUMNS = join_columns(
+    Column.number(
+        "n_people", "Training people of each fold, before those without the target are left out", "People", 0
+    ),
+    LENGTH_COLUMNS,
+)
+CURVES = TableSpec(
+    "learning_curves",
+    "Scores by number of training people and length of scan, one row per fold.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        CELL_COLUMNS,
+        FOLD_COLUMNS,
+        Column.number("n_test", "People who are tested, with a known target; the same for every cell", digits=0),
+    ),
+    ("target", "representation", *CELL_COLUMNS, "repeat", "fold"),
+)
+GAINS = TableSpec(
+    "learning_gains",
+    "Differences of representations in each cell, on the same folds.",
+    join_columns(
+        COMPARISON_COLUMNS["target"],
+        CELL_COLUMNS,
+        COMPARISON_COLUMNS,
+        SPREAD_COLUMNS,
+    ),
+    ("target", *CELL_COLUMNS, "representation", "reference"),
+)
+LAW = TableSpec(
+    "scaling_law",
+    "The law of Ooi et al. (2025) in people and minutes, fitted to the cells.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.number("w0", "Correlation at infinitely many people and minutes", "r without limits (w0)"),
+        Column.number(
+            "w1", "Training people that halve the squared correlation even with endless scans", "People (w1)", 1
+        ),
+        Column.number("w2", "The same in people times minutes", "People × minutes (w2)", 1),
+        Column.number("se_w0", "Standard error of w0, see Caveats; n/a where a parameter is at its limit", "error"),
+        Column.number("se_w1", "Standard error of w1, see Caveats", "error", 1),
+        Column.number("se_w2", "Standard error of w2, see Caveats", "error", 1),
+        Column.number("rmse", "Root mean squared difference between law and mean correlations of the cells", "Misfit"),
+        Column.flag(
+            "at_bound",
+            "Whether a parameter lies at the limit of its range, so that the data do not determine it",
+            "Determined",
+        ),
+        Column.number("n_cells", "Cells that entered", "Cells", 0),
+    ),
+    ("target", "representation"),
+)
+TABLES = (CURVES, GAINS, LAW, IDENTIFICATION_CURVES, IDENTIFICATION_GAINS)
 LAW_CAVEATS = [
     "r = w0 / sqrt(1 + w1/N + w2/(N T)), N training people, T minutes (Ooi et al. 2025, "
     "doi:10.1038/s41586-025-09250-1), by least squares on the mean per-fold correlation of each cell.",
@@ -167,14 +205,14 @@ class PredictionCurves:
 
     def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
         """Return the three tables of prediction."""
-        frame = pd.concat(self._folds, ignore_index=True)[list(CURVE_COLUMNS)]
-        gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
+        frame = pd.concat(self._folds, ignore_index=True)[list(CURVES.columns)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
         laws, law_notes = fit_laws(frame, self.study)
         about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
         return {
-            "learning_curves": Table(frame, CURVE_COLUMNS, about),
-            "learning_gains": Table(gains, GAIN_COLUMNS, about),
-            "scaling_law": Table(laws, LAW_COLUMNS, about | {"Caveats": LAW_CAVEATS} | law_notes),
+            CURVES.name: Table(frame, CURVES, about),
+            GAINS.name: Table(gains, GAINS, about),
+            LAW.name: Table(laws, LAW, about | {"Caveats": LAW_CAVEATS} | law_notes),
         }
 
 
@@ -190,7 +228,7 @@ def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str,
     Returns
     -------
     pandas.DataFrame
-        `LAW_COLUMNS`; no row where the law cannot be fitted.
+        Columns of `LAW`; no row where the law cannot be fitted.
     dict
         Why it could not.
     """
@@ -204,7 +242,7 @@ def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str,
                 refused[f"{target}, {name}"] = str(error)
                 continue
             rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
-    return pd.DataFrame(rows, columns=list(LAW_COLUMNS)), {"NotFitted": refused} if refused else {}
+    return pd.DataFrame(rows, columns=list(LAW.columns)), {"NotFitted": refused} if refused else {}
 
 
 FloatArray = NDArray[np.float64]

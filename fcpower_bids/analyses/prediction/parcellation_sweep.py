@@ -9,47 +9,62 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import (
-    COMPARISON_COLUMNS,
-    RULE,
-    SPREAD_COLUMNS,
-    compare_pairs,
-    comparison_facts,
-)
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS, SPREAD_COLUMNS
+from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, comparison_facts
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
-from fcpower_bids.analyses.engine.scoring import FOLD_COLUMNS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 SHARED, OWN = "shared", "own"
 
-ATLAS_COLUMNS = {
-    "atlas": "Parcellation",
-    "people": "shared: the people whom every parcellation describes; own: all people of this parcellation, as a bridge "
-    "to its other tables",
-}
-SWEEP_COLUMNS = {
-    **ATLAS_COLUMNS,
-    "n_parcels": "Parcels",
-    "n_people": "People",
-    **FOLD_COLUMNS,
-    "fold": "Fold of the repetition, from 0; of shared people the same for every parcellation",
-}
-GAIN_COLUMNS = {
-    **ATLAS_COLUMNS,
-    **COMPARISON_COLUMNS,
-    "folds_won": SPREAD_COLUMNS["folds_won"],
-}
-ATLAS_COMPARISON_COLUMNS = {
-    **COMPARISON_COLUMNS,
-    "representation": "What predicts, under both parcellations",
-    "atlas": "The parcellation whose score comes first in the difference",
-    "reference": "The parcellation whose score is subtracted",
-    "p_holm": "p_two_sided after Holm's correction over the pairs of parcellations of the target and representation",
-}
+ATLAS_COLUMNS = join_columns(
+    Column.text("atlas", "Parcellation", "Parcellation"),
+    Column.text(
+        "people",
+        "shared: the people whom every parcellation describes; own: all people of this parcellation, as a bridge "
+        "to its other tables",
+        "People",
+    ),
+)
+SWEEP = TableSpec(
+    "parcellation_sweep",
+    "Scores of each representation under each parcellation.",
+    join_columns(
+        ATLAS_COLUMNS,
+        Column.number("n_parcels", "Parcels", "Parcels", 0),
+        Column.number("n_people", "People", "Number of people", 0),
+        FOLD_COLUMNS,
+        Column.number("fold", "Fold of the repetition, from 0; of shared people the same for every parcellation"),
+    ),
+    ("atlas", "people", "target", "representation", "repeat", "fold"),
+)
+GAINS = TableSpec(
+    "parcellation_gains",
+    "FC^alpha against FC under each parcellation.",
+    join_columns(ATLAS_COLUMNS, COMPARISON_COLUMNS, SPREAD_COLUMNS["folds_won"]),
+    ("atlas", "people", "target", "representation", "reference"),
+)
+COMPARISONS = TableSpec(
+    "parcellation_comparisons",
+    "Parcellations against each other on the same people and folds.",
+    join_columns(
+        COMPARISON_COLUMNS,
+        Column.text("representation", "What predicts, under both parcellations", "Representation"),
+        Column.text("atlas", "The parcellation whose score comes first in the difference", "Parcellation"),
+        Column.text("reference", "The parcellation whose score is subtracted", "Against"),
+        Column.p(
+            "p_holm",
+            "p_two_sided after Holm's correction over the pairs of parcellations of the target and representation",
+            "p (Holm)",
+        ),
+    ),
+    ("target", "representation", "atlas", "reference"),
+)
+TABLES = (SWEEP, GAINS, COMPARISONS)
 FACTS = {
     "Rule": RULE,
     "People": (
@@ -158,13 +173,13 @@ class _Sweep:
 
     def tables(self) -> dict[str, Table]:
         """Return the three tables."""
-        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP_COLUMNS)]
-        gains = pd.concat(self._gains, ignore_index=True)[list(GAIN_COLUMNS)]
+        frame = pd.concat(self._frames, ignore_index=True)[list(SWEEP.columns)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
         facts = self._facts | FACTS
         return {
-            "parcellation_sweep": Table(frame, SWEEP_COLUMNS, facts),
-            "parcellation_gains": Table(gains, GAIN_COLUMNS, facts),
-            "parcellation_comparisons": Table(self._compare_atlases(frame), ATLAS_COMPARISON_COLUMNS, facts),
+            SWEEP.name: Table(frame, SWEEP, facts),
+            GAINS.name: Table(gains, GAINS, facts),
+            COMPARISONS.name: Table(self._compare_atlases(frame), COMPARISONS, facts),
         }
 
     def _compare_atlases(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -176,4 +191,4 @@ class _Sweep:
             .assign(representation=name)
             for name, own in frame[frame["people"] == SHARED].groupby("representation", sort=False)
         ]
-        return pd.concat(parts, ignore_index=True)[list(ATLAS_COMPARISON_COLUMNS)]
+        return pd.concat(parts, ignore_index=True)[list(COMPARISONS.columns)]

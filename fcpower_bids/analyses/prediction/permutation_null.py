@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
@@ -16,19 +17,25 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
 
 CHUNK = 250
 """Permutations that go through the folds together."""
 
-NULL_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "permutation": "0 for the true order, then the permutations from 1",
-    "score": "auc for targets of two classes, r for others; predictions of the first repeat together",
-}
-
+NULL = TableSpec(
+    "null",
+    "Scores under permutation of the target (`--permutations`).",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.number("permutation", "0 for the true order, then the permutations from 1"),
+        Column.number(
+            "score", "auc for targets of two classes, r for others; predictions of the first repeat together"
+        ),
+    ),
+    ("target", "representation", "permutation"),
+)
 NULL_FACTS = {
     "Rule": (
         "People exchange their target together with its covariates; families are exchanged whole, with families of the "

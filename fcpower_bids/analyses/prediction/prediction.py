@@ -7,24 +7,107 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, comparison_facts
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.protocol import Study, open_study
-from fcpower_bids.analyses.engine.scoring import (
+from fcpower_bids.analyses.engine.columns import (
+    COMPARISON_COLUMNS,
+    FOLD,
     FOLD_COLUMNS,
     KEY_COLUMNS,
+    PERSON,
     PERSON_COLUMNS,
     POOLED_COLUMNS,
     SCORE_COLUMNS,
 )
+from fcpower_bids.analyses.engine.comparisons import comparison_facts
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.entries import Entries, describe_scores
+from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
-from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_FACTS, EdgeImportance
-from fcpower_bids.analyses.prediction.permutation_null import NULL_COLUMNS, NULL_FACTS, null_p_values, null_rows
-from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
+from fcpower_bids.analyses.prediction.edge_importance import (
+    IMPORTANCE_EDGES,
+    IMPORTANCE_FACTS,
+    IMPORTANCE_NETWORKS,
+    EdgeImportance,
+)
+from fcpower_bids.analyses.prediction.permutation_null import NULL, NULL_FACTS, null_p_values, null_rows
+from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
+
+PREDICTION = TableSpec(
+    "prediction", "One row per target, representation, repetition and outer fold.", FOLD_COLUMNS, FOLD
+)
+PREDICTIONS = TableSpec(
+    "predictions", "Out-of-fold prediction of every person.", PERSON_COLUMNS, ("participant_id", *FOLD)
+)
+POOLED = TableSpec(
+    "prediction_pooled",
+    "Scores of all out-of-fold predictions of a repetition together.",
+    POOLED_COLUMNS,
+    ("target", "representation", "repeat"),
+)
+FOLDS = TableSpec(
+    "folds",
+    "Who was where, so that any tool can use the same splits.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("repeat", "fold")),
+        PERSON,
+        Column.text("role", "test, train, or excluded (a relative of a test person at another site)"),
+        Column.number("inner_fold", "Inner fold in which a training person validates, from 0; -1 for others"),
+    ),
+    ("repeat", "fold", "participant_id"),
+)
+COMPARISONS = TableSpec(
+    "comparisons",
+    "Two representations on the same folds: corrected resampled t-test.",
+    COMPARISON_COLUMNS,
+    ("target", "representation", "reference"),
+)
+
+
+def _summaries(score: Column) -> Columns:
+    """Four summaries of one score."""
+    name = score.heading
+    return join_columns(
+        Column.number(f"{score.key}_fold_mean", f"Mean over folds. {score.meaning}", f"Mean {name} of folds"),
+        Column.number(f"{score.key}_fold_sd", f"Standard deviation over folds. {score.meaning}", "SD"),
+        Column.number(
+            f"{score.key}_pooled_mean",
+            f"All predictions of a repeat together, mean over repeats. {score.meaning}",
+            f"{name} of all predictions" if score.key in ("r", "auc") else name,
+        ),
+        Column.number(
+            f"{score.key}_pooled_sd", f"All predictions of a repeat together, SD over repeats. {score.meaning}", "SD"
+        ),
+    )
+
+
+SUMMARY = TableSpec(
+    "prediction_summary",
+    "Means and standard deviations over folds and repetitions, and the permutation p-value.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.number("n_folds", "Folds", "Folds", 0),
+        Column.number("n_scored", "Folds in which the correlation is defined", "Scored folds", 0),
+        Column.number(
+            "share_at_grid_edge", "Share of folds whose penalty lies at an edge of the grid", "Penalty at edge", 2
+        ),
+        *(_summaries(score) for score in SCORE_COLUMNS.values()),
+        Column.p(
+            "p_permutation",
+            "(1 + permutations at least as good) / (1 + permutations), see the table null",
+            "p (permutation)",
+        ),
+        Column.number("n_permutations", "Permutations", "Permutations", 0),
+    ),
+    ("target", "representation"),
+)
+TABLES = (
+    *(PREDICTION, PREDICTIONS, POOLED, SUMMARY, COMPARISONS, FOLDS),
+    *(NULL, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
+)
+"""All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
 
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
@@ -65,10 +148,10 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         grid = nested_exponent(study)
         entries.add(FC_NESTED, grid.result)
     tables = _tables_of(entries) | (tabulate_grid(study, grid) if grid else {})
-    tables["reliability"] = tabulate_reliability(entries)
+    tables[RELIABILITY.name] = tabulate_reliability(entries)
     if null:
-        tables["null"] = Table(pd.DataFrame(null), NULL_COLUMNS, NULL_FACTS)
-    tables["prediction_summary"] = _summarise(tables, null)
+        tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
+    tables[SUMMARY.name] = _summarise(tables, null)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 
@@ -77,33 +160,28 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     facts = study.facts() | {"Notes": entries.notes()}
     comparisons = entries.compare()[list(COMPARISON_COLUMNS)]
     return {
-        "prediction": Table(entries.folds(), FOLD_COLUMNS, facts),
-        "prediction_pooled": Table(entries.pooled(), POOLED_COLUMNS, facts),
-        "predictions": Table(entries.people(), PERSON_COLUMNS, facts),
-        "folds": _folds(study, facts),
-        "comparisons": Table(comparisons, COMPARISON_COLUMNS, facts | comparison_facts(study)),
+        PREDICTION.name: Table(entries.folds(), PREDICTION, facts),
+        POOLED.name: Table(entries.pooled(), POOLED, facts),
+        PREDICTIONS.name: Table(entries.people(), PREDICTIONS, facts),
+        FOLDS.name: _folds(study, facts),
+        COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
 
 
 def _folds(study: Study, facts: dict[str, Any]) -> Table:
     frame = pd.DataFrame(folds_table(study.folds, len(study.people.names)))
     frame.insert(2, "participant_id", np.array(study.people.names, dtype=object)[frame.pop("row").to_numpy()])
-    columns = {
-        "repeat": KEY_COLUMNS["repeat"],
-        "fold": KEY_COLUMNS["fold"],
-        "participant_id": "Person",
-        "role": "test, train, or excluded (a relative of a test person at another site)",
-        "inner_fold": "Inner fold in which a training person validates, from 0; -1 for others",
-    }
-    return Table(frame, columns, facts)
+    return Table(frame, FOLDS, facts)
 
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values = null_p_values(null)
-    pooled = dict(iter(tables["prediction_pooled"].frame.groupby(["target", "representation"], sort=False)))
+    pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
     rows = []
-    for (target, representation), part in tables["prediction"].frame.groupby(["target", "representation"], sort=False):
+    for (target, representation), part in tables[PREDICTION.name].frame.groupby(
+        ["target", "representation"], sort=False
+    ):
         key = str(target), str(representation)
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
@@ -112,18 +190,4 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row["p_permutation"], row["n_permutations"] = p_values.get(key, (np.nan, 0))
         rows.append(row)
-    columns = {
-        "target": KEY_COLUMNS["target"],
-        "representation": KEY_COLUMNS["representation"],
-        "n_folds": "Folds",
-        "n_scored": "Folds in which the correlation is defined",
-        "share_at_grid_edge": "Share of folds whose penalty lies at an edge of the grid",
-        "p_permutation": "(1 + permutations at least as good) / (1 + permutations), see the table null",
-        "n_permutations": "Permutations",
-    }
-    for score, text in SCORE_COLUMNS.items():
-        columns[f"{score}_fold_mean"] = f"Mean over folds. {text}"
-        columns[f"{score}_fold_sd"] = f"Standard deviation over folds. {text}"
-        columns[f"{score}_pooled_mean"] = f"All predictions of a repeat together, mean over repeats. {text}"
-        columns[f"{score}_pooled_sd"] = f"All predictions of a repeat together, SD over repeats. {text}"
-    return Table(pd.DataFrame(rows), columns)
+    return Table(pd.DataFrame(rows), SUMMARY)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
@@ -22,17 +23,36 @@ from fcpower_bids.core.inference.reliability import (
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
-RELIABILITY_COLUMNS = {
-    "target": "Phenotype or composite that is predicted",
-    "representation": "What predicts it",
-    "over": "halves: predictions from the first and from the second half of each scan; repeats: halves of the repeats",
-    "rho": "Correlation between the two sets of out-of-fold predictions, mean over repeats or divisions",
-    "rho_sd": "Its standard deviation over repeats or divisions",
-    "reliability": "Spearman-Brown 2 rho / (1 + rho)",
-    "r": "Correlation of the predictions of a repeat with the target, mean over repeats, from whole scans",
-    "ceiling": "r / sqrt(2 rho / (1 + rho)): what a perfectly reliable predictor would reach; for halves only",
-}
+RELIABILITY = TableSpec(
+    "reliability",
+    "Agreement of predictions over halves, and the ceiling that follows.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.text(
+            "over",
+            "halves: predictions from the first and from the second half of each scan; repeats: halves of the repeats",
+            "Halves of",
+        ),
+        Column.number(
+            "rho",
+            "Correlation between the two sets of out-of-fold predictions, mean over repeats or divisions",
+            "Agreement",
+        ),
+        Column.number("rho_sd", "Its standard deviation over repeats or divisions", "SD"),
+        Column.number("reliability", "Spearman-Brown 2 rho / (1 + rho)", "Reliability"),
+        Column.number(
+            "r", "Correlation of the predictions of a repeat with the target, mean over repeats, from whole scans", "r"
+        ),
+        Column.number(
+            "ceiling",
+            "r / sqrt(2 rho / (1 + rho)): what a perfectly reliable predictor would reach; for halves only",
+            "Ceiling of r",
+        ),
+    ),
+    ("target", "representation", "over"),
+)
 
 RELIABILITY_FACTS = {
     "Rule": (
@@ -43,7 +63,7 @@ RELIABILITY_FACTS = {
 }
 
 
-def tabulate_reliability(entries: Entries) -> Table:
+def tabulate_reliability(entries: Entries, spec: TableSpec = RELIABILITY) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
     rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
     if has_series(entries.study.cohort):
@@ -51,7 +71,7 @@ def tabulate_reliability(entries: Entries) -> Table:
             rows += _halves(entries)
         except Unfit as error:
             facts["HalvesLeftOut"] = str(error)
-    return Table(pd.DataFrame(rows, columns=list(RELIABILITY_COLUMNS)), RELIABILITY_COLUMNS, facts)
+    return Table(pd.DataFrame(rows, columns=list(spec.columns)), spec, facts)
 
 
 def _repeats(entries: Entries) -> list[dict[str, Any]]:

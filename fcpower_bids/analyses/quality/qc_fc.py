@@ -16,6 +16,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -25,26 +26,39 @@ SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
 """Above so many rows the table of edges is left out; the summary is always there."""
 
-EDGE_COLUMNS = {
-    "representation": "Whose edges: fc, fc_power or another transform",
-    "parcel_a": "First parcel of the edge",
-    "parcel_b": "Second parcel of the edge",
-    "r": "Pearson correlation of the edge with mean FD over people",
-    "p": "Two-sided p of that correlation, t with n - 2 degrees of freedom",
-    "q": "p adjusted for the false discovery rate over the edges (Benjamini and Hochberg)",
-    "distance": "Distance between the centroids of the parcels in mm",
-}
-SUMMARY_COLUMNS = {
-    "representation": "Whose edges",
-    "n_people": "People with a known mean FD",
-    "n_edges": "Edges that vary over people",
-    "median_abs_r": "Median of |r| over edges",
-    "median_abs_r_chance": "What the median would be for independent edges without any relation to motion",
-    "mean_r": "Mean of r over edges; away from 0 for a global effect of motion",
-    "share_significant": "Share of edges with q < 0.05",
-    "share_uncorrected": "Share of edges with p < 0.05; chance gives 0.05",
-    "distance_rho": "Spearman correlation of |r| with the distance between the parcels",
-}
+QCFC = TableSpec(
+    "qcfc",
+    "Correlation of every edge with motion.",
+    join_columns(
+        Column.text("representation", "Whose edges: fc, fc_power or another transform"),
+        Column.text("parcel_a", "First parcel of the edge"),
+        Column.text("parcel_b", "Second parcel of the edge"),
+        Column.number("r", "Pearson correlation of the edge with mean FD over people", optional=True),
+        Column.p("p", "Two-sided p of that correlation, t with n - 2 degrees of freedom", optional=True),
+        Column.p("q", "p adjusted for the false discovery rate over the edges (Benjamini and Hochberg)", optional=True),
+        Column.number("distance", "Distance between the centroids of the parcels in mm", optional=True),
+    ),
+    ("representation", "parcel_a", "parcel_b"),
+)
+QCFC_SUMMARY = TableSpec(
+    "qcfc_summary",
+    "The same in one row per representation.",
+    join_columns(
+        Column.text("representation", "Whose edges"),
+        Column.number("n_people", "People with a known mean FD"),
+        Column.number("n_edges", "Edges that vary over people"),
+        Column.number("median_abs_r", "Median of |r| over edges"),
+        Column.number(
+            "median_abs_r_chance", "What the median would be for independent edges without any relation to motion"
+        ),
+        Column.number("mean_r", "Mean of r over edges; away from 0 for a global effect of motion"),
+        Column.number("share_significant", "Share of edges with q < 0.05"),
+        Column.number("share_uncorrected", "Share of edges with p < 0.05; chance gives 0.05"),
+        Column.number("distance_rho", "Spearman correlation of |r| with the distance between the parcels"),
+    ),
+    ("representation",),
+)
+TABLES = (QCFC, QCFC_SUMMARY)
 FACTS: dict[str, Any] = {
     "Rule": (
         "Mean FD and connectivity of a person are means over the scans of the person (Fisher z for connectivity); "
@@ -95,12 +109,12 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     facts = FACTS | {"NumberOfPeople": len(people), "PeopleWithoutMotion": _without_motion(cohort, people)}
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    tables = {"qcfc_summary": Table(pd.DataFrame(summary, columns=list(SUMMARY_COLUMNS)), SUMMARY_COLUMNS, facts)}
+    frame = pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns))
+    tables = {QCFC_SUMMARY.name: Table(frame, QCFC_SUMMARY, facts)}
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
-    table = pd.concat(edges, ignore_index=True)
-    return tables | {"qcfc": Table(table, {name: EDGE_COLUMNS[name] for name in table.columns}, facts)}
+    return tables | {QCFC.name: Table(pd.concat(edges, ignore_index=True), QCFC, facts)}
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:

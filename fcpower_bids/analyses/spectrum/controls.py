@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from fcpower_bids.analyses.engine.comparisons import COMPARISON_COLUMNS, RULE
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
+from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver, regress_on_kernel
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
-from fcpower_bids.analyses.prediction.reliability import tabulate_reliability
+from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.spectrum.filters import (
     GAP,
     N_KNOTS,
@@ -40,6 +41,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -53,13 +55,49 @@ EMBEDDING_SIZE = 512
 ROUNDING = 1e-9
 """Range of predictions, over the standard deviation of the training targets, that is rounding."""
 
-COLUMNS = {
-    "control": "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
-    "weighting": "Of the eigenvalues: raw (alpha = 1), power (alpha of --alpha), other, or n/a",
-    "number": "Mode, number of leading modes or of shared components, or number of the random filter",
-    "monotone": "Whether the weights of a random filter grow with the eigenvalue",
-    "n_ambiguous": f"People of whom the cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
-}
+CONTROLS = declare_screen(
+    "spectral_controls",
+    "The same eigenvectors under other eigenvalues, and other controls, one row each.",
+    join_columns(
+        Column.text(
+            "control",
+            "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
+        ),
+        Column.text("weighting", "Of the eigenvalues: raw (alpha = 1), power (alpha of --alpha), other, or n/a"),
+        Column.number(
+            "number", "Mode, number of leading modes or of shared components, or number of the random filter", digits=0
+        ),
+        Column.flag("monotone", "Whether the weights of a random filter grow with the eigenvalue", "Monotone"),
+        Column.number(
+            "n_ambiguous",
+            f"People of whom the cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
+            "Ambiguous cuts",
+            0,
+        ),
+    ),
+)
+MATCHED = TableSpec(
+    "spectral_matched",
+    "Flattened against raw eigenvalues at equal numbers of leading eigenvectors.",
+    join_columns(
+        COMPARISON_COLUMNS["target"],
+        Column.number("number", "Leading eigenvectors of each person; the last row has all of them", digits=0),
+        pick_columns(
+            COMPARISON_COLUMNS,
+            [key for key in COMPARISON_COLUMNS if key not in ("target", "representation", "reference", "p_holm")],
+        ),
+        Column.p(
+            "p_holm", "p_two_sided after Holm's correction over the numbers of eigenvectors of the target", "p (Holm)"
+        ),
+    ),
+    ("target", "number"),
+)
+RELIABILITY_OF_CONTROLS = dataclasses.replace(
+    RELIABILITY,
+    name="spectral_reliability",
+    meaning="Agreement of the predictions of the controls over halves.",
+)
+TABLES = (*CONTROLS, MATCHED, RELIABILITY_OF_CONTROLS)
 FACTS = {
     "OursWhereThePaperIsSilent": (
         "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
@@ -113,9 +151,10 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     entries, whole = controls.entries, Entries(study)
     for name in (FC, FC_POWER):
         whole.add(name, entries.results[name])
-    tables = entries.tables("spectral_controls", COLUMNS, FACTS | controls.notes(), question="control")
+    tables = entries.tables(CONTROLS, FACTS | controls.notes(), question="control")
     matched = tabulate_matched(entries, controls.family.n_parcels)
-    return tables | {"spectral_matched": matched, "spectral_reliability": tabulate_reliability(whole)}
+    reliability = tabulate_reliability(whole, RELIABILITY_OF_CONTROLS)
+    return tables | {MATCHED.name: matched, RELIABILITY_OF_CONTROLS.name: reliability}
 
 
 class _Controls:
@@ -271,17 +310,6 @@ def _leading_columns(scores: FloatArray, number: int) -> FloatArray:
 
 TOP_MODES = (1, 5, 20, 40, 100)
 
-MATCHED_COLUMNS = {
-    "target": COMPARISON_COLUMNS["target"],
-    "number": "Leading eigenvectors of each person; the last row has all of them",
-    **{
-        name: text
-        for name, text in COMPARISON_COLUMNS.items()
-        if name not in ("target", "representation", "reference", "p_holm")
-    },
-    "p_holm": "p_two_sided after Holm's correction over the numbers of eigenvectors of the target",
-}
-
 
 def top_name(number: int, weighting: str) -> str:
     """Name of the entry with so many leading eigenvectors, ``raw`` or ``power`` weighted."""
@@ -312,4 +340,4 @@ def tabulate_matched(entries: Entries, n_parcels: int) -> Table:
     tests = entries.compare(pairs)
     tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
     frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
-    return Table(frame.reindex(columns=list(MATCHED_COLUMNS)), MATCHED_COLUMNS, {"Comparisons": RULE})
+    return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})

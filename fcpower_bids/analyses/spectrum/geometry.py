@@ -25,6 +25,7 @@ from fcpower_bids.core.connectome.spd import (
 from fcpower_bids.core.connectome.spectrum import in_range
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -37,6 +38,74 @@ MATRIX_ALPHAS = (0.0, 0.1, 0.6, 1.0)
 N_BINS = 200
 REFERENCE_RANK = 20
 """Mode whose length is the radius of the sphere, and that the first mode is compared with."""
+
+EXPONENT = Column.number("alpha", "Exponent", "α", 2)
+HISTOGRAM = TableSpec(
+    "spectrum_histogram",
+    "How the eigenvalues of all people are distributed, before and after.",
+    join_columns(
+        EXPONENT,
+        Column.number("low", "Lower end of the bin, log10 of lambda^alpha"),
+        Column.number("high", "Upper end"),
+        Column.number("count", "Eigenvalues of all people in it", digits=0),
+        Column.number("share", "Over all eigenvalues above zero"),
+    ),
+    ("alpha", "low"),
+)
+RANKS = TableSpec(
+    "spectrum_ranks",
+    "The mean spectrum over people, by rank.",
+    join_columns(
+        EXPONENT,
+        Column.number("rank", "Mode, from 1, in the order of its eigenvalue", digits=0),
+        Column.number("mean", "lambda^alpha, mean over people"),
+        Column.number("sd", "Its standard deviation over people"),
+        Column.number("path", "(mean lambda)^alpha: the mean spectrum along the geodesic, straight in log lambda"),
+    ),
+    ("alpha", "rank"),
+)
+PATHS = TableSpec(
+    "spectrum_path",
+    "Where each person is on the way from the identity to FC.",
+    join_columns(
+        Column.text("participant_id", "Person", "Person"),
+        Column.number("alpha", "Exponent, which is also the diffusion time t", "α", 2),
+        Column.number("from_identity", "Log-Euclidean distance of FC^alpha from the identity, alpha ||log FC||"),
+        Column.number("to_fc", "Log-Euclidean distance of FC^alpha from FC, (1 - alpha) ||log FC||"),
+        Column.number("heat_trace", "Z(t) = sum of (lambda / lambda_1)^t"),
+        Column.number("participation_ratio", "Z(t)^2 / Z(2t): the effective number of modes of FC^alpha"),
+        Column.number("first_to_twentieth", "(lambda_1 / lambda_20)^t; n/a where there is no such mode"),
+        Column.number("first_to_last", "(lambda_1 / lambda_P)^t; n/a where the last eigenvalue is zero to rounding"),
+    ),
+    ("participant_id", "alpha"),
+)
+PLACE = "Coordinate of lambda^alpha v in the projection"
+SPHERE = TableSpec(
+    "spectrum_sphere",
+    "The eigenvectors of the mean connectome, scaled by their eigenvalues, in three dimensions.",
+    join_columns(
+        EXPONENT,
+        Column.number("rank", "Mode, from 1", digits=0),
+        Column.number("x", PLACE),
+        Column.number("y", PLACE, optional=True),
+        Column.number("z", PLACE, optional=True),
+        Column.number("length", "lambda^alpha of the mean spectrum"),
+        Column.number("radius", f"Radius of the sphere: lambda^alpha of mode {REFERENCE_RANK}, or of the last"),
+    ),
+    ("alpha", "rank"),
+)
+MATRICES = TableSpec(
+    "spectrum_matrices",
+    "FC^alpha of one person for several exponents, on one scale.",
+    join_columns(
+        Column.number("alpha", "Exponent; 0 is the identity (on the range of FC), 1 is FC", "α", 2),
+        Column.text("parcel", "Row"),
+        Column.text("other", "Column; each pair once, with the diagonal"),
+        Column.number("value", "FC^alpha over its largest eigenvalue"),
+    ),
+    ("alpha", "parcel", "other"),
+)
+TABLES = (HISTOGRAM, RANKS, PATHS, SPHERE, MATRICES)
 
 FACTS = {
     "People": "One connectome per person, the mean of Fisher z over their scans; no phenotype is needed.",
@@ -99,17 +168,17 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         raise Unfit("There is no scan whose spectrum could be described.")
     spectra = _decompose(cohort, settings)
     alpha, facts = settings.alpha, FACTS | {"Alpha": settings.alpha} | _summary(spectra, settings.alpha)
-    tables = {
-        "spectrum_histogram": tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS)),
-        "spectrum_ranks": tabulate_ranks(spectra, _with(alpha, PATH)),
-        "spectrum_path": tabulate_path(spectra, _with(alpha, PATH)),
-        "spectrum_sphere": tabulate_sphere(spectra, (1.0, alpha), settings.random_seed),
-        "spectrum_matrices": tabulate_matrices(spectra, _with(alpha, MATRIX_ALPHAS), cohort.parcels),
-    }
-    return {name: Table(frame, columns, facts | more) for name, (frame, columns, more) in tables.items()}
+    tables = (
+        (HISTOGRAM, tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS))),
+        (RANKS, tabulate_ranks(spectra, _with(alpha, PATH))),
+        (PATHS, tabulate_path(spectra, _with(alpha, PATH))),
+        (SPHERE, tabulate_sphere(spectra, (1.0, alpha), settings.random_seed)),
+        (MATRICES, tabulate_matrices(spectra, _with(alpha, MATRIX_ALPHAS), cohort.parcels)),
+    )
+    return {spec.name: Table(frame, spec, facts | more) for spec, (frame, more) in tables}
 
 
-Tabulated = tuple[pd.DataFrame, dict[str, str], dict[str, Any]]
+Tabulated = tuple[pd.DataFrame, dict[str, Any]]
 
 
 def tabulate_histogram(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
@@ -123,14 +192,7 @@ def tabulate_histogram(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
         parts.append(pd.DataFrame({"alpha": alpha, "low": edges[:-1], "high": edges[1:], "count": counts}))
     frame = pd.concat(parts, ignore_index=True)
     frame["share"] = frame["count"] / len(logs)
-    columns = {
-        "alpha": "Exponent",
-        "low": "Lower end of the bin, log10 of lambda^alpha",
-        "high": "Upper end",
-        "count": "Eigenvalues of all people in it",
-        "share": "Over all eigenvalues above zero",
-    }
-    return frame, columns, {"LeftOut": int(spectra.eigenvalues.size - len(logs))}
+    return frame, {"LeftOut": int(spectra.eigenvalues.size - len(logs))}
 
 
 def tabulate_ranks(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
@@ -142,14 +204,7 @@ def tabulate_ranks(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
         part = {"alpha": alpha, "rank": np.arange(1, mean.size + 1), "mean": weights.mean(axis=0)}
         spread = weights.std(axis=0, ddof=1) if len(weights) > 1 else np.full(mean.size, np.nan)
         parts.append(pd.DataFrame(part | {"sd": spread, "path": power_weights(mean, alpha, spectra.tolerance)}))
-    columns = {
-        "alpha": "Exponent",
-        "rank": "Mode, from 1, in the order of its eigenvalue",
-        "mean": "lambda^alpha, mean over people",
-        "sd": "Its standard deviation over people",
-        "path": "(mean lambda)^alpha: the mean spectrum along the geodesic, straight in log lambda",
-    }
-    return pd.concat(parts, ignore_index=True), columns, {}
+    return pd.concat(parts, ignore_index=True), {}
 
 
 def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
@@ -173,17 +228,7 @@ def tabulate_path(spectra: Spectra, alphas: Sequence[float]) -> Tabulated:
                     "first_to_last": one["first_to_last_power"],
                 }
             )
-    columns = {
-        "participant_id": "Person",
-        "alpha": "Exponent, which is also the diffusion time t",
-        "from_identity": "Log-Euclidean distance of FC^alpha from the identity, alpha ||log FC||",
-        "to_fc": "Log-Euclidean distance of FC^alpha from FC, (1 - alpha) ||log FC||",
-        "heat_trace": "Z(t) = sum of (lambda / lambda_1)^t",
-        "participation_ratio": "Z(t)^2 / Z(2t): the effective number of modes of FC^alpha",
-        "first_to_twentieth": "(lambda_1 / lambda_20)^t; n/a where there is no such mode",
-        "first_to_last": "(lambda_1 / lambda_P)^t; n/a where the last eigenvalue is zero to rounding",
-    }
-    return pd.DataFrame(rows), columns, {}
+    return pd.DataFrame(rows), {}
 
 
 def tabulate_sphere(spectra: Spectra, alphas: Sequence[float], seed: int) -> Tabulated:
@@ -203,15 +248,8 @@ def tabulate_sphere(spectra: Spectra, alphas: Sequence[float], seed: int) -> Tab
         radius = lengths[min(REFERENCE_RANK, n_parcels) - 1]
         rank = np.arange(1, n_parcels + 1)
         parts.append(pd.DataFrame({"alpha": alpha, "rank": rank, **placed, "length": lengths, "radius": radius}))
-    columns = {
-        "alpha": "Exponent",
-        "rank": "Mode, from 1",
-        **dict.fromkeys("xyz"[: directions.shape[1]], "Coordinate of lambda^alpha v in the projection"),
-        "length": "lambda^alpha of the mean spectrum",
-        "radius": f"Radius of the sphere: lambda^alpha of mode {REFERENCE_RANK}, or of the last",
-    }
     note = "Eigenvectors of the mean FC, with the largest entry positive; orthonormal random directions."
-    return pd.concat(parts, ignore_index=True), columns, {"Projection": note}
+    return pd.concat(parts, ignore_index=True), {"Projection": note}
 
 
 def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequence[str]) -> Tabulated:
@@ -226,13 +264,7 @@ def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequen
         weights = power_weights(values, alpha, spectra.tolerance)
         matrix = spectral_map(values, vectors, weights / weights.max())[first, second]
         parts.append(pd.DataFrame({"alpha": alpha, "parcel": names[first], "other": names[second], "value": matrix}))
-    columns = {
-        "alpha": "Exponent; 0 is the identity (on the range of FC), 1 is FC",
-        "parcel": "Row",
-        "other": "Column; each pair once, with the diagonal",
-        "value": "FC^alpha over its largest eigenvalue",
-    }
-    return pd.concat(parts, ignore_index=True), columns, {"Person": spectra.names[person]}
+    return pd.concat(parts, ignore_index=True), {"Person": spectra.names[person]}
 
 
 def _decompose(cohort: Cohort, settings: Analysis) -> Spectra:

@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.columns import declare_screen
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
@@ -32,6 +33,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.partial_correlation import partial_of_precision
@@ -74,10 +76,18 @@ SCREEN: Mapping[str, str] = {
 NEED_SERIES = ("precision", "partial_correlation")
 GROUP_FIT = (*TANGENTS, "tucker", "pca", "factor_analysis", "ica")
 
-COLUMNS = {
-    "transform": "The representation in words",
-    "fitted_to": "cohort: everyone, without any target; fold: training people of each fold; n/a: to nobody",
-}
+TABLES = declare_screen(
+    "transform_screen",
+    "Every transform and kernel against FC, one row each; refused ones with the reason.",
+    join_columns(
+        Column.text("transform", "The representation in words", "Transform"),
+        Column.text(
+            "fitted_to",
+            "cohort: everyone, without any target; fold: training people of each fold; n/a: to nobody",
+            "Fitted to",
+        ),
+    ),
+)
 FACTS = {
     "GroupFit": (
         "Group-fit rows are fitted once to all people, without any target, as in the paper; --group-fit fold fits "
@@ -133,7 +143,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         "ShrinkageIntensity": settings.shrinkage,
         "GroupFitTo": settings.group_fit,
     }
-    return entries.tables("transform_screen", COLUMNS, FACTS | used | rows.notes())
+    return entries.tables(TABLES, FACTS | used | rows.notes())
 
 
 class ScreenRows:
