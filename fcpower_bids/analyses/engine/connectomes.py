@@ -21,7 +21,9 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
+from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
+from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
@@ -42,7 +44,9 @@ MEMORY = 2e9
 class AveragedEdges:
     """FC of each unit (a scan, or a person with several scans) as a source of features that is read block by block.
 
-    Several scans are averaged by the mean of Fisher z, as `core.connectivity.average_connectivity` does.
+    Several scans become one by the mean of Fisher z, as `core.connectivity.average_connectivity` does, or, with
+    weights, by the weighted mean of their correlations: with T - 1 for T volumes that is the FC of the z-scored series
+    put end to end, exactly, and positive semidefinite as the mean of Fisher z is not.
 
     Parameters
     ----------
@@ -50,35 +54,41 @@ class AveragedEdges:
         Correlations, one scan per row.
     groups : sequence of ndarray of int
         The rows of each unit.
+    weights : ndarray, shape (n_scans,), optional
+        Positive.
     """
 
-    def __init__(self, edges: FeatureSource, groups: Sequence[Rows]) -> None:
+    def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
         self.edges = edges
         self.groups = tuple(np.asarray(group, dtype=np.intp) for group in groups)
         if any(group.size == 0 for group in self.groups):
-            raise ValueError("Every person or scan of an analysis needs at least one row of edges.")
+            raise Unfit("Every person or scan of an analysis needs at least one row of edges.")
         self.shape: tuple[int, ...] = (len(self.groups), edges.shape[1])
         self.dtype = np.dtype(getattr(edges, "dtype", np.float64))
         self._order = np.concatenate(self.groups)
         self._sizes = np.array([group.size for group in self.groups])
+        self._weights = None if weights is None else weights[self._order]
+        self._stops = np.cumsum(self._sizes)
 
     def __getitem__(self, key: Any) -> FloatArray:
         """Edges of one unit (an integer), or a block (rows, columns) given by two slices."""
         if isinstance(key, (int, np.integer)):
-            return self._average(np.asarray(self.edges[self.groups[key]], dtype=float), self._sizes[key : key + 1])[0]
+            return self[key : key + 1, :][0]
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        sizes = self._sizes[rows]
-        stops = np.cumsum(self._sizes)[rows]
-        wanted = self._order[stops[0] - sizes[0] : stops[-1]]
-        return self._average(np.asarray(self.edges[:, columns][wanted], dtype=float), sizes)
+        sizes, stops = self._sizes[rows], self._stops[rows]
+        places = slice(stops[0] - sizes[0], stops[-1])
+        order = self._order[places]
+        block = self.edges[order] if columns == slice(None) else self.edges[:, columns][order]
+        scans = np.asarray(block, dtype=float)
+        if (sizes == 1).all():
+            return scans
+        return self._average(scans, sizes) if self._weights is None else _weigh(scans, sizes, self._weights[places])
 
     def connectome(self, unit: int) -> FloatArray:
         """FC of one unit, shape (P, P)."""
         return np.asarray(rebuild_matrix(self[unit], diagonal=1.0, weighted=False), dtype=float)
 
     def _average(self, block: FloatArray, sizes: NDArray[np.intp]) -> FloatArray:
-        if (sizes == 1).all():
-            return block
         averaged = block[np.cumsum(sizes) - sizes]
         several = sizes > 1
         scans = block[np.repeat(several, sizes)]
@@ -88,6 +98,48 @@ class AveragedEdges:
         scores = np.add.reduceat(np.arctanh(scans), np.cumsum(each) - each, axis=0)
         averaged[several] = np.tanh(scores / each[:, None])
         return averaged
+
+
+def _weigh(scans: FloatArray, sizes: NDArray[np.intp], weights: FloatArray) -> FloatArray:
+    starts = np.cumsum(sizes) - sizes
+    totals = np.add.reduceat(weights, starts)[:, None]
+    means = np.add.reduceat(weights[:, None] * scans, starts, axis=0) / totals
+    means[sizes == 1] = scans[starts[sizes == 1]]  # untouched by the rounding of a weight
+    return np.asarray(means)
+
+
+def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
+    """FC of units, each of one scan or several, combined as the preset and ``--combine-runs`` ask.
+
+    Raises
+    ------
+    Unfit
+        The series are to be put end to end, and the length of a scan is not known.
+    """
+    if not concatenates(settings) or all(len(group) == 1 for group in groups):
+        return AveragedEdges(cohort.edges, groups)
+    times = np.array(cohort.repetition_times or [np.nan] * len(cohort.scans), dtype=float)
+    weights = np.round(cohort.scans["seconds"].to_numpy(dtype=float) / times) - cohort.scans["n_runs"].to_numpy()
+    needed = np.concatenate([group for group in groups if len(group) > 1])
+    unknown = needed[~(weights[needed] > 0)]
+    if unknown.size:
+        raise Unfit(
+            f"The number of volumes of a scan of {cohort.scans['participant_id'].iloc[unknown[0]]} is not known, so it "
+            "cannot be put end to end with another; use --combine-runs average."
+        )
+    return AveragedEdges(cohort.edges, groups, np.where(weights > 0, weights, 1.0))
+
+
+def concatenates(settings: Analysis) -> bool:
+    """Whether the scans of a person are put end to end; else the mean of Fisher z is taken."""
+    return PRESETS[settings.preset].combination == "concat" and settings.combine_runs != "average"
+
+
+def tell_combination(settings: Analysis) -> str:
+    """Say, for a sidecar, what a person with several scans is described by."""
+    if concatenates(settings):
+        return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
+    return "mean over the scans of the person (Fisher z for connectivity)"
 
 
 class PowerFamily:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
@@ -65,7 +66,7 @@ class Study:
             "NumberOfPeople": len(self.people.names),
             "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
-            "FeaturesOfAPerson": "mean over the scans of the person (Fisher z for connectivity)",
+            "FeaturesOfAPerson": tell_combination(self.settings),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
             **self.people.facts,
             **_notes(self.cohort),

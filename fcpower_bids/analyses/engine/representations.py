@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision, similarity
+from fcpower_bids.analyses.engine.connectomes import (
+    MEMORY,
+    AveragedEdges,
+    PowerFamily,
+    combine_scans,
+    precision,
+    similarity,
+)
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
@@ -118,7 +125,7 @@ def build_representations(
 
     They come one at a time, because their features are large: keep no more than one.
     """
-    connectivity = AveragedEdges(cohort.edges, groups)
+    connectivity = combine_scans(cohort, groups, settings)
     return (_build(name, cohort, connectivity, settings) for name in names)
 
 

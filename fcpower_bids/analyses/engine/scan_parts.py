@@ -148,7 +148,8 @@ def shorten_scans(
                 embeddings[label] = found
         known = {f"{EMBEDDING}:{label}" for label in embeddings}
         there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
-        part = dataclasses.replace(cohort, edges=shorter, embeddings=embeddings)
+        scans = cohort.scans.assign(seconds=60 * length, n_runs=1)
+        part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings)
         yield ScanLength(length, FIRST, part, there)
     yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
 

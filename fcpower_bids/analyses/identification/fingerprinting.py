@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import IDENTIFIES
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
@@ -210,7 +210,7 @@ def _by_alpha(
     sessions: NDArray[Any],
     settings: Analysis,
 ) -> Rows:
-    family = PowerFamily(AveragedEdges(cohort.edges, groups), settings, keep=True)
+    family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
     rows = []
     for alpha in track(ALPHA_GRID, "identification by exponent", settings):
         similarity = family.kernel(alpha)

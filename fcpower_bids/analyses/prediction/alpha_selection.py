@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, MEMORY, AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, MEMORY, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -215,7 +215,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
         masks[i, fold.train] = True
     built = join_target_builders(study.targets, study.people.covariates)
     targets = np.stack([built(fold.train) for fold in study.folds]) if callable(built) else built
-    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
+    family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     nodes = chebyshev_nodes()
     spectra, size = family.spectra, n * family.connectivity.shape[1] * 8
     if spectra is None or 4 * size > MEMORY:
@@ -273,7 +273,7 @@ def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> Exp
     -------
     ExponentGrid
     """
-    family = PowerFamily(AveragedEdges(study.cohort.edges, study.people.scans), study.settings, keep=True)
+    family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     results = []
     for alpha in track(alphas, "exponents", study.settings):
         results.append(_validate(study, family, alpha))

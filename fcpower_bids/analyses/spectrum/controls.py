@@ -13,7 +13,7 @@ from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
 from fcpower_bids.analyses.engine.comparisons import RULE
-from fcpower_bids.analyses.engine.connectomes import MEMORY, AveragedEdges, PowerFamily, precision
+from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver, regress_on_kernel
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
@@ -163,7 +163,7 @@ class _Controls:
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
         self.entries = Entries(study, FC_POWER)
-        self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
+        self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self.filtered = FilteredFamily(self.family)
         self.eigenvalues = self.filtered.eigenvalues()

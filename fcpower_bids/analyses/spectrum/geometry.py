@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import (
@@ -270,7 +270,7 @@ def tabulate_matrices(spectra: Spectra, alphas: Sequence[float], parcels: Sequen
 def _decompose(cohort: Cohort, settings: Analysis) -> Spectra:
     people = cohort.scans["participant_id"].astype(str)
     groups = {name: np.flatnonzero(people == name) for name in sorted(set(people))}
-    connectivity = AveragedEdges(cohort.edges, list(groups.values()))
+    connectivity = combine_scans(cohort, list(groups.values()), settings)
     with threadpool_limits(1):
         values = [_eigenvalues(connectivity.connectome(i)) for i in track(range(len(groups)), "spectra", settings)]
     return Spectra(tuple(groups), connectivity, np.stack(values), clip_tolerance(connectivity.dtype))

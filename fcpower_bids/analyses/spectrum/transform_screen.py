@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import declare_screen
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
@@ -157,7 +157,7 @@ class ScreenRows:
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings
-        self.connectivity = AveragedEdges(study.cohort.edges, study.people.scans)
+        self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
         self._from_series: dict[str, FeatureSource] = {}
         self._warned: dict[str, list[str]] = {}
