@@ -30,7 +30,7 @@ NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations"
 
 def problems_of(settings: Settings) -> list[str]:
     """Return every reason why these settings cannot work, in plain sentences."""
-    checks = (_folders, _band, _exponent, _numbers, _choices, _names, _files, _encoder, _torch)
+    checks = (_folders, _band, _exponent, _numbers, _penalties, _choices, _names, _files, _encoder, _torch)
     return [problem for check in checks for problem in check(settings)]
 
 
@@ -76,6 +76,12 @@ def _fault(name: str, value: float) -> str | None:
     if name in NOT_NEGATIVE and value < 0:
         return "must not be negative"
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
+
+
+def _penalties(settings: Settings) -> Iterator[str]:
+    given = settings.penalties
+    if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
+        yield "--penalties must be different numbers of at least 0."
 
 
 def _choices(settings: Settings) -> Iterator[str]:

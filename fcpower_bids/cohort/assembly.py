@@ -34,7 +34,7 @@ from fcpower_bids.cohort.scans import (
 )
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.records import Cohort
-from fcpower_bids.settings import Assembly, GroupLevel, Method, Selection
+from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 
 def load_cohort(settings: Assembly) -> Cohort:
@@ -157,10 +157,10 @@ def _people_rows(
     return rows
 
 
-def _combination_note(scans: Sequence[Scan], settings: Method) -> list[str]:
+def _combination_note(scans: Sequence[Scan], settings: Assembly) -> list[str]:
     several = sum(len(scan) > 1 for scan in scans)
     if not several:
         return []
     how = combination_of(settings)
     scans_have = "scan has" if several == 1 else "scans have"
-    return [f"{several} {scans_have} several runs, combined by '{how}' (--combine-runs; 'none' means 'average' here)."]
+    return [f"{several} {scans_have} several runs, combined by '{how}' (--combine-runs)."]

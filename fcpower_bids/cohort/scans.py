@@ -18,10 +18,11 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.combination import AVERAGE, CONCAT
+from fcpower_bids.outputs.combination import CONCAT
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Assembly, Method
+from fcpower_bids.settings import Assembly
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,9 @@ def group_scans(runs: Sequence[Run]) -> tuple[list[Scan], list[Exclusion]]:
     return scans, rows
 
 
-def combination_of(settings: Method) -> str:
-    """How the runs of a scan become one connectome; ``none`` is about files of the participant level."""
-    return CONCAT if settings.combine_runs == CONCAT else AVERAGE
+def combination_of(settings: Assembly) -> str:
+    """How the runs of a scan become one connectome; ``none``, about files of the participant level, leaves it open."""
+    return PRESETS[settings.preset].combination if settings.combine_runs == "none" else settings.combine_runs
 
 
 SCANS = TableSpec(
@@ -90,7 +91,7 @@ SCANS = TableSpec(
 )
 
 
-def tabulate_scans(scans: Sequence[Scan], settings: Method) -> pd.DataFrame:
+def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
     """Return one row per scan; motion is averaged over runs by their length."""
     rows = []
     for scan in scans:
@@ -164,7 +165,7 @@ def assemble_edges(
     return array
 
 
-def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Method) -> str:
+def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Assembly) -> str:
     """What the assembled array depends on: contents, weights, rule, parcels."""
     contents = [[(edges.digests[run.place], weight_of(run, settings)) for run in scan] for scan in scans]
     text = json.dumps([combination_of(settings), contents, kept.tolist()])
@@ -179,12 +180,12 @@ def _open(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
     return array if array.shape == shape else None
 
 
-def weight_of(run: Run, settings: Method) -> float:
+def weight_of(run: Run, settings: Assembly) -> float:
     """Weight of a run: degrees of freedom for the average of Fisher z, T - 1 for runs put one after the other."""
     return run.quality.volumes - 1 if combination_of(settings) == CONCAT else run.quality.degrees_of_freedom
 
 
-def combine_edges(scan: Scan, edges: Edges, settings: Method) -> np.ndarray:
+def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     """Return the edges of a scan among all P parcels, shape (P (P - 1) / 2,).
 
     ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is

@@ -34,13 +34,27 @@ class GroupLevel(Choices):
         "paper",
         "group",
         "protocol of the cross-validation; '--preset paper' without --analyses also asks for all of them",
-        choices=("paper", "cbig"),
+        choices=("recommended", "paper", "cbig"),
     )
     repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
     folds: int | None = option(None, "group", "outer folds [preset]")
     inner_folds: int | None = option(None, "group", "inner folds [preset]")
-    group_fit: str = option(
-        "cohort", "group", "whom tangent references, PCA and their like are fitted to", choices=("cohort", "fold")
+    penalties: tuple[float, ...] = option((), "group", "ridge penalties, as they are, in the place of the preset's")
+    selection: str | None = option(
+        None,
+        "group",
+        "score of the inner folds that selects the penalty [preset]",
+        choices=(
+            "pooled_pearson",
+            "mean_pearson",
+            "pooled_mse",
+            "mean_mse",
+            "pooled_predictive_cod",
+            "mean_predictive_cod",
+        ),
+    )
+    group_fit: str | None = option(
+        None, "group", "whom tangent references, PCA and their like are fitted to [preset]", choices=("cohort", "fold")
     )
     scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
     sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")

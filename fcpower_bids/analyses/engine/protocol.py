@@ -100,6 +100,10 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
         n_folds=settings.folds or preset.n_folds,
         n_inner=settings.inner_folds or preset.n_inner,
         covariates=settings.covariates or preset.covariates,
+        penalties=settings.penalties or preset.penalties,
+        relative_penalties=preset.relative_penalties and not settings.penalties,
+        selection=settings.selection or preset.selection,
+        group_fit=settings.group_fit or preset.group_fit,
     )
 
 

@@ -1,0 +1,169 @@
+"""What the protocols do, through the command: predictions are made again from the series by scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import KernelCenterer
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_table
+from tests.derivatives.participant_outputs import P, add_output, make_outputs, series_of, write_participants
+
+PEOPLE = 15
+QUICK = ("--folds", "3", "--inner-folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1", "--min-time", "30")
+
+
+@dataclass(frozen=True)
+class Tree:
+    bids: Path
+    out: Path
+    series: dict[str, list[np.ndarray]]
+    """Of every person: one array per recording, z-scored."""
+
+    def group(self, *options: object) -> int:
+        return main([str(self.bids), str(self.out), "group", *QUICK, "--analyses", "prediction", *map(str, options)])
+
+    def table(self, name: str) -> pd.DataFrame:
+        return read_table(self.out / "group" / f"{name}.tsv")
+
+    def facts(self, name: str) -> dict:
+        return json.loads((self.out / "group" / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """Two sessions, one of them with two runs, all of different lengths; ages that follow nothing."""
+    settings = make_outputs(tmp_path_factory.mktemp("protocols"), people=0)
+    series: dict[str, list[np.ndarray]] = {}
+    for person in range(1, PEOPLE + 1):
+        for number, (name, volumes) in enumerate((("ses-a_run-1", 20), ("ses-a_run-2", 35), ("ses-b", 60))):
+            one = series_of(1000 * person + number, volumes + person)
+            add_output(settings.output_dir, f"sub-{person:02d}_{name}", one)
+            series.setdefault(f"sub-{person:02d}", []).append(one)
+    ages = np.random.default_rng(5).normal(40, 10, PEOPLE).round(2)
+    write_participants(settings.bids_dir / "participants.tsv", PEOPLE, age=ages)
+    return Tree(settings.bids_dir, settings.output_dir, series)
+
+
+def edges_end_to_end(tree: Tree) -> np.ndarray:
+    """FC of the series of every person, put end to end."""
+    upper = np.triu_indices(P, 1)
+    return np.stack([np.corrcoef(np.concatenate(tree.series[name]).T)[upper] for name in sorted(tree.series)])
+
+
+def ridge(kernel, y, train, rows, penalty):
+    centre = KernelCenterer().fit(kernel[np.ix_(train, train)])
+    gram, cross = (centre.transform(kernel[np.ix_(of, train)]) for of in (train, rows))
+    level = y[train].mean()
+    return KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y[train] - level).predict(cross) + level
+
+
+def inner_score(kernel, y, fold, penalty):
+    """Pearson correlation of all inner predictions together."""
+    train, inner = fold
+    predicted = np.full(len(y), np.nan)
+    for label in np.unique(inner[train]):
+        rows = train[inner[train] == label]
+        predicted[rows] = ridge(kernel, y, np.setdiff1d(train, rows), rows, penalty)
+    return np.corrcoef(y[train], predicted[train])[0, 1]
+
+
+def folds_of(tree: Tree):
+    """Yield test people, training people and the inner fold of everyone, as the command wrote them."""
+    names = sorted(tree.series)
+    for _, rows in tree.table("folds").groupby(["repeat", "fold"]):
+        rows = rows.set_index(rows["participant_id"].astype(str)).loc[names]
+        role, inner = rows["role"].to_numpy(), rows["inner_fold"].to_numpy()
+        yield np.flatnonzero(role == "test"), np.flatnonzero(role == "train"), inner
+
+
+def climb(score, unit):
+    """The rule of the preset by hand: the best of seven decades, then on while it gains 1e-4, to 1e-6 and 1e6."""
+    scores = {decade: score(unit * 10.0**decade) for decade in range(-3, 4)}
+    at = max(scores, key=lambda decade: (scores[decade], -decade))
+    step = {3: 1, -3: -1}.get(at)
+    while step and abs(at) < 6:
+        further = score(unit * 10.0 ** (at + step))
+        if not further > scores[at] + 1e-4:
+            break
+        at += step
+        scores[at] = further
+    return unit * 10.0**at, step is not None and abs(at) == 6
+
+
+def expected_predictions(tree: Tree, features: np.ndarray):
+    """Yield the person, the prediction, the penalty and whether it was still rising."""
+    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
+    names = sorted(tree.series)
+    y, kernel = people["age"].loc[names].to_numpy(float), np.corrcoef(features)
+    for test, train, inner in folds_of(tree):
+        unit = np.trace(kernel) / len(kernel)
+        penalty, rising = climb(lambda p, fold=(train, inner): inner_score(kernel, y, fold, p), unit)
+        yield from zip(
+            [names[row] for row in test],
+            ridge(kernel, y, train, test, penalty),
+            [penalty] * len(test),
+            [rising] * len(test),
+            strict=True,
+        )
+
+
+def test_the_recommended_protocol_is_what_it_says(tree):
+    assert tree.group("--preset", "recommended", "--targets", "age") == 0
+    wrote = tree.table("predictions")
+    wrote = wrote[wrote["representation"] == "fc"].set_index("participant_id")
+    folds = tree.table("prediction")
+    folds = folds[folds["representation"] == "fc"].set_index("fold")
+    n, rising = 0, []
+    for name, predicted, penalty, at_edge in expected_predictions(tree, edges_end_to_end(tree)):
+        assert wrote.loc[name, "predicted"] == pytest.approx(predicted, abs=1e-6)
+        fold = folds.loc[wrote.loc[name, "fold"]]
+        assert fold["penalty"] == pytest.approx(penalty, rel=1e-6)
+        assert (str(fold["at_grid_edge"]).lower() == "true") == at_edge
+        n += 1
+        rising.append(at_edge)
+    assert n == PEOPLE
+    assert folds["penalty"].max() > 1e3 or folds["penalty"].min() < 1e-3  # else nothing went on
+    summary = tree.table("prediction_summary").set_index("representation")
+    at_edge = folds["at_grid_edge"].astype(str).str.lower() == "true"
+    assert summary.loc["fc", "share_at_grid_edge"] == pytest.approx(at_edge.mean())
+    assert tree.facts("prediction")["Preset"]["group_fit"] == "fold"
+    assert "end to end" in tree.facts("prediction")["FeaturesOfAPerson"]
+    assert set(tree.table("scans")["combination"]) == {"concat", "none"}
+
+
+def test_penalties_and_selection_of_ones_own_are_taken_as_they_are(tree):
+    assert (
+        tree.group("--preset", "recommended", "--targets", "age", "--penalties", "0.5", "20", "--selection", "mean_mse")
+        == 0
+    )
+    folds = tree.table("prediction")
+    assert set(folds["penalty"]) <= {0.5, 20.0}
+    assert tree.facts("prediction")["Preset"]["selection"] == "mean_mse"
+    assert tree.facts("prediction")["Preset"]["relative_penalties"] is False
+    names, kernel = sorted(tree.series), np.corrcoef(edges_end_to_end(tree))
+    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
+    y = people["age"].loc[names].to_numpy(float)
+    wrote = folds[folds["representation"] == "fc"].set_index("fold")["penalty"]
+    for number, (_, train, inner) in enumerate(folds_of(tree)):
+        losses = {}
+        for penalty in (0.5, 20.0):
+            each = []
+            for label in np.unique(inner[train]):
+                rows = train[inner[train] == label]
+                predicted = ridge(kernel, y, np.setdiff1d(train, rows), rows, penalty)
+                each.append(np.mean((predicted - y[rows]) ** 2))
+            losses[penalty] = np.mean(each)
+        assert wrote.loc[number] == min(losses, key=losses.get)
+
+
+def test_a_penalty_below_zero_is_refused(tree, capsys):
+    assert tree.group("--targets", "age", "--penalties", "-1", "1") == 2
+    assert "--penalties" in capsys.readouterr().err
