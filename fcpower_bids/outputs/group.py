@@ -9,7 +9,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.outputs.tables import write_json, write_table
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import Seed
 
 LEFT_OUT = TableSpec(
     "left_out",
@@ -27,7 +27,7 @@ LEFT_OUT = TableSpec(
 )
 
 
-def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Settings) -> None:
+def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed) -> None:
     """Write tables and sidecars, called as they are in ``tables``."""
     for name, table in tables.items():
         write_table(folder / f"{name}.tsv", table.spec.as_written(table.frame))

@@ -66,7 +66,7 @@ def _run_participants(settings: Settings) -> int:
             start_server()
     discovery = find_recordings(settings)
     if settings.dry_run:
-        from fcpower_bids.inputs.preflight import preflight_table
+        from fcpower_bids.inputs.listing import preflight_table
 
         print(preflight_table(discovery, settings))  # noqa: T201
         return 0

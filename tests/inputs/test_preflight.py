@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from fcpower_bids.inputs.preflight import preflight_table
+from fcpower_bids.inputs.listing import preflight_table
 from fcpower_bids.inputs.query import find_recordings
 from tests.derivatives.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
 

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.cohort import CohortStatistics, fit_statistics
 from fcpower_bids.encoders.containers import DEFAULTS, Places, PublishedOptions
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
+from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics
 from fcpower_bids.errors import RecordingError
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.cohort import FILE as STATISTICS
-from fcpower_bids.encoders.cohort import read_statistics
 from fcpower_bids.encoders.containers import (
     DEFAULTS,
     PublishedOptions,
@@ -34,6 +32,8 @@ from fcpower_bids.encoders.containers import (
 from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.encoders.published.vit import Block, scaled_to_unit_range, sincos
+from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.statistics import read_statistics
 from fcpower_bids.errors import RecordingError
 
 PATCH_SECONDS = 48 * 0.735

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.cohort import FILE as STATISTICS
-from fcpower_bids.encoders.cohort import read_statistics
 from fcpower_bids.encoders.containers import (
     DEFAULTS,
     PublishedOptions,
@@ -34,6 +32,8 @@ from fcpower_bids.encoders.containers import (
 from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.encoders.published.vit import Block
+from fcpower_bids.encoders.statistics import FILE as STATISTICS
+from fcpower_bids.encoders.statistics import read_statistics
 
 N_PARCELS, FRAMES = 424, 200
 LABELS = tuple(str(label) for label in range(1, N_PARCELS + 1))

@@ -13,7 +13,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.imaging.series.streaming import DAMAGED
+from fcpower_bids.imaging.inflating import DAMAGED
 
 CIFTI_LABELS = ".dlabel.nii"
 LABEL_NOISE = 1e-3

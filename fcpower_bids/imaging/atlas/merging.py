@@ -23,7 +23,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     replace_file,
 )
 from fcpower_bids.imaging.atlas.tables import encode_table, make_table
-from fcpower_bids.imaging.series.grids import resample_labels
+from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
 
 LOGGER = logging.getLogger(__name__)

@@ -6,9 +6,6 @@ Inflating the gzip stream is the floor of what parcellation can cost, so the inf
 
 from __future__ import annotations
 
-import gzip
-import struct
-import zlib
 from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
@@ -17,24 +14,9 @@ from typing import Any, NamedTuple
 import nibabel
 import numpy as np
 from nibabel.cifti2 import BrainModelAxis, SeriesAxis
-from nibabel.filebasedimages import ImageFileError
-from nibabel.spatialimages import HeaderDataError, HeaderTypeError
 
 from fcpower_bids.errors import RecordingError
-
-InflateError: type[Exception]
-try:
-    from isal import igzip, isal_zlib
-except ImportError:
-    open_gzip, InflateError = gzip.open, zlib.error
-else:
-    open_gzip, InflateError = igzip.open, isal_zlib.error  # type: ignore[assignment]
-
-DAMAGED: tuple[type[Exception], ...] = (
-    *(EOFError, OSError, ValueError, MemoryError, struct.error, zlib.error, InflateError),
-    *(ImageFileError, HeaderDataError, HeaderTypeError),
-)
-"""What a truncated or overwritten image raises somewhere in nibabel, the inflater or the file system."""
+from fcpower_bids.imaging.inflating import DAMAGED, open_gzip
 
 SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
 LONGEST_PLAUSIBLE_TR = 30.0

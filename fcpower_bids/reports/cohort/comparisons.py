@@ -21,7 +21,7 @@ from fcpower_bids.reports.cohort.tables import (
     p_cell,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 6
 """Targets that are drawn; all are in the tables."""

@@ -14,8 +14,8 @@ import pandas as pd
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.page import relative_link, show_number
+from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.settings import Places
 
 SIGNIFICANT = 0.05

@@ -19,7 +19,6 @@ from markupsafe import Markup
 
 from fcpower_bids._version import __version__
 from fcpower_bids.reports.kit.figures import colour_table
-from fcpower_bids.reports.person.verdict import short_name
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
 
@@ -87,3 +86,8 @@ def show_number(value: Any, digits: int = 2) -> str:
 def relative_link(path: Path, root: Path) -> str:
     """Return the address of a file from a page in ``root``."""
     return quote(path.relative_to(root).as_posix())
+
+
+def short_name(atlas: str) -> str:
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names."""
+    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))

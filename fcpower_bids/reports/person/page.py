@@ -16,9 +16,9 @@ from markupsafe import Markup
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.status import DONE, Status
 from fcpower_bids.outputs.tables import plain, read_json, write_text
-from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept

@@ -12,9 +12,10 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
 from fcpower_bids.reports.kit import figures
-from fcpower_bids.reports.kit.context import MATRIX_ROOM, Context, Panel
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
+from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import Account, View, read_numbers
+from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
 from fcpower_bids.settings import ParticipantOutputs
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
+from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.person.accounts import Account
 
 COMBINED = "combine"
@@ -130,11 +131,6 @@ def _uncovered(used: Sequence[Account]) -> str:
     return "; ".join(
         f"up to {count} of {parcels} ({short_name(atlas)})" for atlas, (count, parcels) in worst.items() if count
     )
-
-
-def short_name(atlas: str) -> str:
-    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names."""
-    return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))
 
 
 def _problems(account: Account) -> list[Problem]:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.errors import RecordingError, UsageError
+from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.imaging.series import streaming
-from fcpower_bids.imaging.series.grids import resample_labels
 from fcpower_bids.imaging.series.parcellation import Parcellation, mask_uncovered, parcellate
 from fcpower_bids.imaging.series.streaming import header_summary, n_volumes, repetition_time_of
 from fcpower_bids.records import Atlas

@@ -34,7 +34,7 @@ from fcpower_bids.reports.cohort.tables import (
     number_cell,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.panel import Panel
 
 CONTROLS = "spectral_controls"
 MATCHED = "spectral_matched"

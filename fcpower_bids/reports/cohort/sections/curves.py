@@ -21,7 +21,7 @@ from fcpower_bids.reports.cohort.tables import (
     p_cell,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.panel import Panel
 
 CURVES, GAINS, LAW = "learning_curves", "learning_gains", "scaling_law"
 SCANS, SCAN_GAINS = "identification_curves", "identification_gains"

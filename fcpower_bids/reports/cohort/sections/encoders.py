@@ -30,8 +30,8 @@ from fcpower_bids.reports.cohort.tables import (
     p_cell,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
-from fcpower_bids.reports.person.verdict import short_name
+from fcpower_bids.reports.kit.page import short_name
+from fcpower_bids.reports.kit.panel import Panel
 
 EMBEDDING = "embedding"
 ENCODERS, FOLDS, PAIRS = "encoders", "encoder_folds", "encoder_comparisons"

@@ -19,7 +19,7 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.panel import Panel
 
 OPTIMISM = (
     "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "

@@ -20,7 +20,7 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
+from fcpower_bids.reports.kit.panel import Panel
 
 MOST_MATRICES = 3
 

@@ -27,8 +27,8 @@ from fcpower_bids.reports.cohort.tables import (
     say_p,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.matrices import encode_matrix
+from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""

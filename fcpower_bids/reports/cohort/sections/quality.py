@@ -23,8 +23,8 @@ from fcpower_bids.reports.cohort.tables import (
     percent,
     text_cell,
 )
-from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.page import relative_link, show_number
+from fcpower_bids.reports.kit.panel import Panel
 
 QUALITY_END = "_desc-fcpower_qc.tsv"
 OUTLYING = 3.5

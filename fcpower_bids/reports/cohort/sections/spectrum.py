@@ -11,8 +11,8 @@ import pandas as pd
 from fcpower_bids.reports.cohort.figures import GREY, composed
 from fcpower_bids.reports.cohort.sections import spectrum as spectrum_figures
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count
-from fcpower_bids.reports.kit.context import Panel
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
+from fcpower_bids.reports.kit.panel import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

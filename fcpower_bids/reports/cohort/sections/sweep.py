@@ -19,8 +19,8 @@ from fcpower_bids.reports.cohort.comparisons import (
     targets_of,
 )
 from fcpower_bids.reports.cohort.tables import Grid, GroupTables, Section, count, make_grid, number_cell, text_cell
-from fcpower_bids.reports.kit.context import Panel
-from fcpower_bids.reports.person.verdict import short_name
+from fcpower_bids.reports.kit.page import short_name
+from fcpower_bids.reports.kit.panel import Panel
 
 SWEEP, GAINS, PAIRS = "parcellation_sweep", "parcellation_gains", "parcellation_comparisons"
 SHARED = "shared"

@@ -1,11 +1,10 @@
-"""What a panel is, and what it is made from."""
+"""What a panel of a recording is made from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,37 +15,6 @@ from fcpower_bids.settings import ParticipantOutputs
 
 MATRIX_ROOM = 3e6
 """Characters of all the matrices of a page whose cells can be read by pointing at them."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One part of a page.
-
-    Attributes
-    ----------
-    title, text : str
-        Heading and how to read it.
-    svg, alt : str
-        A drawing and its description.
-    matrices : dict
-        For the script of the page: names, networks, encoded matrices.
-    rows : tuple of (str, str)
-        A table of two columns.
-    sources : tuple of (str, str)
-        Name and address of the data behind it.
-    wide, folded : bool
-        Over the whole width; closed at first.
-    """
-
-    title: str
-    text: str
-    svg: str = ""
-    alt: str = ""
-    matrices: dict[str, Any] = field(default_factory=dict)
-    rows: tuple[tuple[str, str], ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
-    wide: bool = False
-    folded: bool = False
 
 
 @dataclass(frozen=True, eq=False)

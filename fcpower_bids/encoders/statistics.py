@@ -1,0 +1,91 @@
+"""Cohort statistics: per parcel the median and interquartile range over the training recordings, never over one."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.encoders.checkpoints import CheckpointError
+from fcpower_bids.errors import RecordingError
+
+Array = NDArray[np.float64]
+FILE = "cohort_statistics.tsv"
+"""How the file is called among the auxiliary files."""
+
+
+@dataclass(frozen=True)
+class CohortStatistics:
+    """Median and interquartile range of each parcel.
+
+    Attributes
+    ----------
+    median, iqr : ndarray, shape (P,)
+        In the order of the encoder.
+    origin : str
+        What they were computed from, for the sidecar.
+    """
+
+    median: Array
+    iqr: Array
+    origin: str
+
+    def scale(self, series: ArrayLike) -> Array:
+        """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
+        scaled: Array = (np.asarray(series, np.float64) - self.median) / self.iqr
+        return scaled
+
+
+def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
+    """Pool all volumes of all training recordings.
+
+    Parameters
+    ----------
+    series : sequence of at least 2 array_like, shapes (T_i, P)
+        Centred. Training recordings only: those that are tested must not be among them.
+
+    Raises
+    ------
+    RecordingError
+        Fewer than two recordings, or a parcel that does not vary.
+    """
+    if len(series) < 2:
+        raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
+    pooled = np.concatenate([np.asarray(one, np.float64) for one in series])
+    low, median, high = np.percentile(pooled, [25, 50, 75], axis=0, overwrite_input=True)
+    if not (np.isfinite(high - low).all() and (high > low).all()):
+        raise RecordingError("A parcel is missing or does not vary over the training recordings; leave it out of none.")
+    return CohortStatistics(median, high - low, f"fitted on {len(series)} training recordings")
+
+
+def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[str]) -> None:
+    """Write one row per parcel: name, median, iqr."""
+    rows = zip(names, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
+    lines = "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows)
+    path.write_text("name\tmedian\tiqr\n" + lines, encoding="utf-8")
+
+
+def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
+    """Read what `write_statistics` wrote; rows are found by name.
+
+    Raises
+    ------
+    CheckpointError
+        A parcel is missing, or a number is not usable.
+    """
+    try:
+        rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}
+        values = np.array([[float(rows[name]["median"]), float(rows[name]["iqr"])] for name in names])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} is not a table with name, median and iqr of every parcel ({error}); write it again."
+        ) from None
+    if not np.isfinite(values).all() or (values[:, 1] <= 0).any():
+        raise CheckpointError(
+            f"{path} holds a value that is not finite or an iqr that is not positive; write it again."
+        )
+    return CohortStatistics(values[:, 0], values[:, 1], "read from the auxiliary files")
