@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fcpower_bids.settings import Settings
 
-SHARES = ("min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
+SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
 POSITIVE = (
     "repeats",
     "folds",

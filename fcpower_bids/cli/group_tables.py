@@ -20,6 +20,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "The cohort": {
         "scans": "The scans that the analyses see, in their order.",
         "excluded": "Who and what was left out, and why.",
+        "check": "What a skeptic found before the first model: each with its consequence and remedy.",
+        "check_pairs": "Scans that are too much alike for their names.",
         "left_out": "Analyses that `--analyses all`, or the default, could not do with this cohort.",
     },
     "`prediction`": {

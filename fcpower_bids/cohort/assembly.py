@@ -20,6 +20,7 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
     tabulate_exclusions,
 )
+from fcpower_bids.cohort.joining import count_people, match_people
 from fcpower_bids.cohort.phenotype_columns import Columns, resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, series_of
@@ -60,8 +61,9 @@ def load_cohort(settings: Assembly) -> Cohort:
     """
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
-    phenotypes = load_phenotypes(settings, people)
+    phenotypes, renamed = match_people(load_phenotypes(settings, people), people)
     _columns_of(phenotypes, people, settings)  # a wrong column is told before thousands of files are read
+    count_people(phenotypes, people, renamed, settings)
     folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
     edges = read_edges([one.path for one in chosen], folder, settings)
     scans, said = _make_scans(chosen, quality, edges)
@@ -72,7 +74,8 @@ def load_cohort(settings: Assembly) -> Cohort:
     scans = list(compress(scans, kept_scans))
     parcels = tuple(compress(edges.parcels, kept_parcels))
     table = tabulate_scans(scans, settings)
-    columns = _columns_of(phenotypes, sorted(set(table["participant_id"])), settings)
+    people = sorted(set(table["participant_id"]))
+    columns = _columns_of(phenotypes, people, settings)
     facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
@@ -91,6 +94,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         repetition_times=tuple(scan[0].repetition_time for scan in scans),
         targets=columns.targets,
         notes=tuple(dict.fromkeys(notes)),
+        joined=count_people(phenotypes, people, renamed, settings),
     )
 
 

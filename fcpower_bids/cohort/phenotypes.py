@@ -96,7 +96,7 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     rows: list[Exclusion] = []
     cleaned = []
     for table in tables:
-        frame, codes = remove_codes(table.frame, table.hints)
+        frame, codes = remove_codes(table.frame, table.hints, settings.missing_values)
         rows += [Exclusion(str(person), "n/a", "value", f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
     return _merge(tables, cleaned, tuple(rows), notes)
@@ -193,7 +193,10 @@ def _sessions_table(settings: Assembly, people: Sequence[str], notes: list[str])
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers where a column has nothing else; identifiers such as ``family_id`` stay text."""
-    frame = frame.set_index(PERSON)
+    return _as_numbers(frame.set_index(PERSON))
+
+
+def _as_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     for name in frame.columns:
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if not name.endswith("_id") and numbers.notna().sum() == frame[name].notna().sum():
@@ -253,12 +256,15 @@ MEANS_MISSING = re.compile(
 HINT_KEYS = ("MissingValues", "MissingValue", "MissingValueCodes")
 
 
-def remove_codes(frame: pd.DataFrame, hints: Mapping[str, Any]) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+def remove_codes(
+    frame: pd.DataFrame, hints: Mapping[str, Any], named: Sequence[str] = ()
+) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
     """Set codes for missing values to missing.
 
-    A value is a code when the sidecar declares it (``MissingValues``, or a level described as missing, unknown,
-    refused, ...), when it is infinite, or when it is one of `CODES` and either negative where the other values are not,
-    or further outside their range than the range is wide, and at least twice as far from zero.
+    A value is a code when the user names it (``--missing-values``), when the sidecar declares it (``MissingValues``, or
+    a level described as missing, unknown, refused, ...), when it is infinite, or when it is one of `CODES` and either
+    negative where the other values are not, or further outside their range than the range is wide, and at least twice
+    as far from zero.
 
     Parameters
     ----------
@@ -266,6 +272,8 @@ def remove_codes(frame: pd.DataFrame, hints: Mapping[str, Any]) -> tuple[pd.Data
         One row per person.
     hints : mapping
         The sidecar: column name to its description.
+    named : sequence of str
+        Codes of every column.
 
     Returns
     -------
@@ -277,19 +285,21 @@ def remove_codes(frame: pd.DataFrame, hints: Mapping[str, Any]) -> tuple[pd.Data
     found: dict[str, list[str]] = {}
     for name in map(str, frame.columns):
         column = frame[name]
-        is_code = _declared(column, hints.get(name)) | _obvious(column)
+        is_code = _declared(column, (*_codes_of(hints.get(name)), *named)) | _obvious(column)
         for person in column.index[is_code]:
             found.setdefault(str(person), []).append(f"{name} = {_short(column[person])}")
         cleaned[name] = column.mask(is_code)
-    return cleaned, [(person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())]
+    return _as_numbers(cleaned) if named else cleaned, [
+        (person, f"{', '.join(texts)} read as missing") for person, texts in sorted(found.items())
+    ]
 
 
 def _short(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _declared(column: pd.Series, hint: Any) -> NDArray[np.bool_]:
-    codes = {_short(_number(code)) for code in _codes_of(hint)}
+def _declared(column: pd.Series, listed: Iterable[Any]) -> NDArray[np.bool_]:
+    codes = {str(code) for code in listed} | {_short(_number(code)) for code in listed}
     if not codes:
         return np.zeros(len(column), dtype=bool)
     return np.array([not pd.isna(value) and _short(value) in codes for value in column], dtype=bool)

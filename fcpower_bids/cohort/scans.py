@@ -83,6 +83,7 @@ SCANS = TableSpec(
         Column.text("participant_id", "Person", "Person"),
         Column.text("session", "Session, n/a when there is none", "Session"),
         Column.number("seconds", "Seconds of cleaned series, all runs together"),
+        Column.number("degrees_of_freedom", "Degrees of freedom that cleaning and censoring leave, all runs together"),
         Column.number("mean_fd", "Mean framewise displacement in mm, over the runs"),
         Column.number("n_runs", "Runs in the scan", digits=0),
         Column.text("combination", "How several runs became one scan: none, average or concat"),
@@ -102,6 +103,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
                 "participant_id": scan[0].connectome.participant,
                 "session": scan[0].connectome.session,
                 "seconds": float(sum(run.quality.seconds for run in scan)),
+                "degrees_of_freedom": float(sum(run.quality.degrees_of_freedom for run in scan)),
                 "mean_fd": float(motion @ volumes / volumes.sum())
                 if np.isfinite(volumes).all()
                 else float(motion.mean()),

@@ -23,7 +23,12 @@ NAME = "analyses.json"
 ROWS = 256
 """Connectomes that are digested at a time."""
 
-THROUGH_THE_COHORT = frozenset({"analyses", "save_models", "phenotypes", "exclude_file", "atlas_dir"})
+THROUGH_THE_COHORT = frozenset(
+    {
+        *("analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
+        "atlas_dir",
+    }
+)
 """Choices that say which analyses run, or that change numbers through the cohort alone."""
 
 
@@ -88,7 +93,7 @@ def digest_cohort(cohort: Cohort) -> str:
     digest = hashlib.blake2b(digest_size=16)
     facts = [
         *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
-        *(len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders)),
+        *(len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike),
     ]
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes):

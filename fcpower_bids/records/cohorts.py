@@ -21,8 +21,8 @@ class Cohort:
     ----------
     scans : pandas.DataFrame
         One row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
-        ``seconds``, ``mean_fd``, ``n_runs``, ``combination`` (how they were combined: ``none``, ``average``,
-        ``concat``). A scan is all included runs of one person in one session, combined.
+        ``seconds``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``, ``combination`` (how they were combined:
+        ``none``, ``average``, ``concat``). A scan is all included runs of one person in one session, combined.
     edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
         Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
     parcels, networks : tuple of str
@@ -46,6 +46,11 @@ class Cohort:
         By the names of embeddings that are fed relative to a cohort: ``(training series) -> encoder`` as in `encoders`.
     centroids : ndarray, shape (P, 3), or None
         Where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known.
+    joined : mapping of str to int
+        People with scans (``scanned``), in the phenotype tables (``phenotypes``), in both (``matched``), and those of
+        the latter whose names match only without leading zeros (``renamed``).
+    alike : tuple of (str, str)
+        People who seem to share a scan: they never span a split.
     """
 
     scans: pd.DataFrame
@@ -65,6 +70,8 @@ class Cohort:
     refits: Mapping[str, Callable[[Sequence[np.ndarray]], Callable[[np.ndarray, float], np.ndarray]]] = field(
         default_factory=dict
     )
+    joined: Mapping[str, int] = field(default_factory=dict)
+    alike: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

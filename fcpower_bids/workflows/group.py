@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +21,7 @@ from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.attempts import Attempts
+from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.progress import say
 
@@ -27,7 +29,7 @@ OUTDATED = "not asked for this time; its tables in this folder are of other peop
 
 
 def run_group(settings: Settings) -> int:
-    """Run every analysis that was asked for on the participant outputs in ``output_dir``; return the exit code.
+    """Check the cohort, and run every analysis that was asked for on the participant outputs; return the exit code.
 
     An analysis writes all its tables or none. Choices are checked before the first analysis starts. One that the cohort
     does not allow, or that fails, stops no other: the page shows what is there.
@@ -47,8 +49,11 @@ def run_group(settings: Settings) -> int:
             return 0
         write_text(folder / "settings.toml", settings.as_toml())
         write_group_tables(folder, _describe_people(cohort), settings)
-        _run_analyses(cohort, by_atlas, attempts)
-        if settings.save_models:
+        cohort = check_first(cohort, settings)
+        by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
+        if not settings.check:
+            _run_analyses(cohort, by_atlas, attempts)
+        if settings.save_models and not settings.check:
             _save_models(cohort, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report
 
@@ -81,7 +86,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
     attempts.tell_if_nothing_can_be_done()
     outdated = {}
-    for name in finished.names:
+    for name in (each for each in finished.names if each in ANALYSES):
         if (
             name not in names
             and (by_atlas or name not in OF_COHORTS)

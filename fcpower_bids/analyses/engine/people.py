@@ -85,11 +85,25 @@ def choose_people(
         names=tuple(names),
         scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
         phenotypes=table,
-        families=_labels(table, settings.family_column, "family"),
+        families=join_families(_labels(table, settings.family_column, "family"), names, cohort.alike),
         sites=_labels(table, settings.site_column, "site"),
         covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
         facts={key: value for key, value in left_out.items() if value},
     )
+
+
+def join_families(
+    families: NDArray[np.str_] | None, names: Sequence[str], alike: Sequence[tuple[str, str]]
+) -> NDArray[np.str_] | None:
+    """Make one family of people who seem to share a scan, and of their families; shape (n,), None without any."""
+    place = {name: row for row, name in enumerate(names)}
+    pairs = [(place[one], place[other]) for one, other in alike if one in place and other in place]
+    if not pairs:
+        return families
+    joined = np.array(names, dtype=str) if families is None else families.copy()
+    for one, other in pairs:
+        joined[joined == joined[other]] = joined[one]
+    return joined
 
 
 def column_of(table: pd.DataFrame, name: str) -> pd.Series:

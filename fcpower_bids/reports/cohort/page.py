@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fcpower_bids.outputs.tables import write_text
+from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
 from fcpower_bids.reports.cohort.sections.encoders import comparison_section, encoder_section
@@ -20,6 +21,7 @@ from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.settings import Places
 
 PARTS = (
+    (check_section, "check", "Check before the first model"),
     (cohort_section, "cohort", "Cohort"),
     (quality_section, "quality", "Quality of the recordings"),
     (motion_section, "motion", "Motion and connectivity"),

@@ -247,6 +247,7 @@ NAMES = {
     *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
     *("at_grid_edge", "at_bound", "chosen", "transform", "fitted_to", "status", "control", "weighting", "monotone"),
     *("atlas", "people", "part", "parcel", "other", "analysis", "scan"),
+    *("check", "level", "finding", "consequence", "remedy", "verdict", "other_session"),
 }
 """Columns that are text even where they look like numbers."""
 
@@ -257,6 +258,8 @@ WITH_ALPHA = (
 """Tables whose sidecars say the exponent of ``fc_power``."""
 DIFFERENCE = ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
 NEEDED = {
+    "check": ("check", "level", "n", "finding", "consequence", "remedy"),
+    "check_pairs": ("verdict", "participant_id", "other", "similarity", "score"),
     "excluded": ("participant_id", "session", "what", "reason"),
     "scans": ("participant_id",),
     "folds": ("participant_id",),

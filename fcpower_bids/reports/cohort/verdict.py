@@ -13,6 +13,7 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     prediction_cautions,
 )
+from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
 
@@ -78,9 +79,13 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
-    cautions = (*prediction_cautions(targets, tables), *_identification_cautions(tables))
-    level = "stop" if not answers and not further else "caution" if cautions else "ok"
+    warned = warnings_of(tables)
+    cautions = (*warned, *prediction_cautions(targets, tables), *_identification_cautions(tables))
+    checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
+    level = "stop" if not answers and not further and not checked else "caution" if cautions else "ok"
     headline = _headline(targets, tables, bool(further))
+    if alarms := count_alarms(tables):
+        headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
     return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions)
 
 

@@ -1,0 +1,204 @@
+"""What the phenotypes owe to sites, to how long people were scanned, to motion, and to codes that are no values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
+from fcpower_bids.analyses.engine.targets import choose_targets
+from fcpower_bids.core.inference.odd_values import group_share, rank_association, repeated_extremes
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Analysis
+
+FloatArray = NDArray[np.float64]
+Targets = Mapping[str, FloatArray]
+
+SIGNIFICANT = 0.01
+SITE = re.compile(
+    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
+    r"(_?(id|name|no|nr|number|code|label))?\d?",
+    re.IGNORECASE,
+)
+SMALL_SITE = 10
+AMOUNTS = {
+    "minutes": "minutes of cleaned series",
+    "degrees_of_freedom": "degrees of freedom of the series",
+    "scans": "number of scans",
+    "mean_fd": "mean FD",
+}
+
+
+def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
+    """Hold every target against sites, length and motion, and look for codes among the values in use."""
+    if cohort.phenotypes.empty:
+        return []
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    targets = read_targets(table, cohort, settings)
+    return [
+        *_codes(table, targets, settings),
+        *_sites(table, targets, settings),
+        *_amounts(cohort, table, targets, settings),
+    ]
+
+
+def read_targets(table: pd.DataFrame, cohort: Cohort, settings: Analysis) -> dict[str, FloatArray]:
+    """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
+    try:
+        targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
+    except ValueError:  # the analysis that needs them says it
+        return {}
+    parts = {name for target in settings.composite for name in target.partition("=")[2].split(",")}
+    whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
+    return whole | {name.strip(): _numbers(table[name.strip()]) for name in sorted(parts) if name.strip() in table}
+
+
+def _numbers(column: pd.Series) -> FloatArray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+
+
+def _codes(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    used = [name for name in (*targets, *settings.covariates) if name in table]
+    for name in dict.fromkeys(used):
+        for value, n in repeated_extremes(_numbers(table[name])):
+            yield Finding(
+                "repeated extreme value",
+                LOOK,
+                n,
+                value,
+                f"{name} is {value:g} in {n} people and nothing like it in the others: it looks like a code for a "
+                "missing value.",
+                "Used as a number it dominates the correlation and the penalty.",
+                f"If it means missing, give --missing-values {value:g}, or describe it in the JSON beside the table.",
+            )
+
+
+def site_columns(table: pd.DataFrame, settings: Analysis) -> list[str]:
+    """Columns of sites: the one that is named, else those whose name and number of values say so."""
+    if settings.site_column:
+        return [settings.site_column] if settings.site_column in table else []
+    return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
+
+
+def _sites(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    columns = site_columns(table, settings)
+    for column in columns:
+        known = table[column].notna().to_numpy()
+        sites = table[column].astype(str).to_numpy()[known]
+        sizes = pd.Series(sites).value_counts()
+        if not settings.site_column:
+            yield _unnamed(column, sizes, column in settings.covariates)
+        yield from _small_sites(column, sizes)
+        for name, values in targets.items():
+            found = group_share(values[known], sites)
+            if found.p < SIGNIFICANT / (len(targets) * len(columns)):
+                yield _site_share(name, column, found.size, len(sizes), settings)
+            yield from _lonely_classes(name, values[known], sites)
+
+
+def _unnamed(column: str, sizes: pd.Series, is_covariate: bool) -> Finding:
+    return Finding(
+        "site",
+        NOTE,
+        len(sizes),
+        float("nan"),
+        f"The column '{column}' looks like the site of the scan ({len(sizes)} sites of {sizes.min()} to {sizes.max()} "
+        "people), and no --site-column is given.",
+        "Permutations exchange people across sites, and nothing is reported per site"
+        + ("; it is a covariate." if is_covariate else "."),
+        f"Give --site-column {column}.",
+    )
+
+
+def _small_sites(column: str, sizes: pd.Series) -> Iterator[Finding]:
+    small = sizes[sizes < SMALL_SITE]
+    if len(small) and len(sizes) > 1:
+        yield Finding(
+            "small site",
+            NOTE,
+            len(small),
+            float(small.min()),
+            f"{column} has sites of fewer than {SMALL_SITE} people: "
+            + name_some([f"{site} ({n})" for site, n in small.items()])
+            + ".",
+            "A score within such a site is mostly noise.",
+            "Read scores that weigh sites by their people.",
+        )
+
+
+def _site_share(name: str, column: str, share: float, n_sites: int, settings: Analysis) -> Finding:
+    removed = column in settings.covariates
+    return Finding(
+        "site and target",
+        NOTE if removed else ALARM,
+        n_sites,
+        share,
+        f"{100 * share:.0f} % of the variance of {name} lies between the {n_sites} sites of '{column}'.",
+        "The site is among the covariates, so its means are taken off in every fold."
+        if removed
+        else f"A model that only recognises the scanner predicts {name}: by itself the site reaches r "
+        f"{share**0.5:.2f}. Only a score within sites tells whether there is more.",
+        f"Give --site-column {column}, read the score within sites, and add --covariates {column} or --hold-out-sites.",
+    )
+
+
+def _lonely_classes(name: str, values: FloatArray, sites: NDArray[Any]) -> Iterator[Finding]:
+    """Sites that have only one of two classes."""
+    known = np.isfinite(values)
+    if len(np.unique(values[known])) != 2:
+        return
+    classes = pd.Series(values[known]).groupby(sites[known]).nunique()
+    lonely = [str(site) for site in classes.index[classes == 1]]
+    if lonely:
+        yield Finding(
+            "classes per site",
+            LOOK,
+            len(lonely),
+            float("nan"),
+            f"{len(lonely)} of {len(classes)} sites have one class of {name} only: {name_some(lonely)}.",
+            "Recognising such a site is recognising the class.",
+            "Leave these sites out, or read the score within sites.",
+        )
+
+
+def person_amounts(cohort: Cohort) -> pd.DataFrame:
+    """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
+    scans = cohort.scans.assign(participant_id=cohort.scans["participant_id"].astype(str))
+    groups = scans.groupby("participant_id")
+    found = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
+    found["mean_fd"] = groups["mean_fd"].mean()
+    known = "degrees_of_freedom" in scans
+    found["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
+    return found
+
+
+def _amounts(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    amounts = person_amounts(cohort).reindex(table.index)
+    names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
+    for name in names:
+        for target, values in targets.items():
+            found = rank_association(values, amounts[name].to_numpy(dtype=float))
+            if found.p < SIGNIFICANT / (len(names) * len(targets)):
+                yield _amount(name, target, found.size, found.n, name in settings.covariates)
+
+
+def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Finding:
+    motion = name == "mean_fd"
+    return Finding(
+        "motion and target" if motion else "amount of data and target",
+        NOTE if removed else LOOK,
+        n,
+        rho,
+        f"{target} goes with the {AMOUNTS[name]} (Spearman {rho:+.2f} over {n} people).",
+        "It is among the covariates, so what it explains linearly is taken off in every fold."
+        if removed
+        else "Connectomes show how long and how still a person was scanned, so the model can predict the target from "
+        "that alone.",
+        f"Add --covariates {name}" + ("." if motion else ", or cut all scans to one length with --equal-minutes."),
+    )

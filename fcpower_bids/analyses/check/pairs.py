@@ -1,0 +1,202 @@
+"""Pairs of scans that look like one, and sessions that look exchanged, among the scans of a cohort."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
+from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
+from fcpower_bids.core.inference.lookalikes import (
+    SAME_SCORE,
+    SAME_SIMILARITY,
+    STRANGE_SCORE,
+    Pair,
+    Swap,
+    aligned_correlation,
+    pair_scores,
+    strange_pairs,
+    swapped_scans,
+)
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.settings import Analysis
+
+SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
+EXPONENT = 0.35
+"""Of the check, whatever the analyses use: the limits were measured there."""
+MOST_SERIES = 50
+"""Pairs, the most alike first, whose series are read."""
+ONE_SERIES = 0.4
+"""Series that agree better than this are of one scan; independent ones stay below 0.2."""
+
+CHECK_PAIRS = TableSpec(
+    "check_pairs",
+    "Scans that are too much alike for their names.",
+    join_columns(
+        Column.text("verdict", "same scan, place to look, or swapped sessions", "Looks like"),
+        Column.text("participant_id", "Person", "Person"),
+        Column.text("session", "Session of the scan", "Session"),
+        Column.text("other", "The other person", "Other person"),
+        Column.text("other_session", "Session of the other scan", "Session"),
+        Column.number("similarity", "Pearson correlation of the edges of FC^0.35", "Similarity", digits=2),
+        Column.number(
+            "score",
+            "Double-centred similarity in robust standard deviations of the pairs of different people",
+            "Robust z",
+            digits=1,
+        ),
+        Column.number(
+            "series_correlation",
+            "Mean correlation of the parcel series at the best shift; n/a where they were not compared",
+            "Series agree",
+            digits=2,
+        ),
+    ),
+    ("verdict", "participant_id", "session", "other", "other_session"),
+)
+FACTS = {
+    "Rule": (
+        f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
+        f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
+        f"{STRANGE_SCORE:g}. swapped sessions: two people whose scans are each other's nearest crosswise, and far from "
+        "their own; each such person has one row per scan that belongs to the other."
+    )
+}
+
+
+def check_pairs(cohort: Cohort, settings: Analysis) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+    """Look for scans of different people that are one, and for exchanged sessions.
+
+    Returns
+    -------
+    table : Table
+        ``check_pairs``.
+    findings : list of Finding
+    alike : tuple of (str, str)
+        People who share a scan; they belong in one fold.
+    """
+    persons = cohort.scans["participant_id"].astype(str).to_numpy()
+    sessions = cohort.scans["session"].astype(str).to_numpy()
+    similarity = _similarity(cohort, settings)
+    scores = pair_scores(similarity, persons)
+    same, strange = strange_pairs(similarity, scores, persons)
+    agreement = _agreements(cohort, [*same, *strange])
+    same = same + [pair for pair in strange if agreement.get(pair, 0.0) > ONE_SERIES]
+    strange = [pair for pair in strange if pair not in same]
+    swaps = swapped_scans(scores, persons, sessions)
+    rows = [_row(cohort, SAME, pair, agreement) for pair in same]
+    crossed = [Pair(i, j, float(similarity[i, j]), float(scores[i, j])) for swap in swaps for i, j in swap.pairs]
+    rows += [_row(cohort, SWAPPED, pair, agreement) for pair in crossed]
+    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, crossed)]
+    frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
+    findings = [
+        *_tell_same(frame[frame["verdict"] == SAME], persons),
+        *_tell_swaps(swaps, persons, sessions),
+        *_tell_strange(frame[frame["verdict"] == STRANGE]),
+    ]
+    alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
+    return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
+
+
+def _similarity(cohort: Cohort, settings: Analysis) -> NDArray[np.float64]:
+    chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
+    groups = [np.array([row]) for row in range(len(cohort.scans))]
+    (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
+    return representation.similarity()
+
+
+def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:
+    """How well the series of the most suspicious pairs agree, where they are stored."""
+    if not cohort.series:
+        return {}
+    found = {}
+    for pair in pairs[:MOST_SERIES]:
+        times = {round(cohort.repetition_times[row], 3) for row in (pair.first, pair.second)}
+        runs = [cohort.series[row]() for row in (pair.first, pair.second)]
+        if len(times) == 1:
+            found[pair] = max(aligned_correlation(one, other) for one in runs[0] for other in runs[1])
+    return found
+
+
+def _is_in(pair: Pair, others: list[Pair]) -> bool:
+    return {pair.first, pair.second} in [{other.first, other.second} for other in others]
+
+
+def _row(cohort: Cohort, verdict: str, pair: Pair, agreement: dict[Pair, float]) -> dict[str, Any]:
+    (one, of_one), (other, of_other) = (
+        cohort.scans[["participant_id", "session"]].astype(str).iloc[row] for row in (pair.first, pair.second)
+    )
+    return {
+        "verdict": verdict,
+        "participant_id": one,
+        "session": of_one,
+        "other": other,
+        "other_session": of_other,
+        "similarity": pair.similarity,
+        "score": pair.score,
+        "series_correlation": agreement.get(pair, np.nan),
+    }
+
+
+def _names(frame: pd.DataFrame) -> str:
+    pairs = dict.fromkeys(zip(frame["participant_id"], frame["other"], strict=True))
+    return name_some([f"{one} and {other}" for one, other in pairs])
+
+
+def _tell_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
+    if frame.empty:
+        return
+    people = len(set(frame["participant_id"]) | set(frame["other"]))
+    yield Finding(
+        "same scan",
+        ALARM,
+        len(frame),
+        float(frame["similarity"].max()),
+        f"{len(frame)} pair{'s' if len(frame) > 1 else ''} of scans under different names look like one scan "
+        f"({_names(frame)}; similarity up to {frame['similarity'].max():.2f}).",
+        f"A model that was trained on one of the two knows the other. The {people} people of {len(set(persons))} share "
+        "folds with their likes here, so that prediction does not profit; every other count takes them as different.",
+        "Find out which name is right, and leave the other out with --exclude-file.",
+    )
+
+
+def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
+    told = dict.fromkeys(
+        (str(persons[swap.pairs[0][0]]), str(persons[swap.pairs[1][0]]), str(sessions[swap.pairs[0][1]]))
+        for swap in swaps
+    )
+    if told:
+        first = swaps[0]
+        yield Finding(
+            "swapped sessions",
+            ALARM,
+            len(told),
+            first.crossed - first.named,
+            "The scans of "
+            + name_some([f"{one} and {other} ({session} or the other session)" for one, other, session in told])
+            + f" look exchanged: each is nearer to the other's (score {first.crossed:.1f}) than to their own "
+            f"({first.named:.1f}).",
+            "Both people are predicted from a mixture of two brains, and count as not identified.",
+            "Look at the records of the session; correct the names, or leave both out with --exclude-file.",
+        )
+
+
+def _tell_strange(frame: pd.DataFrame) -> Iterator[Finding]:
+    if not frame.empty:
+        yield Finding(
+            "unusually alike",
+            LOOK,
+            len(frame),
+            float(frame["score"].max()),
+            f"{len(frame)} pair{'s' if len(frame) > 1 else ''} of scans of different people are unusually alike "
+            f"({_names(frame)}; score up to {frame['score'].max():.1f}).",
+            "The same person scanned again under another name, twins, or an artefact of a scanner: each makes "
+            "predictions of one from the other too good.",
+            "Look at both. If they are relatives, give --family-column; if one person, correct the name.",
+        )

@@ -1,0 +1,110 @@
+"""Values of a phenotype that look like codes, and what a phenotype owes to where and how long people were scanned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+FEWEST_DISTINCT = 8
+"""With fewer other values an extreme answer is one of a scale."""
+FEWEST_REPEATS = 2
+GAPS = ((0.1, 3.0), (0.25, 2.0))
+"""A code lies apart from the next value by this share of the others' range and this often their wider gaps; either."""
+
+
+def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
+    """Find values that repeat and stand apart, or are the only negative ones: what -1, 99, 0 and -818 look like.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        NaN is missing.
+
+    Returns
+    -------
+    list of (float, int)
+        Value and how often it is there; empty for a variable that looks as it should.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
+    found = []
+    for end in (0, -1):
+        if len(distinct) < 3 or counts[end] < FEWEST_REPEATS:
+            continue
+        others = distinct[1:] if end == 0 else distinct[:-1]
+        if _only_negative(distinct, end) or _apart(distinct[end], others):
+            found.append((float(distinct[end]), int(counts[end])))
+    return found
+
+
+def _only_negative(distinct: Array, end: int) -> bool:
+    return bool(end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer())
+
+
+def _apart(value: float, others: Array) -> bool:
+    if len(others) < FEWEST_DISTINCT:
+        return False
+    gap = float(np.abs(others - value).min())
+    usual = float(np.quantile(np.diff(others), 0.9))
+    return any(gap > share * float(np.ptp(others)) and gap > times * usual for share, times in GAPS)
+
+
+@dataclass(frozen=True)
+class Association:
+    """How much of a variable goes with another.
+
+    Attributes
+    ----------
+    size : float
+        Share of the variance between groups (eta squared), or Spearman's rho.
+    p : float
+        Of the F test, or of rho; NaN where it is not defined.
+    n : int
+        People with both.
+    """
+
+    size: float
+    p: float
+    n: int
+
+
+def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
+    """Share of the variance of a variable that lies between groups, and the F test of one-way analysis of variance.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        NaN is missing.
+    groups : array_like of str, shape (n,)
+    """
+    known = np.asarray(values, dtype=np.float64)
+    labels = np.asarray(groups).astype(str)[np.isfinite(known)]
+    known = known[np.isfinite(known)]
+    _, numbers = np.unique(labels, return_inverse=True)
+    n, n_groups = len(known), int(numbers.max()) + 1 if len(known) else 0
+    total = float(((known - known.mean()) ** 2).sum()) if n else 0.0
+    if n_groups < 2 or n <= n_groups or total <= 0:
+        return Association(float("nan"), float("nan"), n)
+    means = np.bincount(numbers, known) / np.bincount(numbers)
+    within = float(((known - means[numbers]) ** 2).sum())
+    share = 1 - within / total
+    if within <= 1e-12 * total:
+        return Association(1.0, 0.0, n)
+    f = (total - within) / (n_groups - 1) / (within / (n - n_groups))
+    return Association(share, float(stats.f.sf(f, n_groups - 1, n - n_groups)), n)
+
+
+def rank_association(values: ArrayLike, others: ArrayLike) -> Association:
+    """Spearman's correlation of two variables of shape (n,), over the people who have both."""
+    first, second = (np.asarray(each, dtype=np.float64) for each in (values, others))
+    both = np.isfinite(first) & np.isfinite(second)
+    first, second = first[both], second[both]
+    if len(first) < 4 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return Association(float("nan"), float("nan"), len(first))
+    found = stats.spearmanr(first, second)
+    return Association(float(found.statistic), float(found.pvalue), len(first))

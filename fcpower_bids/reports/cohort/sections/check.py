@@ -1,0 +1,106 @@
+"""What the check found before the first model, and what a score is without the people whom it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.reports.cohort.tables import (
+    GroupTables,
+    Section,
+    count,
+    make_grid,
+    number_cell,
+    text_cell,
+)
+
+ALARM, NOTE, SAME = "alarm", "note", "same scan"
+FEWEST = 10
+"""With fewer people left, no score without the pairs is given."""
+
+
+def count_alarms(tables: GroupTables) -> int:
+    """Findings of the check without whose remedy the scores mislead."""
+    found = tables.rows("check")
+    return 0 if found.empty else int((found["level"] == ALARM).sum())
+
+
+def warnings_of(tables: GroupTables) -> list[str]:
+    """Every finding of the check that is more than a note, with its consequence."""
+    found = tables.rows("check")
+    if found.empty:
+        return []
+    serious = found[found["level"] != NOTE]
+    return [f"{row.finding} {row.consequence}" for row in serious.itertuples()]
+
+
+def check_section(tables: GroupTables) -> list[Section]:
+    """The findings with consequence and remedy, the suspicious pairs, and the scores without them."""
+    if not tables.path("check").is_file():
+        return []
+    found, pairs = tables.rows("check"), tables.rows("check_pairs")
+    if found.empty:
+        return [Section("check", "Check before the first model", (NOTHING,))]
+    serious = int((found["level"] != NOTE).sum())
+    said = f"{count(serious, 'thing')} to look at, {count(len(found) - serious, 'note')}." if serious else NOTHING
+    grids = [
+        make_grid(
+            found,
+            [
+                ("level", "Level", text_cell),
+                ("finding", "What was found", text_cell),
+                ("consequence", "What it does to the scores", text_cell),
+                ("remedy", "What to do", text_cell),
+            ],
+            sources=tables.links("check"),
+        )
+    ]
+    if len(pairs):
+        grids.append(
+            make_grid(
+                pairs,
+                [
+                    ("verdict", "Looks like", text_cell),
+                    ("participant_id", "Person", tables.person),
+                    ("session", "Session", text_cell),
+                    ("other", "Other person", tables.person),
+                    ("other_session", "Session", text_cell),
+                    ("similarity", "Similarity", number_cell(2)),
+                    ("score", "Robust z", number_cell(1)),
+                    ("series_correlation", "Series agree", number_cell(2)),
+                ],
+                "Scans that are too much alike for their names",
+                "",
+                tables.links("check_pairs"),
+            )
+        )
+    return [Section("check", "Check before the first model", (said, *without_pairs(tables)), (), tuple(grids))]
+
+
+NOTHING = "Nothing was found that would mislead."
+
+
+def without_pairs(tables: GroupTables) -> Iterator[str]:
+    """Say for every target what the score is when people who seem to share a scan are not counted."""
+    pairs, predictions = tables.rows("check_pairs"), tables.rows("predictions")
+    if pairs.empty or predictions.empty:
+        return
+    same = pairs[pairs["verdict"] == SAME]
+    alike = set(same["participant_id"]) | set(same["other"])
+    if not alike:
+        return
+    for (target, representation), part in predictions.groupby(["target", "representation"], sort=False):
+        rest = part[~part["participant_id"].isin(alike)]
+        if rest["participant_id"].nunique() >= FEWEST:
+            yield (
+                f"{target} from {tables.title(str(representation))}: r {pooled_r(part):.2f} with everyone, "
+                f"{pooled_r(rest):.2f} over the {count(rest['participant_id'].nunique(), 'person', 'people')} who "
+                "share no scan."
+            )
+
+
+def pooled_r(predictions: pd.DataFrame) -> float:
+    """Correlation of observed and predicted over all people of a repeat, mean over repeats."""
+    return float(np.mean([part["observed"].corr(part["predicted"]) for _, part in predictions.groupby("repeat")]))

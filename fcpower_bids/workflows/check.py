@@ -1,0 +1,55 @@
+"""The check of the cohort comes before the first analysis; its tables, and what everyone should read of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from fcpower_bids.analyses.check.check import check_cohort
+from fcpower_bids.analyses.check.finding import NOTE
+from fcpower_bids.analyses.check.pairs import SAME
+from fcpower_bids.cohort.joining import describe_join
+from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
+from fcpower_bids.outputs.group import write_group_tables
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.progress import say
+
+NAME = "check"
+READ = ("targets", "composite", "covariates", "site_column", "quiet", "nprocs", "low_mem", "random_seed")
+"""Choices that the check reads; others do not make it run again."""
+
+
+def check_first(cohort: Cohort, settings: Settings) -> Cohort:
+    """Check a cohort, write ``check`` and ``check_pairs``, and say what is more than a note.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Settings
+
+    Returns
+    -------
+    Cohort
+        The same with the people who seem to share a scan, whom no split separates.
+    """
+    folder = settings.output_dir / "group"
+    if cohort.joined.get("phenotypes"):
+        say(f"{describe_join(cohort.joined)}.", settings)
+    finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, _own(settings))
+    if not finished.has(NAME, key):
+        say(f"{NAME} ...", settings)
+        tables, _ = check_cohort(cohort, settings)
+        write_group_tables(folder, tables, settings)
+        finished.add(NAME, key, tables)
+    for row in read_table(folder / "check.tsv").to_dict("records"):
+        if row["level"] != NOTE:
+            say(f"{NAME}: {row['finding']} {row['remedy']}", settings)
+    pairs = read_table(folder / "check_pairs.tsv")
+    same = pairs[pairs["verdict"] == SAME] if len(pairs) else pairs
+    alike = dict.fromkeys(zip(same["participant_id"].astype(str), same["other"].astype(str), strict=True))
+    return dataclasses.replace(cohort, alike=tuple(alike))
+
+
+def _own(settings: Settings) -> Settings:
+    choices = {name: getattr(settings, name) for name in READ}
+    return Settings(settings.bids_dir, settings.output_dir, settings.level, **choices)

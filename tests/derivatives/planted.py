@@ -1,0 +1,95 @@
+"""A synthetic cohort as participant outputs, sound until a fault is planted in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.demo.people import draw_connectome, draw_person, draw_population
+from fcpower_bids.demo.signals import draw_clean_series
+from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.records import Atlas
+from tests.derivatives.participant_outputs import add_output
+
+TR = 2.0
+VOLUMES = 120
+
+
+def draw_series(
+    people: int, sessions: str = "ab", seed: int = 0, volumes: int = VOLUMES
+) -> dict[tuple[int, str], np.ndarray]:
+    """Series (T, P) of every person and session: people differ, and resemble themselves."""
+    rng = np.random.default_rng(seed)
+    population = draw_population(rng)
+    drawn = {}
+    for number in range(people):
+        person, factor = draw_person(rng), rng.standard_normal()
+        for session in sessions:
+            drawn[number, session] = draw_clean_series(
+                draw_connectome(population, person, factor, rng), volumes, TR, rng
+            )
+    return drawn
+
+
+def draw_table(people: int, seed: int = 0) -> pd.DataFrame:
+    """Phenotypes that depend on nothing: whole years, a score, a diagnosis, four sites."""
+    rng = np.random.default_rng((seed, 1))
+    return pd.DataFrame(
+        {
+            "participant_id": [f"sub-{number + 1:03d}" for number in range(people)],
+            "age": rng.integers(20, 75, people).astype(float),
+            "score": rng.standard_normal(people).round(3),
+            "patient": rng.permutation(np.arange(people) % 2).astype(float),
+            "site": rng.permutation(np.arange(people) % 4).astype(str),
+        }
+    ).assign(site=lambda table: "s" + table["site"])
+
+
+@dataclass
+class Planted:
+    """Folders of a cohort; the methods change what is there."""
+
+    root: Path
+
+    @property
+    def bids(self) -> Path:
+        return self.root / "bids"
+
+    @property
+    def out(self) -> Path:
+        return self.root / "out"
+
+    @property
+    def phenotypes(self) -> pd.DataFrame:
+        return read_table(self.bids / "participants.tsv")
+
+    @phenotypes.setter
+    def phenotypes(self, table: pd.DataFrame) -> None:
+        write_table(self.bids / "participants.tsv", table)
+
+    def put(self, person: int, session: str, series: np.ndarray, **facts) -> None:
+        parcels = tuple(f"LH_{number:02d}" for number in range(series.shape[1]))
+        entities = (("atlas", "Toy"), ("scale", str(len(parcels))))
+        labels = tuple(range(1, len(parcels) + 1))
+        space = "MNI152NLin2009cAsym"
+        n = len(parcels)
+        atlas = Atlas(entities, Path("toy.nii.gz"), space, labels, parcels, ("n/a",) * n, ("L",) * n)
+        add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
+
+    def table(self, name: str) -> pd.DataFrame:
+        return read_table(self.out / "group" / f"{name}.tsv")
+
+
+def make_cohort(root: Path, people: int = 24, sessions: str = "ab", seed: int = 0) -> tuple[Planted, dict]:
+    """Write a sound cohort; return its folders and series."""
+    cohort = Planted(root)
+    drawn = draw_series(people, sessions, seed)
+    motion = np.random.default_rng((seed, 2)).uniform(0.05, 0.4, len(drawn))
+    for (person, session), series, fd in zip(drawn, drawn.values(), motion, strict=True):
+        cohort.put(person, session, series, mean_fd=float(fd))
+    cohort.phenotypes = draw_table(people, seed)
+    return cohort, drawn

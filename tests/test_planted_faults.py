@@ -1,0 +1,236 @@
+"""Faults planted in a sound cohort are named by the command, and a sound cohort is not accused."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.analyses.check.check import check_cohort
+from fcpower_bids.cli.run import main
+from fcpower_bids.core.signal.timeseries import z_score
+from tests.analyses.check.cohorts import in_memory
+from tests.analyses.cohorts import choose
+from tests.derivatives.planted import Planted, draw_series, make_cohort
+
+PEOPLE = 24
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return make_cohort(tmp_path_factory.mktemp("sound"), PEOPLE)
+
+
+@pytest.fixture
+def planted(sound, tmp_path):
+    """A copy to spoil, and the series."""
+    cohort, series = sound
+    shutil.copytree(cohort.root, tmp_path / "cohort")
+    return Planted(tmp_path / "cohort"), series
+
+
+@pytest.fixture
+def check(planted, capsys):
+    """Run the check; return the findings above a note, by check, and the lines of the console."""
+    cohort, _ = planted
+
+    def run(*options: object, code: int = 0) -> tuple[pd.DataFrame, str]:
+        command = [cohort.bids, cohort.out, "group", "--targets", "age", "score", "patient", "--check", *options]
+        got = main([*map(str, command), "--nprocs", "1"])
+        told = capsys.readouterr().err
+        assert got == code, told
+        assert "Traceback" not in told
+        found = cohort.table("check") if code == 0 else pd.DataFrame(columns=["check", "level"])
+        return found[found["level"] != "note"].set_index("check"), told
+
+    return run
+
+
+def test_a_sound_cohort_is_not_accused(check, planted):
+    found, told = check()
+    assert found.empty, found["finding"].tolist()
+    assert f"{PEOPLE} people with scans, {PEOPLE} in the phenotype tables, {PEOPLE} in both" in told
+    assert planted[0].table("check_pairs").empty
+    assert "Nothing was found that would mislead" in (planted[0].out / "group.html").read_text()
+    assert not list((planted[0].out / "group").glob("prediction*"))
+
+
+PROCESSED = {
+    "rounding noise": lambda series: series + 1e-9 * np.random.default_rng(0).standard_normal(series.shape),
+    "the first 80 %": lambda series: series[: int(0.8 * len(series))],
+    "noise": lambda series: series + 0.3 * series.std() * np.random.default_rng(1).standard_normal(series.shape),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSED)
+def test_one_scan_under_two_names_is_named_and_shares_a_fold(check, planted, name):
+    cohort, series = planted
+    cohort.put(6, "b", PROCESSED[name](series[2, "a"]))
+    found, told = check()
+    assert "sub-003 and sub-007" in found.loc["same scan", "finding"]
+    assert "sub-003 and sub-007" in told
+    rows = cohort.table("check_pairs").set_index("verdict").loc[["same scan"]]
+    assert rows[["participant_id", "session", "other", "other_session"]].to_numpy().tolist() == [
+        ["sub-003", "ses-a", "sub-007", "ses-b"]
+    ]
+    assert rows["series_correlation"].iloc[0] > 0.8
+    assert main([*map(str, [cohort.bids, cohort.out, "group"]), *QUICK, "--targets", "score"]) == 0
+    folds = cohort.table("folds").pivot_table(
+        index=["repeat", "fold"], columns="participant_id", values="role", aggfunc="first"
+    )
+    assert (folds["sub-003"] == folds["sub-007"]).all()
+    assert any((folds["sub-003"] != folds[other]).any() for other in folds)
+
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "3", "--analyses", "prediction"]
+
+
+def test_two_names_for_one_scan_do_not_make_noise_predictable(planted):
+    """Half of the people are the other half under other names: without shared folds noise is 'predicted'."""
+    cohort, series = planted
+    half = PEOPLE // 2
+    rng = np.random.default_rng(3)
+    for person in range(half):
+        for session in "ab":
+            copy = series[person, session] + 1e-8 * rng.standard_normal(series[person, session].shape)
+            cohort.put(half + person, session, copy)
+    table = cohort.phenotypes
+    noise = rng.standard_normal(half)
+    cohort.phenotypes = table.assign(score=[*noise, *noise])
+    assert main([*map(str, [cohort.bids, cohort.out, "group"]), *QUICK, "--targets", "score"]) == 0
+    assert (cohort.table("check_pairs")["verdict"] == "same scan").sum() == PEOPLE
+    assert cohort.table("prediction_pooled")["r"].max() < 0.5
+    page = (cohort.out / "group.html").read_text()
+    assert "read it first" in page
+
+
+def test_exchanged_sessions_are_named(check, planted):
+    cohort, series = planted
+    cohort.put(4, "b", series[9, "b"])
+    cohort.put(9, "b", series[4, "b"])
+    found, _ = check()
+    assert "sub-005 and sub-010" in found.loc["swapped sessions", "finding"]
+    rows = cohort.table("check_pairs").set_index("verdict").loc["swapped sessions"]
+    assert {tuple(row) for row in rows[["participant_id", "other"]].to_numpy().tolist()} == {
+        ("sub-005", "sub-010"),
+        ("sub-010", "sub-005"),
+    }
+
+
+def test_a_target_made_of_site_is_named_with_its_share(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    means = dict(zip(sorted(set(table["site"])), [-2.0, 1.0, 3.0, 0.0], strict=True))
+    score = table["site"].map(means) + np.random.default_rng(0).standard_normal(PEOPLE)
+    cohort.phenotypes = table.assign(score=score)
+    found, _ = check()
+    between = sum(
+        len(part) * (part.mean() - score.mean()) ** 2 for _, part in score.groupby(table["site"])
+    ) / ((score - score.mean()) ** 2).sum()  # fmt: skip
+    assert found.loc["site and target", "value"] == pytest.approx(between)
+    assert f"{100 * between:.0f} % of the variance of score" in found.loc["site and target", "finding"]
+    assert check("--covariates", "site")[0].empty
+    cohort.phenotypes = table.rename(columns={"site": "Site_ID"}).assign(score=score)
+    assert "'Site_ID'" in check()[0].loc["site and target", "finding"]
+
+
+@pytest.mark.parametrize("code", [-1, 99, 0, -818])
+def test_a_code_among_the_values_is_named_and_can_be_declared(check, planted, code):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    ages = table["age"].clip(upper=70)
+    ages.iloc[[1, 5, 8]] = code
+    cohort.phenotypes = table.assign(age=ages)
+    found, _ = check()
+    assert (found.loc["repeated extreme value", ["n", "value"]] == [3, code]).all()
+    assert f"--missing-values {code}" in found.loc["repeated extreme value", "remedy"]
+    assert check("--missing-values", code)[0].empty
+    excluded = cohort.table("excluded")
+    read = excluded[excluded["reason"].str.endswith("read as missing")]["participant_id"]
+    assert sorted(read) == ["sub-002", "sub-006", "sub-009"]
+    sidecar = cohort.bids / "participants.json"
+    sidecar.write_text(f'{{"age": {{"Levels": {{"{code}": "not known"}}}}}}')
+    assert check()[0].empty
+
+
+def test_lost_zeros_are_found_again_and_said(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    cohort.phenotypes = table.assign(participant_id=table["participant_id"].str.replace("sub-0*", "", regex=True))
+    found, told = check()
+    assert found.empty
+    assert f"{PEOPLE} in both" in told
+    notes = cohort.table("check").set_index("check")
+    assert notes.loc["participant_id", "n"] == PEOPLE
+
+
+def test_too_few_matches_are_refused_until_they_are_accepted(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    names = [name if row < 9 else f"X{name[4:]}" for row, name in enumerate(table["participant_id"])]
+    cohort.phenotypes = table.assign(participant_id=names)
+    _, told = check(code=3)
+    for word in ("24 people have scans", "24 are in the phenotype tables", "only 9", "--min-matched 0", "sub-X010"):
+        assert word in told
+    assert not (cohort.out / "group").exists()
+    _, told = check("--min-matched", 0)
+    assert "9 in both" in told
+
+
+def test_a_target_that_goes_with_minutes_or_motion_is_named(check, planted):
+    cohort, series = planted
+    table = cohort.phenotypes.set_index("participant_id")
+    for person in range(PEOPLE):
+        longer = table["patient"].iloc[person] == 1
+        cohort.put(person, "a", series[person, "a"][: 120 if longer else 100], mean_fd=0.01 * person)
+        cohort.put(person, "b", series[person, "b"], mean_fd=0.01 * person)
+    cohort.phenotypes = table.assign(score=np.arange(PEOPLE) / 7).reset_index()
+    found, _ = check()
+    assert found.loc["motion and target", "value"] == pytest.approx(1)
+    assert found.loc["motion and target", "finding"].startswith("score goes with the mean FD")
+    assert set(found.loc[["amount of data and target"], "value"].round(6)) == {1.0}
+    assert found.loc[["amount of data and target"], "finding"].str.startswith("patient goes with").all()
+
+
+def test_a_site_with_one_class_is_named(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    cohort.phenotypes = table.assign(patient=table["patient"].where(table["site"] != "s1", 1))
+    found, _ = check()
+    assert "s1" in found.loc["classes per site", "finding"]
+
+
+def test_averages_that_are_no_connectomes_are_counted(check, planted):
+    """Two sessions averaged over their Fisher z, as the prediction does."""
+    cohort, series = planted
+    check()
+    told = cohort.table("check").set_index("check").loc["negative eigenvalues"]
+    lowest = []
+    for person in range(PEOPLE):
+        two = [np.corrcoef(z_score(series[person, session]).T) for session in "ab"]
+        mean = np.tanh(np.mean([np.arctanh(fc - np.eye(len(fc))) for fc in two], axis=0))
+        lowest.append(np.linalg.eigvalsh(mean + np.eye(len(mean)))[0])
+    assert told["n"] == sum(value < -1e-6 for value in lowest)
+    assert told["value"] == pytest.approx(min(lowest), rel=1e-4)
+
+
+def test_the_check_is_not_done_twice_and_other_choices_do_not_matter(planted, capsys):
+    cohort, _ = planted
+    base = [*map(str, [cohort.bids, cohort.out, "group"]), "--targets", "score", "--check"]
+    assert main(base) == 0
+    assert "check ..." in capsys.readouterr().err
+    assert main([*base, "--repeats", "3"]) == 0
+    assert "check ..." not in capsys.readouterr().err
+    assert main([*base, "--covariates", "age"]) == 0
+    assert "check ..." in capsys.readouterr().err
+
+
+def test_few_parcels_are_enough_to_know_a_copy():
+    """The fewer the parcels the lower a copy scores: the limit follows."""
+
+    drawn = {key: series[:, :20] for key, series in draw_series(30).items()}
+    drawn[7, "a"] = drawn[3, "b"] + 1e-9
+    _, alike = check_cohort(in_memory(drawn), choose())
+    assert alike == (("sub-003", "sub-007"),)
