@@ -273,7 +273,7 @@ def remove_codes(
     hints : mapping
         The sidecar: column name to its description.
     named : sequence of str
-        Codes of every column.
+        Codes of every column, or of one: ``-1``, ``age=0``.
 
     Returns
     -------
@@ -285,7 +285,7 @@ def remove_codes(
     found: dict[str, list[str]] = {}
     for name in map(str, frame.columns):
         column = frame[name]
-        is_code = _declared(column, (*_codes_of(hints.get(name)), *named)) | _obvious(column)
+        is_code = _declared(column, (*_codes_of(hints.get(name)), *_named_for(name, named))) | _obvious(column)
         for person in column.index[is_code]:
             found.setdefault(str(person), []).append(f"{name} = {_short(column[person])}")
         cleaned[name] = column.mask(is_code)
@@ -296,6 +296,12 @@ def remove_codes(
 
 def _short(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _named_for(name: str, named: Sequence[str]) -> list[str]:
+    """Codes of a column among ``CODE`` and ``COLUMN=CODE``."""
+    pairs = [code.rpartition("=") for code in named]
+    return [code for column, _, code in pairs if column in ("", name)]
 
 
 def _declared(column: pd.Series, listed: Iterable[Any]) -> NDArray[np.bool_]:
