@@ -75,7 +75,7 @@ def _codes(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterato
                 f"{name} is {value:g} in {n} people and nothing like it in the others: it looks like a code for a "
                 "missing value.",
                 "Used as a number it dominates the correlation and the penalty.",
-                f"If it means missing, give --missing-values {name}={value:g}, or describe it in the JSON beside the table.",
+                f"If it means missing, give --missing-values {name}={value:g}, or say so in the JSON of its table.",
             )
 
 

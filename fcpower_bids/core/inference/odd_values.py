@@ -12,7 +12,7 @@ Array = NDArray[np.float64]
 
 FEWEST_DISTINCT = 8
 """With fewer other values an extreme answer is one of a scale."""
-FEWEST_REPEATS = 2
+FEWEST_REPEATS, FEWEST_NEGATIVE = 3, 2
 GAPS = ((0.1, 3.0), (0.25, 2.0))
 """A code lies apart from the next value by this share of the others' range and this often their wider gaps; either."""
 
@@ -34,10 +34,11 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
     found = []
     for end in (0, -1):
-        if len(distinct) < 3 or counts[end] < FEWEST_REPEATS:
+        if len(distinct) < 3:
             continue
         others = distinct[1:] if end == 0 else distinct[:-1]
-        if _only_negative(distinct, end) or _apart(distinct[end], others):
+        negative = counts[end] >= FEWEST_NEGATIVE and _only_negative(distinct, end)
+        if negative or (counts[end] >= FEWEST_REPEATS and _apart(distinct[end], others)):
             found.append((float(distinct[end]), int(counts[end])))
     return found
 

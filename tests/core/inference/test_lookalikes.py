@@ -1,0 +1,116 @@
+"""Scans that are too much alike: scores by hand, invariances, planted copies and swaps, real people."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.inference.lookalikes import aligned_correlation, pair_scores, strange_pairs, swapped_scans
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from tests.analyses.stages import stages_cohort
+
+
+def kernel_of(n, seed=0, own=0.6):
+    """Kernel of n people with two scans each, whose features share a part; persons; sessions."""
+    rng = np.random.default_rng(seed)
+    trait = np.repeat(rng.standard_normal((n, 500)), 2, axis=0)
+    kernel = np.corrcoef(own * trait + (1 - own**2) ** 0.5 * rng.standard_normal((2 * n, 500)))
+    return kernel, np.repeat([f"p{i}" for i in range(n)], 2), np.tile(["a", "b"], n)
+
+
+def test_scores_by_hand():
+    kernel, persons, _ = kernel_of(8)
+    mean = kernel.mean(axis=0)
+    centred = np.array([[kernel[i, j] - mean[i] - mean[j] + kernel.mean() for j in range(16)] for i in range(16)])
+    apart = [centred[i, j] for i in range(16) for j in range(i) if persons[i] != persons[j]]
+    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
+    np.testing.assert_allclose(pair_scores(kernel, persons), (centred - np.median(apart)) / spread, atol=1e-10)
+
+
+def test_scores_need_four_people_and_a_spread():
+    kernel, persons, sessions = kernel_of(3)
+    assert np.isnan(pair_scores(kernel, persons)).all()
+    assert strange_pairs(kernel, pair_scores(kernel, persons), persons) == ([], [])
+    assert swapped_scans(pair_scores(kernel, persons), persons, sessions) == []
+    assert np.isnan(pair_scores(np.eye(6), np.arange(6))).all()
+
+
+def test_what_all_share_does_not_matter():
+    kernel, persons, _ = kernel_of(8)
+    np.testing.assert_allclose(pair_scores(0.5 + 0.3 * kernel, persons), pair_scores(kernel, persons), atol=1e-9)
+
+
+def test_a_copy_is_found_and_the_same_person_again_is_a_place_to_look():
+    kernel, persons, _ = kernel_of(30)
+    scores = pair_scores(kernel, persons)
+    assert strange_pairs(kernel, scores, persons) == ([], [])
+    renamed = persons.copy()
+    renamed[1] = "other"
+    same, strange = strange_pairs(kernel, pair_scores(kernel, renamed), renamed)
+    assert same == []
+    assert [(pair.first, pair.second) for pair in strange] == [(0, 1)]
+    copied = kernel.copy()
+    copied[40], copied[:, 40] = copied[1], copied[:, 1]
+    copied[40, 40] = 1
+    same, strange = strange_pairs(copied, pair_scores(copied, persons), persons)
+    assert [(pair.first, pair.second) for pair in same] == [(1, 40)]
+    assert same[0].similarity == pytest.approx(1)
+
+
+def test_exchanged_names_are_found_in_any_order_of_scans():
+    kernel, persons, sessions = kernel_of(30)
+    assert swapped_scans(pair_scores(kernel, persons), persons, sessions) == []
+    renamed = persons.copy()
+    renamed[[5, 11]] = renamed[[11, 5]]
+    order = np.random.default_rng(0).permutation(60)
+    scores = pair_scores(kernel[np.ix_(order, order)], renamed[order])
+    (swap,) = swapped_scans(scores, renamed[order], sessions[order])
+    assert {frozenset(order[list(pair)].tolist()) for pair in swap.pairs} == {frozenset({4, 5}), frozenset({10, 11})}
+    assert swap.crossed > swap.named + 3
+
+
+@pytest.mark.shared
+def test_real_people(shared):
+    """Nothing is found among 55 people; every exchange of sessions is."""
+    cohort = stages_cohort(shared)
+    flat = [vectorise_edges(spectral_power(rebuild_matrix(row, 1.0, weighted=False))) for row in cohort.edges]
+    kernel = correlation_kernel(np.stack(flat))
+    persons, sessions = (cohort.scans[name].astype(str).to_numpy() for name in ("participant_id", "session"))
+    scores = pair_scores(kernel, persons)
+    assert strange_pairs(kernel, scores, persons) == ([], [])
+    assert swapped_scans(scores, persons, sessions) == []
+    rng = np.random.default_rng(0)
+    twice = np.flatnonzero((sessions == sessions.max()) & np.isin(persons, persons[sessions == sessions.min()]))
+    for _ in range(20):
+        one, other = rng.choice(twice, 2, replace=False)
+        renamed = persons.copy()
+        renamed[[one, other]] = renamed[[other, one]]
+        (swap,) = swapped_scans(pair_scores(kernel, renamed), renamed, sessions)
+        assert {row for pair in swap.pairs for row in pair} >= {one, other}
+
+
+def test_series_are_compared_at_the_best_shift():
+    rng = np.random.default_rng(0)
+    series = rng.standard_normal((120, 5))
+    assert aligned_correlation(series, series) == pytest.approx(1)
+    assert aligned_correlation(series[:80], 3 + 2 * series) == pytest.approx(1, abs=0.05)
+    assert aligned_correlation(series[30:], series) == pytest.approx(1, abs=0.05)
+    assert aligned_correlation(series, rng.standard_normal((110, 5))) < 0.35
+    holed = series.copy()
+    holed[:, 0] = np.nan
+    assert aligned_correlation(holed, series) == pytest.approx(1)
+    assert np.isnan(aligned_correlation(np.ones((9, 2)), series[:9, :2]))
+
+
+def test_the_correlation_by_hand():
+    rng = np.random.default_rng(1)
+    one, two = rng.standard_normal((12, 3)), rng.standard_normal((9, 3))
+    a, b = ((each - each.mean(axis=0)) / each.std(axis=0) for each in (one, two))
+    best = -1.0
+    for shift in range(-8, 12):
+        rows = [(i, i - shift) for i in range(12) if 0 <= i - shift < 9]
+        if len(rows) >= 4.5:
+            best = max(best, float(np.mean([a[i] * b[j] for i, j in rows])))
+    assert aligned_correlation(one, two) == pytest.approx(best)
