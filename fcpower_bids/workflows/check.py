@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 from fcpower_bids.analyses.check.check import check_cohort
 from fcpower_bids.analyses.check.finding import NOTE
 from fcpower_bids.analyses.check.pairs import SAME
@@ -15,7 +16,10 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 
 NAME = "check"
-READ = ("targets", "composite", "covariates", "site_column", "quiet", "nprocs", "low_mem", "random_seed")
+READ = (
+    *("targets", "composite", "covariates", "site_column", "preset", "combine_runs"),
+    *("quiet", "nprocs", "low_mem", "random_seed"),
+)
 """Choices that the check reads; others do not make it run again."""
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fcpower_bids.analyses.check.columns import check_columns
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, name_some, tabulate_findings
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, check_pairs
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges
+from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
 
@@ -32,7 +32,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         People who share a scan and therefore a fold.
     """
     pairs, findings, alike = check_pairs(cohort, settings)
-    findings += [*_joins(cohort), *check_columns(cohort, settings), *_negative(cohort)]
+    findings += [*_joins(cohort), *check_columns(cohort, settings), *_negative(cohort, settings)]
     return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
 
 
@@ -72,7 +72,7 @@ def _joins(cohort: Cohort) -> list[Finding]:
     return found
 
 
-def _negative(cohort: Cohort) -> list[Finding]:
+def _negative(cohort: Cohort, settings: Analysis) -> list[Finding]:
     """Averages of several scans that are no correlation matrices."""
     persons = cohort.scans["participant_id"].astype(str)
     groups = [np.flatnonzero(persons == name) for name in sorted(set(persons))]
@@ -80,7 +80,7 @@ def _negative(cohort: Cohort) -> list[Finding]:
     suspect = [rows for rows in groups if len(rows) > 1 or averaged.iloc[rows].any()]
     if not suspect:
         return []
-    connectomes = AveragedEdges(cohort.edges, suspect)
+    connectomes = combine_scans(cohort, suspect, settings)
     lowest = np.array([np.linalg.eigvalsh(connectomes.connectome(unit))[0] for unit in range(len(suspect))])
     n = int((lowest < NEGATIVE).sum())
     if not n:
