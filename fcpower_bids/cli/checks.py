@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
+from fcpower_bids.transforms import TRANSFORMS
 
 SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
 POSITIVE = (
@@ -95,9 +98,6 @@ def _choices(settings: Settings) -> Iterator[str]:
 
 
 def _names(settings: Settings) -> Iterator[str]:
-    from fcpower_bids.analyses import ALL, ANALYSES
-    from fcpower_bids.transforms import TRANSFORMS
-
     for option, names, registry in (
         ("--transforms", settings.transforms, TRANSFORMS),
         ("--analyses", [name for name in settings.analyses if name != ALL], ANALYSES),
@@ -129,8 +129,6 @@ def _files(settings: Settings) -> Iterator[str]:
 
 
 def _encoder(settings: Settings) -> Iterator[str]:
-    from fcpower_bids.encoders import ENCODERS
-
     if settings.encoder is not None and settings.encoder not in ENCODERS:
         yield f"--encoder {settings.encoder}: there is no such encoder. Choose from: {', '.join(ENCODERS)}."
     if settings.encoder is None and settings.encoder_weights is not None:

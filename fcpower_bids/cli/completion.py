@@ -26,7 +26,7 @@ def answer_the_shell(find_parser: Callable[[Sequence[str]], argparse.ArgumentPar
     """
     if ASKED not in os.environ:
         return
-    import argcomplete
+    import argcomplete  # only a shell that completes needs it
 
     parser = find_parser(os.environ.get(LINE, "").split()[1:])
     argcomplete.autocomplete(parser, always_complete_options="long", exclude=_second_spellings(parser))
@@ -45,7 +45,7 @@ def _completer(names: tuple[str, ...]) -> Callable[..., list[str]]:
     """Names that begin as the word does; files where none does, since most of these options also take a path."""
 
     def complete(prefix: str, **_: object) -> list[str]:
-        from argcomplete.completers import FilesCompleter
+        from argcomplete.completers import FilesCompleter  # only a shell that completes needs it
 
         found = [name for name in names if name.startswith(prefix)]
         return found or list(FilesCompleter()(prefix))

@@ -20,6 +20,8 @@ from fcpower_bids.cli.anchoring import WRITTEN, anchor
 from fcpower_bids.cli.completion import answer_the_shell
 from fcpower_bids.cli.options import is_list, option_fields, scalar_type
 from fcpower_bids.cli.parser import Parser, parse_settings
+from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
+from fcpower_bids.cli.run import parser_of as parser_inside
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.settings import Settings
 
@@ -149,8 +151,6 @@ def plan(argv: Sequence[str], more: dict[Path, bool] | None = None, *, online: b
 
 
 def _prefetch_job(argv: Sequence[str]) -> Job:
-    from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
-
     folder = prefetch_parser().parse_args(argv[1:]).folder.absolute()
     return Job((*argv, "--folder", str(folder)), {folder: True}, online=True)
 
@@ -223,8 +223,6 @@ def _apptainer_options(job: Job) -> Iterable[str]:
 
 def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser of the wrapper's options and of those that it hands on, for the shell to complete them."""
-    from fcpower_bids.cli.run import parser_of as parser_inside
-
     parser = parser_inside(words)
     for action in build_parser()._actions:
         if action.dest != "help":

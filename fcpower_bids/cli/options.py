@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from fcpower_bids.analyses import ALL, ANALYSES
+from fcpower_bids.encoders import ENCODERS
+from fcpower_bids.imaging.atlas.declarations import declared_atlases
+from fcpower_bids.imaging.confounds.strategies import strategy_names
 from fcpower_bids.settings import Settings
+from fcpower_bids.transforms import TRANSFORMS
 
 LISTED = ("analyses", "encoder", "strategy", "transforms")
 """Options whose names are shown in their help; atlases are too many."""
@@ -47,12 +52,6 @@ def scalar_type(name: str) -> Any:
 
 def known_names() -> Mapping[str, tuple[str, ...]]:
     """Return, for the options that take names of a registry or of the shipped data, what these names are."""
-    from fcpower_bids.analyses import ALL, ANALYSES
-    from fcpower_bids.encoders import ENCODERS
-    from fcpower_bids.imaging.atlas.declarations import declared_atlases
-    from fcpower_bids.imaging.confounds.strategies import strategy_names
-    from fcpower_bids.transforms import TRANSFORMS
-
     return {
         "atlas": ("builtin", *declared_atlases()),
         "analyses": (ALL, *ANALYSES),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids import __version__
+from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
@@ -121,8 +122,6 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         from_file, file_errors = read_configuration(values["config_file"])
         values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
-        from fcpower_bids.analyses import ALL
-
         values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
     settings = Settings(**{name: _clean(name, value) for name, value in values.items()})
     errors += problems_of(settings)
@@ -164,9 +163,9 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
 def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read options from a TOML file; return them and what is wrong with it."""
     if sys.version_info >= (3, 11):
-        import tomllib
+        import tomllib  # the standard library has it from Python 3.11 on
     else:
-        import tomli as tomllib
+        import tomli as tomllib  # the standard library has it from Python 3.11 on
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -22,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict a phenotype of new scans, write a table, say what is outside the range of the training people."""
     options = build_parser().parse_args(argv)
+    # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.workflows.prediction import predict_scans
 
     labels = tuple(label.removeprefix("sub-") for label in options.participant_label)

@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
     atlases = options.atlas or ([] if options.weights else ["Schaefer400"])
     if atlases:
+        # loads nibabel or nilearn, which are slow to load
         from fcpower_bids.imaging.atlas.loading import prefetch_atlases
 
         table = prefetch_atlases(atlases, options.space, options.folder)
@@ -62,7 +63,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     DatasetError
         A file has changed or gone since it was fetched.
     """
-    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config, replace_folder
+    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config, replace_folder  # for encoders alone
     from fcpower_bids.encoders.release import HUB_IDS, NOTICE
 
     if (folder / CHECKSUMS).is_file():

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: list[str]) -> int:
     if argv and argv[0] in COMMANDS:
         return import_module(COMMANDS[argv[0]]).main(argv[1:])
+    # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.cli.parser import parse_settings
 
     settings = parse_settings(argv)
@@ -58,17 +59,21 @@ def _limit_threads(settings: Settings) -> None:
 
 def _level(settings: Settings) -> Callable[[Settings], int]:
     if settings.level == "participant":
+        # after the limits of threads are set, which numpy reads when it is loaded
         from fcpower_bids.workflows.participant import run_participants
 
         return run_participants
     if settings.level == "group":
+        # after the limits of threads are set, which numpy reads when it is loaded
         from fcpower_bids.workflows.group import run_group
 
         return run_group
     if settings.level == "pack":
+        # after the limits of threads are set, which numpy reads when it is loaded
         from fcpower_bids.workflows.packing import run_pack
 
         return run_pack
+    # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.workflows.pretrain import run_pretrain
 
     return run_pretrain

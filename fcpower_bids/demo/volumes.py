@@ -62,6 +62,7 @@ class Head:
 
 def load_head() -> Head:
     """Cut the demo's grid out of the templates that nilearn carries."""
+    # loads nibabel or nilearn, which are slow to load
     from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template
 
     labels, fine = parcellate_grey_matter()
@@ -124,7 +125,7 @@ def _draw_baselines(head: Head, rng: np.random.Generator) -> Array:
 
 def encode_nifti(volume: NDArray[np.generic], affine: Array, repetition_time: float = 0.0) -> bytes:
     """Compressed NIfTI without a time stamp; ``volume`` is (X, Y, Z) or (X, Y, Z, T)."""
-    import nibabel as nib
+    import nibabel as nib  # slow to load
 
     image = nib.Nifti1Image(volume, affine)
     image.set_sform(affine, code="mni")

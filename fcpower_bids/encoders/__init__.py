@@ -84,7 +84,7 @@ def load_encoder(
         The weights cannot be read, or do not belong to this encoder or to these parcels.
     """
     if name in PUBLISHED:
-        from fcpower_bids.encoders.containers import PublishedOptions
+        from fcpower_bids.encoders.containers import PublishedOptions  # loads numpy
 
         published = {"published": PublishedOptions(**published)}
     else:

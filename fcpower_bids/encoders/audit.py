@@ -24,6 +24,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import ALPHA_STAR, spectral_power
 from fcpower_bids.core.filters.alignment import kernel_alignment
 from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel
+from fcpower_bids.encoders import PUBLISHED, load_encoder
 from fcpower_bids.encoders.cohort import read_series_tables
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
@@ -163,8 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _audit_files(chosen: argparse.Namespace) -> dict[str, float]:
-    from fcpower_bids.encoders import PUBLISHED, load_encoder
-
     if chosen.encoder not in PUBLISHED:
         raise UsageError(f"The audit is for the encoders {', '.join(PUBLISHED)}, not {chosen.encoder}.")
     names, series = read_series_tables(chosen.series)

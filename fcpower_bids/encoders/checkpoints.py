@@ -104,7 +104,7 @@ def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
     CheckpointError
         Missing, not JSON, or incomplete: the missing fields are named, never guessed.
     """
-    from fcpower_bids.encoders.fbert import FBertConfig
+    from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
 
     path = folder / "config.json"
     try:
@@ -147,7 +147,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     CheckpointError
         The file is missing, truncated, or holds anything but tensors.
     """
-    import torch
+    import torch  # large, and an extra of the installation
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -201,7 +201,7 @@ def locate(weights: str | Path, revision: str | None = None) -> Path:
         return folder.parent
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(weights)):
         raise CheckpointError(f"There is no checkpoint folder {weights}; give a folder or a hub id (owner/name).")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # only a download needs it
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     patterns = ["config.json", "model.safetensors", "README.md"]
@@ -225,7 +225,7 @@ def file_sha256(path: Path) -> str:
 
 def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
     """Write ``config.json`` and ``model.safetensors`` into a folder that exists."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file  # with torch, which is large
 
     save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, folder / WEIGHTS)
     text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)

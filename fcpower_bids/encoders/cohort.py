@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_weights(name: str) -> Any:
-    from torch import nn
+    from torch import nn  # large, and an extra of the installation
 
     from fcpower_bids.encoders.published import brain_harmonix, brainlm
 

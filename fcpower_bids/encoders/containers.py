@@ -140,7 +140,7 @@ def fill(
     CheckpointError
         Names every missing and unexpected key, every wrong shape, and every tensor that is not finite.
     """
-    import torch
+    import torch  # large, and an extra of the installation
 
     own = model.state_dict()
     parts = {key: published(key) for key in own}
@@ -183,7 +183,7 @@ def read_number_table(path: Path, rows: int, columns: int, labelled: bool = Fals
     CheckpointError
         Not there, not numbers, not finite, or of another size.
     """
-    import numpy as np
+    import numpy as np  # with torch, which is large
     import torch
 
     try:

@@ -138,7 +138,7 @@ def rename_keys(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Unknown names are passed through, so that the strict comparison can name them.
     """
-    import torch
+    import torch  # large, and an extra of the installation
 
     renamed: dict[str, Tensor] = {}
     parts: dict[str, dict[str, Tensor]] = {}

@@ -86,7 +86,7 @@ def _attempt(wrong: dict[str, str], part: str, check: Callable[..., Any], *argum
 
 
 def _read_header(path: Path) -> HeaderSummary:
-    from fcpower_bids.imaging.series.streaming import header_summary
+    from fcpower_bids.imaging.series.streaming import header_summary  # loads nibabel or nilearn, which are slow to load
 
     _check_content(path)
     header = header_summary(path)

@@ -111,7 +111,7 @@ def find_recordings(settings: Inputs) -> Discovery:
 
 def _collect_sources(settings: Inputs, roots: Iterable[Path]) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
-    from fcpower_bids.inputs.indexer import list_files, list_func_folders
+    from fcpower_bids.inputs.indexer import list_files, list_func_folders  # loads pybids
 
     # A kept index holds everybody, so that jobs for different participants share it.
     subjects = _participants(settings) if settings.bids_database_dir is None else None

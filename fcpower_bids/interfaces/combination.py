@@ -25,7 +25,7 @@ class Combine(RecordingStep):
     _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.outputs.combination import combine_runs
+        from fcpower_bids.outputs.combination import combine_runs  # a step loads what it needs, no more
 
         given, output_dir = self.inputs, Path(self.inputs.output_dir)
         paths = combine_runs(output_dir, given.runs, given.atlases, given.settings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from nipype.interfaces.base import traits
 
-from fcpower_bids.encoders import embedding_label
+from fcpower_bids.encoders import PUBLISHED, embedding_label, load_encoder
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.interfaces.bundles import load_series, save_bundle
 from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
@@ -32,7 +32,7 @@ class Embed(RecordingStep):
     stage = "embed"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.encoders.checkpoints import CheckpointError
+        from fcpower_bids.encoders.checkpoints import CheckpointError  # a step loads what it needs, no more
 
         cleaning, series = load_series(Path(self.inputs.bundle))
         settings: Participant = self.inputs.settings
@@ -58,12 +58,11 @@ class Embed(RecordingStep):
 @lru_cache(maxsize=4)
 def _encoder(settings: Participant, atlas: Atlas) -> Any:
     """Load the encoder once per process; loading torch costs more than embedding."""
-    from fcpower_bids.encoders import PUBLISHED
-
     return open_encoder(settings, atlas.names, _places(atlas) if settings.encoder in PUBLISHED else {})
 
 
 def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
+    # a step loads what it needs, no more
     from fcpower_bids.imaging.atlas.centroids import parcel_centroids
 
     centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
@@ -87,8 +86,6 @@ def open_encoder(settings: Participant, names: tuple[str, ...], places: Places) 
     fcpower_bids.errors.FcPowerError
         The encoder cannot be loaded, or not for these parcels.
     """
-    from fcpower_bids.encoders import load_encoder
-
     return load_encoder(
         settings.encoder or "",
         settings.encoder_weights,

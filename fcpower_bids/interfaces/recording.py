@@ -78,6 +78,7 @@ class Parcellate(RecordingStep):
     stage = "parcellate"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
+        # a step loads what it needs, no more
         from fcpower_bids.imaging.series.parcellation import parcellate
 
         found = parcellate(self.inputs.recording.bold, self.inputs.recording.mask, self.inputs.atlases)
@@ -92,7 +93,7 @@ class Clean(RecordingStep):
     stage = "clean"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.imaging.confounds.cleaning import clean_recording
+        from fcpower_bids.imaging.confounds.cleaning import clean_recording  # a step loads what it needs, no more
 
         arrays, _ = load_bundle(Path(self.inputs.bundle))
         parcels = [(arrays[f"{i}/series"], arrays[f"{i}/coverage"]) for i in range(len(self.inputs.atlases))]
@@ -106,7 +107,7 @@ class Connect(RecordingStep):
     stage = "connect"
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.transforms.connectomes import connect
+        from fcpower_bids.transforms.connectomes import connect  # a step loads what it needs, no more
 
         cleaning, series = load_series(Path(self.inputs.bundle))
         arrays: dict[str, Any] = {}
@@ -133,7 +134,7 @@ class Sink(RecordingStep):
     _always_run = True  # what it writes is not where nipype would see that it is gone
 
     def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.outputs.recording import Results, finish_recording
+        from fcpower_bids.outputs.recording import Results, finish_recording  # a step loads what it needs, no more
         from fcpower_bids.reports.person.previews import write_previews
 
         given = self.inputs

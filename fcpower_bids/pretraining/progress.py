@@ -53,7 +53,7 @@ def open_tensorboard(folder: Path) -> Any:
     UsageError
         TensorBoard is not installed.
     """
-    from lightning.fabric.loggers import TensorBoardLogger
+    from lightning.fabric.loggers import TensorBoardLogger  # loads torch
 
     try:
         return TensorBoardLogger(folder, name="tensorboard", version="")

@@ -140,7 +140,7 @@ def fetch_corpus(name: str) -> Path:
     DatasetError
         The hub does not give it.
     """
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # only a download needs it
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     files = [WINDOWS, OWNERS, TEACHERS, RECORDINGS, LICENCES, FACTS]

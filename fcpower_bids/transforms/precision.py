@@ -15,7 +15,7 @@ def shrunk_covariance(series: Array) -> tuple[Array, float]:
 
     (1 - s) S + s tr(S)/P I with S = Z' Z / T (scikit-learn's denominator) and s of Ledoit and Wolf (2004).
     """
-    from sklearn.covariance import ledoit_wolf
+    from sklearn.covariance import ledoit_wolf  # slow to load, and no other transform needs it
 
     covariance, intensity = ledoit_wolf(standardise(series))
     return covariance, float(intensity)

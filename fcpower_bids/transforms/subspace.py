@@ -117,7 +117,7 @@ class OnPrincipalScores:
 
 
 def _principal_components(n_components: int, seed: int) -> Any:
-    from sklearn.decomposition import PCA
+    from sklearn.decomposition import PCA  # slow to load, and no other transform needs it
 
     return OnPrincipalScores(PCA(n_components, svd_solver="full", random_state=seed))
 
@@ -127,13 +127,13 @@ def _factor_analysis(n_components: int, seed: int) -> Any:
 
 
 def _independent_components(n_components: int, seed: int) -> Any:
-    from sklearn.decomposition import FastICA
+    from sklearn.decomposition import FastICA  # slow to load, and no other transform needs it
 
     return OnPrincipalScores(FastICA(n_components, whiten="unit-variance", max_iter=200, random_state=seed))
 
 
 def _random_projection(n_components: int, seed: int) -> Any:
-    from sklearn.random_projection import GaussianRandomProjection
+    from sklearn.random_projection import GaussianRandomProjection  # slow to load, and no other transform needs it
 
     return GaussianRandomProjection(n_components, random_state=seed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import which
 
 from nipype import Workflow
 
@@ -87,8 +88,6 @@ def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path
 
 def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Path:
     """Write the graph of one recording to ``logs/workflow.dot``, and as SVG where graphviz is installed."""
-    from shutil import which
-
     recording, atlases = job
     workflow = init_recording_wf(recording, atlases, settings, datasets, "")
     path = settings.output_dir / "logs" / "workflow.dot"

@@ -12,6 +12,8 @@ from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEnc
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.encoders import RELATIVE, embedding_label
+from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Method, Settings
@@ -36,7 +38,6 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
 def _atlases(settings: Settings) -> list[str]:
     if settings.atlas != Method.atlas:
         return list(dict.fromkeys(settings.atlas))
-    from fcpower_bids.imaging.atlas.declarations import declared_atlases
 
     default = join(declared_atlases()[Method.atlas[0]].entities)
     there = {one.atlas_name for one in list_connectomes(settings.output_dir)}
@@ -47,7 +48,6 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     """Add what the sidecars say of the embeddings, and the encoder of ``--encoder`` where an analysis embeds again."""
     if not cohort.embeddings and settings.encoder is None:
         return cohort
-    from fcpower_bids.encoders import RELATIVE, embedding_label
 
     label, asked = embedding_label(settings), analyses_to_run(settings)
     facts = read_embedding_facts(cohort.embeddings, settings)
@@ -92,7 +92,7 @@ def load_series_encoder(
 
 
 def _open_encoder(parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None) -> Any:
-    from fcpower_bids.interfaces.embedding import open_encoder
+    from fcpower_bids.interfaces.embedding import open_encoder  # loads torch
 
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
     return open_encoder(settings, parcels, places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def plugin(settings: Settings, on_event: Callable[..., None] | None = None) -> t
 
 
 def _plugin_from(path: Path) -> tuple[str, dict[str, Any]]:
-    import yaml
+    import yaml  # only a file of the user needs it
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -76,8 +77,6 @@ def run_workflow(workflow: Workflow, settings: Settings, on_event: Callable[...,
     A process killed from outside (for want of memory, as a rule) takes the whole pool with it: the caller runs what
     is left again.
     """
-    from concurrent.futures.process import BrokenProcessPool
-
     name, arguments = plugin(settings, on_event)
     try:
         workflow.run(plugin=name, plugin_args=arguments)

@@ -55,7 +55,7 @@ def run_group(settings: Settings) -> int:
             _run_analyses(cohort, by_atlas, attempts)
         if settings.save_models and not settings.check:
             _save_models(cohort, attempts)
-    from fcpower_bids.reports.cohort.page import write_group_report
+    from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
 
     page = write_group_report(settings)
     say(f"Tables: {folder}  Page: {page}", settings)
@@ -126,7 +126,7 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
 
 def _save_models(cohort: Cohort, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
-    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS
+    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS  # only --save-models needs it
 
     settings = attempts.settings
     composites = [item.partition("=")[0].strip() for item in settings.composite]
@@ -139,7 +139,7 @@ def _save_models(cohort: Cohort, attempts: Attempts) -> None:
 
 
 def _save_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
-    from fcpower_bids.analyses.engine.final_model import fit_final_model
+    from fcpower_bids.analyses.engine.final_model import fit_final_model  # only --save-models needs it
 
     path = model_path(settings.output_dir / "group" / "models", target, representation)
     return save_model(path, *fit_final_model(cohort, settings, target, representation))

@@ -13,6 +13,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.inputs.listing import preflight_table
 from fcpower_bids.inputs.query import Discovery, find_recordings
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
@@ -29,6 +30,7 @@ from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
+from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
 from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress, say
@@ -66,8 +68,6 @@ def _run_participants(settings: Settings) -> int:
             start_server()
     discovery = find_recordings(settings)
     if settings.dry_run:
-        from fcpower_bids.inputs.listing import preflight_table
-
         print(preflight_table(discovery, settings))  # noqa: T201
         return 0
     datasets = derivative_roots(settings)
@@ -94,7 +94,7 @@ def _run_participants(settings: Settings) -> int:
 
 
 def _write_methods(jobs: list[Job], settings: Settings) -> int:
-    from fcpower_bids.reports.kit.methods import write_methods
+    from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
 
     for path in write_methods(settings, {atlas for _, atlases in jobs for atlas in atlases}):
         say(str(path), settings)
@@ -104,7 +104,6 @@ def _write_methods(jobs: list[Job], settings: Settings) -> int:
 def _combine(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
     if settings.combine_runs == "none":
         return []
-    from fcpower_bids.workflows.combination import run_combinations
 
     return run_combinations(jobs, settings, work, progress)
 
@@ -177,7 +176,7 @@ def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
 
 def _report(names: Iterable[str], settings: Settings) -> None:
     """Make the page of every participant with a status, those without a usable recording included."""
-    from fcpower_bids.reports.person.page import write_participant_reports
+    from fcpower_bids.reports.person.page import write_participant_reports  # only the end of a run needs it
 
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     write_participant_reports(settings, subjects, processes(settings))

@@ -23,14 +23,14 @@ def run_pretrain(settings: Settings) -> int:
 
     The corpus grows by what is new; an interrupted run goes on where it stopped.
     """
-    from fcpower_bids.pretraining.processes import on_all_processes
+    from fcpower_bids.pretraining.processes import on_all_processes  # loads torch
 
     return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
 
 
 def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and tells, all train."""
-    from fcpower_bids.pretraining.train import train
+    from fcpower_bids.pretraining.train import train  # loads torch
 
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
@@ -53,7 +53,7 @@ def _tell(settings: Settings, result: Any) -> None:
 
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for."""
-    from fcpower_bids.pretraining.configuration import PretrainConfig
+    from fcpower_bids.pretraining.configuration import PretrainConfig  # loads torch
 
     pairs = (item.partition("=") for item in settings.architecture)
     architecture = {name: float(value) if "." in value else int(value) for name, _, value in pairs}

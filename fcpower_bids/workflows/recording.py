@@ -60,7 +60,7 @@ def init_recording_wf(
         ]
     )
     if settings.encoder is not None:
-        from fcpower_bids.interfaces.embedding import Embed
+        from fcpower_bids.interfaces.embedding import Embed  # loads torch
 
         embed = _step("embed", Embed, {**known, "weights_state": weights_state(settings)})
         workflow.connect([(clean, embed, [("bundle", "bundle")]), (embed, write, [("bundle", "embedding")])])

@@ -21,6 +21,8 @@ from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.transforms import TRANSFORMS
+from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import Transform
 
 FloatArray = NDArray[np.float64]
@@ -96,8 +98,6 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
 
 
 def _check_name(name: str) -> str:
-    from fcpower_bids.transforms import TRANSFORMS
-
     if name in (FC, FC_POWER):
         return name
     usable = [each for each, one in TRANSFORMS.items() if one.stateless and one.needs == "connectivity"]
@@ -144,8 +144,6 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Ana
 
 
 def _transformed(name: str, connectivity: AveragedEdges, settings: Analysis) -> Representation:
-    from fcpower_bids.transforms.connectomes import make_transform
-
     transform = make_transform(name, settings)
     return Representation(
         name,

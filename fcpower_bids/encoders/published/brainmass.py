@@ -71,7 +71,7 @@ def shrunk_correlation(series: Array) -> Array:
     ----------
     Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
     """
-    from sklearn.covariance import ledoit_wolf
+    from sklearn.covariance import ledoit_wolf  # slow to load, and no other transform needs it
 
     covariance = ledoit_wolf(z_scored(series))[0]
     spread = np.sqrt(np.diag(covariance))

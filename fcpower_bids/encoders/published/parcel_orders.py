@@ -92,7 +92,7 @@ class ParcelOrder:
         )
 
     def _nearest(self, coordinates: NDArray[np.float64]) -> Columns:
-        from scipy.optimize import linear_sum_assignment
+        from scipy.optimize import linear_sum_assignment  # slow to load, and few recordings need it
         from scipy.spatial.distance import cdist
 
         far = np.nan_to_num(coordinates, nan=1e6)  # a parcel that the image does not hold is nowhere near

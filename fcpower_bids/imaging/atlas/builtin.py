@@ -93,7 +93,7 @@ def parcellate_grey_matter() -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     affine : ndarray, shape (4, 4)
         Voxel indices to millimetres; 2 mm, RAS.
     """
-    from nilearn.datasets import load_mni152_gm_template
+    from nilearn.datasets import load_mni152_gm_template  # slow to load
 
     template = load_mni152_gm_template(resolution=1)
     grey = np.asarray(template.dataobj)[::SPACING, ::SPACING, ::SPACING] > GREY_MATTER_THRESHOLD
@@ -148,7 +148,7 @@ def _describe_parcels() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ..
 
 def _encode_image(labels: NDArray[np.uint8], affine: NDArray[np.float64]) -> bytes:
     """NIfTI bytes, compressed without a time stamp so that every call gives the same file."""
-    import nibabel as nib
+    import nibabel as nib  # slow to load
 
     image = nib.Nifti1Image(labels, affine)
     image.set_sform(affine, code="mni")

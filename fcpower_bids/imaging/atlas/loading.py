@@ -196,7 +196,7 @@ def _by_name(spec: str, request: _Request) -> Atlas:
 
 
 def _builtin(request: _Request) -> Atlas:
-    from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+    from fcpower_bids.imaging.atlas.builtin import builtin_atlas  # loads nibabel or nilearn, which are slow to load
 
     if request.cifti:
         raise UsageError("The built-in parcellation is volumetric: for CIFTI runs give a dlabel file with --atlas.")

@@ -153,7 +153,7 @@ def _translate(name: str) -> str:
 
 def _read_columns(table: Path, spelling: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
     """Read the named columns only."""
-    import pandas as pd
+    import pandas as pd  # slow to load
 
     try:
         frame = pd.read_csv(

@@ -81,7 +81,7 @@ def is_pattern(entry: str) -> bool:
 
 def _read_yaml(path: Path) -> Any:
     """Return the content of a YAML file, of whatever shape."""
-    import yaml
+    import yaml  # only a file of the user needs it
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -56,7 +56,7 @@ def average_grayordinates(
     RecordingError
         If an atlas is not CIFTI or lives on other surfaces, or the file is truncated.
     """
-    from scipy import sparse
+    from scipy import sparse  # slow to load, and few recordings need it
 
     members, labelled = zip(*(_membership(bold, header.grayordinates, atlas) for atlas in atlases), strict=True)
     membership = sparse.csc_array(sparse.vstack(members))
@@ -106,7 +106,7 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
 
 def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
     """Return the (P, G) matrix of who belongs where, and the size of each parcel in the atlas."""
-    from scipy import sparse
+    from scipy import sparse  # slow to load, and few recordings need it
 
     if not is_cifti_labels(atlas.image):
         raise RecordingError(

@@ -98,7 +98,7 @@ def draw_curves(
 
 
 def _nothing() -> object:
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import NullLocator  # slow to load, and most runs of a worker draw nothing
 
     return NullLocator()
 
@@ -126,7 +126,7 @@ def draw_gains(
     rows, columns : sequence of str
         Minutes and people.
     """
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
 
     digits = 3 if len(columns) * len(matrices) <= FEW_COLUMNS else 2
     limit = max(float(np.nanmax(np.abs(gains), initial=1e-3)) for gains, _ in matrices.values())

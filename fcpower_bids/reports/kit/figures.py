@@ -42,7 +42,7 @@ STYLE: Any = {
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
     """Yield a figure of so many inches, and a list that afterwards holds its SVG; equal drawings give equal text."""
-    import matplotlib
+    import matplotlib  # slow to load, and most runs of a worker draw nothing
     from matplotlib.figure import Figure
 
     svg: list[str] = []
@@ -123,7 +123,7 @@ def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
 
 def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, ends: tuple[float, float]) -> None:
     """Draw a carpet; ``ends`` are where its first volume begins and its last one ends."""
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
 
     colours = colormaps["gray"].resampled(STEPS).with_extremes(bad=CENSORED)
     shown = np.ma.masked_invalid(carpet)
@@ -157,7 +157,7 @@ def draw_power(
 
 def _log_axis(figure: Figure) -> Axes:
     """One axis with room for its labels and decades as plain numbers."""
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator  # slow to load, and most runs of a worker draw nothing
 
     axis = figure.subplots()
     figure.subplots_adjust(left=0.16, right=0.955, bottom=0.16, top=0.92)
@@ -210,7 +210,7 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
 
 def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
     """Draw matrices (P, P) by exponent beside each other on one colour scale, which the first and last do not set."""
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -267,7 +267,7 @@ def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
 
 def colour_table(name: str) -> list[str]:
     """Return 256 colours of a matplotlib colour map as ``rrggbb``, for the script of the page."""
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
 
     colours: Any = colormaps[name](np.arange(256), bytes=True)
     return ["".join(f"{part:02x}" for part in colour[:3]) for colour in colours]

@@ -45,7 +45,7 @@ def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
     heights : tuple of float
         z of each slice in mm.
     """
-    import nibabel
+    import nibabel  # slow to load
 
     volume = nibabel.as_closest_canonical(nibabel.load(image))  # type: ignore[no-untyped-call]
     labels = np.asanyarray(volume.dataobj).astype(np.int32).reshape(volume.shape[:3])
@@ -60,7 +60,7 @@ def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
 def _draw_on_brain(
     slices: np.ndarray, heights: tuple[float, ...], labels: np.ndarray, coverage: np.ndarray, threshold: float
 ) -> str:
-    from matplotlib import colormaps
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
     from matplotlib.cm import ScalarMappable
 
     colours = colormaps["cividis"](coverage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -184,8 +185,6 @@ def _sections(
 
 
 def _choices(settings: Participant) -> list[tuple[str, str, str]]:
-    import dataclasses
-
     return [
         (field.name, _shown(getattr(settings, field.name)), str(field.metadata["text"]))
         for field in dataclasses.fields(settings)

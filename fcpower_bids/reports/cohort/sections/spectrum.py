@@ -249,7 +249,7 @@ def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alph
 
     People are thin lines, their mean is thick.
     """
-    from matplotlib.collections import LineCollection
+    from matplotlib.collections import LineCollection  # slow to load, and most runs of a worker draw nothing
 
     styles = ((AFTER, "-"), (BEFORE, "--"))
     with composed(9.6, 2.7) as (figure, svg):
@@ -275,7 +275,7 @@ def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
     modes : mapping of str to (ndarray, float)
         By title: coordinates of shape (P, 2), and the radius of the sphere. Everything is drawn over the radius.
     """
-    from matplotlib.collections import LineCollection
+    from matplotlib.collections import LineCollection  # slow to load, and most runs of a worker draw nothing
     from matplotlib.patches import Circle
 
     limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
