@@ -29,7 +29,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "predictions": "Out-of-fold prediction of every person.",
         "prediction_pooled": "Scores of all out-of-fold predictions of a repetition together.",
         "prediction_summary": "Means and standard deviations over folds and repetitions, and the permutation p-value.",
-        "comparisons": "Two representations on the same folds: corrected resampled t-test.",
+        "comparisons": "Two representations on the same folds: corrected resampled t, and sign flips over people.",
         "folds": "Who was where, so that any tool can use the same splits.",
         "null": "Scores under permutation of the target (`--permutations`).",
         "reliability": "Agreement of predictions over halves, and the ceiling that follows.",
@@ -39,7 +39,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "`fingerprinting`": {
         "identification": "Accuracy and its companions for each pair of sessions.",
         "identification_scans": "Every search: who was looked for, who was found.",
-        "identification_comparisons": "Two representations on the same searches: exact McNemar test.",
+        "identification_comparisons": "Two representations on the same searches, compared over people.",
         "identification_alpha": "Accuracy against the exponent.",
         "identification_length": "Accuracy against the length of the scan.",
         "identification_icc": "Intraclass correlation of the edges over sessions.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -14,6 +14,7 @@ from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
+from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
 
 RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
@@ -65,6 +66,44 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     for _, part in frame.groupby(list(keys), sort=False):
         frame.loc[part.index, "p_holm"] = adjust_p_values(part["p_two_sided"].to_numpy(dtype=float))
     return frame
+
+
+def add_people_tests(comparisons: pd.DataFrame, predictions: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Add ``p_people``, of the squared errors of the same people being as large under both entries.
+
+    The corrected t has folds as its unit and is liberal under a true null; people are the honest one. An error is the
+    mean over repeats. Families share their sign, and so do all people of a site that is held out, since one model
+    predicts them.
+
+    Parameters
+    ----------
+    comparisons : pandas.DataFrame
+        Columns ``target``, ``representation``, ``reference``.
+    predictions : pandas.DataFrame
+        `columns.PERSON_COLUMNS`.
+    study : Study
+    """
+    squared = predictions.assign(error=(predictions["observed"] - predictions["predicted"]) ** 2)
+    errors = squared.groupby(["target", "representation", "participant_id"])["error"].mean()
+    blocks = dict(zip(study.people.names, _blocks(study), strict=True))
+    keys = comparisons[["target", "representation", "reference"]].astype(str).to_numpy()
+    tested = [_test_people(errors.loc[target], entry, reference, blocks, study) for target, entry, reference in keys]
+    return comparisons.assign(p_people=[p for p, _ in tested], n_blocks=[n for _, n in tested])
+
+
+def _blocks(study: Study) -> Sequence[str]:
+    people = study.people
+    if study.settings.hold_out_sites and people.sites is not None:
+        return people.sites.tolist()
+    return list(people.names) if people.families is None else people.families.tolist()
+
+
+def _test_people(
+    errors: pd.Series, entry: str, reference: str, blocks: Mapping[str, str], study: Study
+) -> tuple[float, int]:
+    both = pd.concat([errors[reference], errors[entry]], axis=1, join="inner").dropna()
+    sums = sum_by_block(both.iloc[:, 0] - both.iloc[:, 1], [blocks[str(name)] for name in both.index])
+    return sign_flip_p_value(sums, seed=study.settings.random_seed), len(sums)
 
 
 def comparison_facts(study: Study) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def _identification_pairs(found: Mapping[str, Identification], settings: Analysi
                 "mean_difference": test.difference,
                 "ci_low": float(test.bootstrap.low),
                 "ci_high": float(test.bootstrap.high),
-                "p_two_sided": test.p_mcnemar,
+                "p_two_sided": test.p_people,
                 "only_representation": test.only_first,
                 "only_reference": test.only_second,
             }

@@ -13,6 +13,7 @@ from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.inference.permutation import permutation_p_value
+from fcpower_bids.core.inference.sign_flips import largest_of_permutations
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
@@ -21,6 +22,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
 
+NO_NULL = {"p_permutation": np.nan, "p_max": np.nan, "score_needed": np.nan, "n_permutations": 0}
 CHUNK = 250
 """Permutations that go through the folds together."""
 
@@ -57,18 +59,30 @@ def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, int]]:
-    """p-value and number of permutations by target and representation; undefined scores count as no better."""
-    scores: dict[tuple[str, str], list[float]] = {}
+def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
+    """Columns of the summary by target and representation; undefined scores count as no better.
+
+    The permutations are the same for all representations of a target, so the best of each corrects for their number.
+    """
+    scores: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        scores.setdefault((row["target"], row["representation"]), []).append(row["score"])
-    return {key: _p_value(values[0], np.array(values[1:])) for key, values in scores.items()}
+        scores.setdefault(row["target"], {}).setdefault(row["representation"], []).append(row["score"])
+    found = {}
+    for target, each in scores.items():
+        table = np.array(list(each.values())).T
+        p_max, needed = largest_of_permutations(table[0], table[1:])
+        for i, name in enumerate(each):
+            found[target, name] = {
+                "p_permutation": _p_value(table[0, i], table[1:, i]),
+                "p_max": float(p_max[i]),
+                "score_needed": needed if np.isfinite(needed) else np.nan,
+                "n_permutations": len(table) - 1,
+            }
+    return found
 
 
-def _p_value(observed: float, null: FloatArray) -> tuple[float, int]:
-    if np.isnan(observed):
-        return np.nan, len(null)
-    return permutation_p_value(observed, np.nan_to_num(null, nan=-np.inf)), len(null)
+def _p_value(observed: float, null: FloatArray) -> float:
+    return np.nan if np.isnan(observed) else permutation_p_value(observed, np.nan_to_num(null, nan=-np.inf))
 
 
 def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArray:

@@ -17,7 +17,7 @@ from fcpower_bids.analyses.engine.columns import (
     POOLED_COLUMNS,
     SCORE_COLUMNS,
 )
-from fcpower_bids.analyses.engine.comparisons import comparison_facts
+from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -28,7 +28,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_NETWORKS,
     EdgeImportance,
 )
-from fcpower_bids.analyses.prediction.permutation_null import NULL, NULL_FACTS, null_p_values, null_rows
+from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Cohort, Table
@@ -60,8 +60,17 @@ FOLDS = TableSpec(
 )
 COMPARISONS = TableSpec(
     "comparisons",
-    "Two representations on the same folds: corrected resampled t-test.",
-    COMPARISON_COLUMNS,
+    "Two representations on the same folds: corrected resampled t, and sign flips over people.",
+    join_columns(
+        COMPARISON_COLUMNS,
+        Column.p(
+            "p_people",
+            "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
+            "held out, as blocks",
+            "p (people)",
+        ),
+        Column.number("n_blocks", "People, families or sites whose signs are flipped", "Blocks", 0),
+    ),
     ("target", "representation", "reference"),
 )
 
@@ -98,6 +107,17 @@ SUMMARY = TableSpec(
             "p_permutation",
             "(1 + permutations at least as good) / (1 + permutations), see the table null",
             "p (permutation)",
+        ),
+        Column.p(
+            "p_max",
+            "The same against the best representation of each permutation: corrected for how many there are",
+            "p (corrected)",
+        ),
+        Column.number(
+            "score_needed",
+            "Score of all predictions of the first repeat above which p_max would have been below 0.05; n/a where "
+            "the permutations are too few",
+            "Needed",
         ),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
     ),
@@ -158,11 +178,12 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes()}
-    comparisons = entries.compare()[list(COMPARISON_COLUMNS)]
+    predictions = entries.people()
+    comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
     return {
         PREDICTION.name: Table(entries.folds(), PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),
-        PREDICTIONS.name: Table(entries.people(), PREDICTIONS, facts),
+        PREDICTIONS.name: Table(predictions, PREDICTIONS, facts),
         FOLDS.name: _folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
@@ -188,6 +209,6 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
         for score in SCORE_COLUMNS:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
-        row["p_permutation"], row["n_permutations"] = p_values.get(key, (np.nan, 0))
+        row |= p_values.get(key, NO_NULL)
         rows.append(row)
     return Table(pd.DataFrame(rows), SUMMARY)

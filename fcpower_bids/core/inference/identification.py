@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
 from fcpower_bids.core.inference.reliability import intraclass_correlation
+from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
 from fcpower_bids.errors import Unfit
 
 Array = NDArray[np.float64]
@@ -217,6 +218,8 @@ class IdentificationComparison:
         Shared searches, and those that one representation alone got right.
     p_mcnemar : float
         Exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
+    p_people : float
+        Exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent.
     bootstrap : Bootstrap
         The difference under resampling of people, which keeps a person's searches together.
     """
@@ -226,6 +229,7 @@ class IdentificationComparison:
     only_first: int
     only_second: int
     p_mcnemar: float
+    p_people: float
     bootstrap: Bootstrap
 
 
@@ -263,7 +267,9 @@ def compare_identification(
     one, two = first.credit[rows], second.credit[others]
     alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
     spread = subject_bootstrap(one - two, first.person[rows], n_draws, seed)
-    return IdentificationComparison(float((one - two).mean()), len(shared), *alone, exact_mcnemar(*alone), spread)
+    p_people = sign_flip_p_value(sum_by_block(one - two, first.person[rows]), seed=seed)
+    difference = float((one - two).mean())
+    return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
 
 
 @dataclass(frozen=True)

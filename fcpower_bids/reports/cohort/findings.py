@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
 
-FOUND, NOT_FOUND, NOT_TESTED = "found", "not found", "not tested"
+FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
+FEWEST_PERMUTATIONS = 20
+"""Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_TESTED, FEW_FOLDS = 100, 10, 10
 """Fewer people, tested people in a fold or distinct folds get a caution."""
 
@@ -30,9 +30,10 @@ class Finding:
     summary : pandas.DataFrame
         Rows of ``prediction_summary``, the best representation by the mean over folds first.
     state : str
-        Whether the best of the permutation tests, corrected for the number of representations, is significant.
+        Whether the best of the permutation tests, corrected for the number of representations, is significant; not
+        decided where so few permutations cannot tell.
     p : float
-        That corrected p; NaN where there was none.
+        That p, corrected by the best representation of each permutation; NaN where there was none.
     comparison : pandas.Series or None
         The row of ``comparisons`` that sets FC^alpha against FC.
     """
@@ -67,9 +68,10 @@ def find_targets(tables: GroupTables) -> list[Finding]:
 def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding:
     score = "auc" if part["auc_fold_mean"].notna().any() else "r"
     ranked = part.sort_values(f"{score}_fold_mean", ascending=False, na_position="last", kind="stable")
-    p_values = [float(p) for p in part["p_permutation"].tolist() if p == p]
-    best = float(np.min(adjust_p_values(p_values))) if p_values else math.nan
-    state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_FOUND
+    p_values = [float(p) for p in part["p_max"].tolist() if p == p]
+    best = min(p_values, default=math.nan)
+    few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
+    state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
     return Finding(target, score, ranked.reset_index(drop=True), state, best, _pair(comparisons, target))
 
 
@@ -103,13 +105,24 @@ def _sd(row: pd.Series, score: str) -> str:
 
 
 def _answer(finding: Finding, best: pd.Series) -> str:
-    tests = int(finding.summary["p_permutation"].notna().sum())
+    tests = int(finding.summary["p_max"].notna().sum())
     corrected = f", corrected for {count(tests, 'representation')}" if tests > 1 else ""
-    permuted = f"permutation {say_p(finding.p)}{corrected}, {finding.summary['n_permutations'].max():.0f} permutations"
+    n = int(finding.summary["n_permutations"].max())
+    smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
+    permuted = f"permutation {say_p(finding.p)}{corrected}, {n} permutations{smallest}"
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
+    if finding.state == NOT_DECIDED:
+        return (
+            f"Not decided: {n} permutations cannot give a p below {SIGNIFICANT:g} ({permuted}); {FEWEST_PERMUTATIONS} "
+            "would do, 1,000 are better (--permutations)."
+        )
     if finding.state == NOT_FOUND:
-        return f"Nothing was found: no representation predicts it detectably better than chance ({permuted})."
+        needed = float(finding.summary["score_needed"].max())
+        return (
+            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). A "
+            f"{finding.label} of {needed:.2f} or less could not have been told from chance here."
+        )
     return "Not tested against chance: no permutations were run (--permutations)."
 
 
@@ -121,9 +134,11 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
     numbers = (
         f"difference in {'AUC' if row['score'] == 'auc' else 'r'} {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
+        + (f"; squared errors over people, {say_p(float(row['p_people']))}" if "p_people" in row else "")
     )
     if row["p_two_sided"] >= SIGNIFICANT:
-        return f"No evidence that {later} and {earlier} differ ({numbers})."
+        unseen = f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen"
+        return f"No evidence that {later} and {earlier} differ ({numbers}); {unseen}."
     return f"{later} is {'better' if row['mean_difference'] > 0 else 'worse'} than {earlier} ({numbers})."
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
+    NOT_DECIDED,
+    NOT_FOUND,
     NOT_TESTED,
     Finding,
     describe_finding,
@@ -92,12 +94,15 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
 def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
     said = []
     found = [finding.target for finding in targets if finding.state == FOUND]
+    undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
     untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
-    lacking = [finding.target for finding in targets if finding.state not in (FOUND, NOT_TESTED)]
+    lacking = [finding.target for finding in targets if finding.state == NOT_FOUND]
     if found:
         said.append(f"{listed(found, 4)} can be predicted better than chance.")
     if lacking:
         said.append(f"For {listed(lacking, 4)} nothing was found.")
+    if undecided:
+        said.append(f"For {listed(undecided, 4)} the permutations are too few to decide.")
     if untested:
         said.append(f"Whether {listed(untested, 4)} can be predicted was not tested against chance.")
     rows = identification_rows(tables)

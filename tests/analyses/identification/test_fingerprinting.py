@@ -45,6 +45,11 @@ def test_real_people_are_identified_as_the_reference_says(stages):
     pair = stages["identification_comparisons"].frame.iloc[0]
     assert (pair["only_representation"], pair["only_reference"]) == (12, 0)
     assert pair["p_mcnemar"] == pytest.approx(2 * 0.5**12)
+    credit = stages["identification_scans"].frame.pivot_table(
+        index=["participant_id", "session"], columns="representation", values="credit"
+    )
+    won = (credit["fc_power"] - credit["fc"]).groupby("participant_id").sum()
+    assert pair["p_people"] == pytest.approx(2 * 0.5 ** (won > 0).sum())  # all in favour: one of two extreme flips
 
 
 def test_both_directions_and_every_search_are_there(stages):

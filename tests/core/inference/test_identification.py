@@ -116,6 +116,7 @@ def test_comparison_counts_discordant_searches():
     assert (result.n_searches, result.only_first, result.only_second) == (6, 2, 0)
     assert result.difference == pytest.approx(1.5 / 6)
     assert result.p_mcnemar == pytest.approx(0.5)
+    assert result.p_people == pytest.approx(0.5)  # ben and cem: two coins, both as observed or both not
     assert result.bootstrap.mean == pytest.approx(result.difference)
     assert compare_identification(first, first).p_mcnemar == 1
 

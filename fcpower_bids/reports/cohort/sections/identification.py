@@ -51,10 +51,11 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
     later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
     tested = (
         f"{row['only_representation']:.0f} searches only {later} gets right, {row['only_reference']:.0f} only "
-        f"{earlier}; exact McNemar {say_p(float(row['p_mcnemar']))}"
+        f"{earlier}; exact sign flips over people {say_p(float(row['p_people']))}"
     )
-    if row["p_mcnemar"] >= SIGNIFICANT:
-        return f"No evidence that {later} and {earlier} differ ({tested})."
+    if row["p_people"] >= SIGNIFICANT:
+        unseen = f"a difference below {100 * (row['ci_high'] - row['ci_low']) / 2:.0f} points could not have been seen"
+        return f"No evidence that {later} and {earlier} differ ({tested}); {unseen}."
     return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
 
 

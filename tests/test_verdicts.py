@@ -1,0 +1,78 @@
+"""The p-values that count people, and what the page says of them, against the tables they come from."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fcpower_bids.cli.run import main
+from tests.derivatives.planted import make_cohort
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A cohort without any relation of phenotypes and connectomes, and the application on it."""
+    cohort, _ = make_cohort(tmp_path_factory.mktemp("verdicts"), 16)
+
+    def run(*options):
+        command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", *options]
+        assert main([*map(str, command)]) == 0
+        page = (cohort.out / "group.html").read_text()
+        return cohort, re.sub(r"\s+", " ", page)
+
+    return run
+
+
+def test_every_p_follows_from_its_table(run):
+    cohort, page = run("--permutations", "39", "--analyses", "prediction", "fingerprinting")
+    null = cohort.table("null").pivot_table(index="permutation", columns="representation", values="score")
+    largest = null.iloc[1:].max(axis=1)
+    summary = cohort.table("prediction_summary").set_index("representation")
+    for name in null:
+        assert summary.loc[name, "p_permutation"] == (1 + (null[name][1:] >= null[name][0]).sum()) / 40
+        assert summary.loc[name, "p_max"] == (1 + (largest >= null[name][0]).sum()) / 40
+    assert summary["score_needed"].iloc[0] == pytest.approx(largest.max())  # one of 40 is the only p below 0.05
+    needed = f"A r of {largest.max():.2f} or less could not have been told from chance here"
+    assert needed in page
+
+    people = cohort.table("predictions")
+    errors = (people["observed"] - people["predicted"]) ** 2
+    mean = errors.groupby([people["participant_id"], people["representation"]]).mean().unstack()
+    gain = (mean["fc"] - mean["fc_power"]).to_numpy()
+    rng = np.random.default_rng(0)
+    flipped = rng.choice([-1, 1], (20_000, gain.size)) @ gain
+    row = cohort.table("comparisons").iloc[0]
+    assert row["n_blocks"] == gain.size == 16
+    assert row["p_people"] == pytest.approx(np.mean(np.abs(flipped) >= abs(gain.sum())), abs=0.015)
+    assert f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen" in page
+
+    searches = cohort.table("identification_scans").pivot_table(
+        index=["participant_id", "session"], columns="representation", values="credit"
+    )
+    net = (searches["fc_power"] - searches["fc"]).groupby("participant_id").sum().to_numpy()
+    net = net[net != 0]
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(net))).reshape(len(net), -1) if len(net) else np.ones((0, 1))
+    exact = np.mean(np.abs(net @ signs) >= abs(net.sum()) - 1e-9)
+    assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
+
+
+def test_too_few_permutations_decide_nothing(run):
+    cohort, page = run("--permutations", "10", "--analyses", "prediction")
+    assert "the permutations are too few to decide" in page
+    assert "nothing was found" not in page
+    assert cohort.table("prediction_summary")["score_needed"].isna().all()
+
+
+def test_families_flip_together(run):
+    cohort, _ = run()
+    table = cohort.phenotypes
+    cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
+    run("--analyses", "prediction", "--family-column", "family_id")
+    assert (cohort.table("comparisons")["n_blocks"] == 8).all()
+    about = json.loads((cohort.out / "group" / "comparisons.json").read_text())
+    assert "families" in about["p_people"]["Description"]
