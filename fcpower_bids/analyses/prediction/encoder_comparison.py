@@ -89,7 +89,7 @@ ENCODER_COMPARISONS = TableSpec(
         COMPARISON_COLUMNS,
         WHAT,
         SCORE,
-        Column.p("p_two_sided", "p of a difference; exact McNemar for identification", "p"),
+        Column.p("p_two_sided", "p of a difference; sign flips over people for identification", "p"),
         Column.number(
             "only_representation", "Searches that the representation alone got right (identification)", digits=0
         ),
