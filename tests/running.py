@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,9 @@ class Finished:
     output: Path
 
     def status(self) -> pd.DataFrame:
+        """The table as the command makes it; that a run makes it too has a test of its own."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["status", str(self.output)])
         return pd.read_csv(self.output / "logs" / "status.tsv", sep="\t", index_col="recording", keep_default_na=False)
 
     def states(self) -> dict[str, str]:
@@ -53,10 +57,12 @@ def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
     return Finished(code, err.getvalue(), out.getvalue(), output)
 
 
-def start_app(bids_dir: Path, output: Path, *options: object, **popen: object) -> subprocess.Popen[str]:
-    """Start the participant level as a process group of its own."""
+def start_app(
+    bids_dir: Path, output: Path, *options: object, before: Sequence[str] = (), **popen: object
+) -> subprocess.Popen[str]:
+    """Start the participant level as a process group of its own; ``before`` is a command that starts commands."""
     environment = {**os.environ, **popen.pop("env", {})}  # type: ignore[dict-item]
-    command = [sys.executable, "-m", "fcpower_bids", bids_dir, output, "participant", *options]
+    command = [*before, sys.executable, "-m", "fcpower_bids", bids_dir, output, "participant", *options]
     return subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,

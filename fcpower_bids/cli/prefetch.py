@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.store import replace_folder, write_text
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
@@ -63,7 +64,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     DatasetError
         A file has changed or gone since it was fetched.
     """
-    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config, replace_folder  # for encoders alone
+    from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config  # for encoders alone
     from fcpower_bids.encoders.release import HUB_IDS, NOTICE
 
     if (folder / CHECKSUMS).is_file():
@@ -79,7 +80,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
         for file in (source / file for file in WEIGHT_FILES if (source / file).is_file()):
             shutil.copyfile(file, target / file.name)
             rows.append(f"{file.name}\t{file_sha256(target / file.name)}\t{file.stat().st_size}")
-        (target / CHECKSUMS).write_text("\n".join(rows) + "\n", encoding="utf-8")
+        write_text(target / CHECKSUMS, "\n".join(rows) + "\n")
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(folder, write)

@@ -15,7 +15,11 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.settings import Settings
 
 INTERRUPTED = 130
-COMMANDS = {"prefetch": "fcpower_bids.cli.prefetch", "predict": "fcpower_bids.cli.predict"}
+COMMANDS = {
+    "prefetch": "fcpower_bids.cli.prefetch",
+    "predict": "fcpower_bids.cli.predict",
+    "status": "fcpower_bids.cli.status",
+}
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 
 

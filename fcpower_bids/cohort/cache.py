@@ -22,8 +22,9 @@ from tqdm import tqdm
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.outputs.tables import atomic, read_json, read_matrix, write_json
+from fcpower_bids.outputs.tables import read_json, read_matrix, write_json
 from fcpower_bids.settings import Assembly, Messages
+from fcpower_bids.store import atomic
 
 T = TypeVar("T")
 FORMAT = 1

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.store import replace_folder, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -229,7 +228,7 @@ def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: Model
 
     save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, folder / WEIGHTS)
     text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    write_text(folder / "config.json", text + "\n")
 
 
 def save_checkpoint(
@@ -254,7 +253,7 @@ def save_checkpoint(
 
     def write(target: Path) -> None:
         write_model(target, model, config, card)
-        (target / "README.md").write_text(_readme(config, card, facts or {}), encoding="utf-8")
+        write_text(target / "README.md", _readme(config, card, facts or {}))
 
     replace_folder(folder, write)
 
@@ -270,28 +269,3 @@ def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> s
         "Inputs are matched by the parcel names in `config.json`, z-scored over the whole recording.\n\n"
         f"| | |\n|---|---|\n{rows}"
     )
-
-
-def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a new folder, then put it in the place of `folder`; a failure leaves the old one.
-
-    Raises
-    ------
-    OSError
-        Writing failed (a full disk, for one); nothing half-written stays behind.
-    """
-    part, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{kind}") for kind in ("part", "old"))
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        write(part)
-        for file in part.iterdir():
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-        if folder.exists():
-            folder.rename(old)
-        part.rename(folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.errors import RecordingError
+from fcpower_bids.store import write_text
 
 Array = NDArray[np.float64]
 FILE = "cohort_statistics.tsv"
@@ -66,7 +67,7 @@ def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[s
     """Write one row per parcel: name, median, iqr."""
     rows = zip(names, statistics.median.tolist(), statistics.iqr.tolist(), strict=True)
     lines = "".join(f"{name}\t{median!r}\t{iqr!r}\n" for name, median, iqr in rows)
-    path.write_text("name\tmedian\tiqr\n" + lines, encoding="utf-8")
+    write_text(path, "name\tmedian\tiqr\n" + lines)
 
 
 def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:

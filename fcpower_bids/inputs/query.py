@@ -142,10 +142,13 @@ def _participants(settings: Selection) -> frozenset[str] | None:
 def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterable[Source]) -> list[Problem]:
     """Participants without any series: named by the user, or with a folder in the derivatives."""
     asked = _participants(settings)
+    found = {source.labels["sub"] for source in there}
+    if asked is not None and asked <= found:
+        return []
     listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir()}
     where = " or ".join(map(str, roots))
     problems = []
-    for label in sorted((asked or listed).difference(source.labels["sub"] for source in there)):
+    for label in sorted((asked or listed) - found):
         if label in listed:
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:

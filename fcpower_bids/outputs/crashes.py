@@ -8,7 +8,7 @@ from pathlib import Path
 from traceback import format_exception
 
 from fcpower_bids.errors import NO_ROOM, FcPowerError
-from fcpower_bids.outputs.tables import write_text
+from fcpower_bids.store import write_text
 
 
 def explain(error: Exception, output_dir: Path, name: str, debug: bool = False) -> str:

@@ -11,12 +11,14 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE
-from fcpower_bids.outputs.tables import atomic, read_json, read_table, write_json, write_table, write_text
+from fcpower_bids.outputs.tables import json_text, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.store import atomic, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -58,12 +60,20 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     if description.exists() and not _is_ours(description):
         raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
     try:
-        write_json(description, describe_dataset(inputs))
+        write_shared(description, json_text(describe_dataset(inputs)))
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
-    write_text(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
-    write_text(output / "README.md", README)
-    write_table(output / "descriptions.tsv", describe_labels(settings))
+    write_shared(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
+    write_shared(output / "README.md", README)
+    _merge_labels(settings)
+
+
+def _merge_labels(settings: ParticipantOutputs) -> None:
+    """Add the labels of this run to those of others; one job after the other, where there is something to add."""
+    path = settings.output_dir / "descriptions.tsv"
+    if not path.is_file() or path.read_text(encoding="utf-8") != table_text(describe_labels(settings)):
+        with turn(settings.output_dir / CLAIMS, path.name):
+            write_shared(path, table_text(describe_labels(settings)))
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
@@ -135,14 +145,14 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
-    write_table(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", pd.DataFrame({**parcels, **places}))
+    table = table_text(pd.DataFrame({**parcels, **places}))
+    write_shared(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", table)
     about = {
         "Name": atlas.name,
         "License": atlas.licence,
         "ReferencesAndLinks": [atlas.citation],
         "Source": atlas.source,
     }
-    write_json(
-        output_dir / "sourcedata" / "atlases" / f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json", about
-    )
+    name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
+    write_shared(output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target

@@ -14,7 +14,8 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import CONNECTIVITY, parse_name
-from fcpower_bids.outputs.tables import atomic, plain, read_matrix
+from fcpower_bids.outputs.tables import plain, read_matrix
+from fcpower_bids.store import atomic
 
 FORMAT = "fcpower_bids model 1"
 

@@ -1,12 +1,14 @@
 """One row per recording: what became of it and why.
 
 Each recording has a JSON of its own under ``logs/status``, so that parallel jobs on one output folder never write to
-the same file; ``logs/status.tsv`` is put together from them.
+the same file; ``logs/status.tsv`` is put together from them. A job for a few participants of a large study does not do
+that: it would read what all others wrote.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_json, write_json, write_table
 from fcpower_bids.records import Atlas, Recording
@@ -23,6 +26,8 @@ from fcpower_bids.settings import Embedding, Method, Participant
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+TABLE, ENDING = "logs/status.tsv", ".json"
+COLUMNS = ("recording", "state", "stage", "reason", "seconds", "peak_mb")
 ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
 """Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
 
@@ -123,8 +128,8 @@ def status_path(output_dir: Path, recording: str) -> Path:
 
 
 def write_status(output_dir: Path, status: Status) -> None:
-    """Record the status of one recording in one step."""
-    write_json(status_path(output_dir, status.recording), asdict(status))
+    """Record the status of one recording in one step; that it is at work need not outlive the machine."""
+    write_json(status_path(output_dir, status.recording), asdict(status), flush=status.state != RUNNING)
 
 
 def read_status(output_dir: Path, recording: str) -> Status | None:
@@ -155,12 +160,44 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
             (output_dir / name).unlink(missing_ok=True)
 
 
-def write_status_table(output_dir: Path, recordings: Iterable[str] | None = None) -> pd.DataFrame:
-    """Put ``logs/status.tsv`` together and return the rows of ``recordings`` (all when None)."""
-    names = sorted(path.stem for path in (output_dir / "logs" / "status").glob("*.json"))
-    found = [status for name in names if (status := read_status(output_dir, name)) is not None]
-    columns = ["recording", "state", "stage", "reason", "seconds", "peak_mb"]
-    table = pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
-    write_table(output_dir / "logs" / "status.tsv", table)
-    wanted = None if recordings is None else set(recordings)
-    return table if wanted is None else table[table["recording"].isin(wanted)].reset_index(drop=True)
+def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
+    """Return one row per recording that has a status, sorted by name; nothing else is read."""
+    found = [status for name in sorted(set(recordings)) if (status := read_status(output_dir, name)) is not None]
+    return pd.DataFrame([{name: getattr(status, name) for name in COLUMNS} for status in found], columns=list(COLUMNS))
+
+
+def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
+    """Put ``logs/status.tsv`` together from the statuses of all recordings.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Outputs of the participant level.
+    most : int, optional
+        With more recordings than this nothing is read, and the table is removed: one that is out of date would mislead.
+
+    Returns
+    -------
+    DataFrame or None
+        Its rows; None where there are too many.
+    """
+    path = output_dir / TABLE
+    # One after the other: the last to write has seen what all others wrote.
+    with turn(output_dir / CLAIMS, path.name):
+        names = _recorded(output_dir)
+        if most is not None and len(names) > most:
+            path.unlink(missing_ok=True)
+            return None
+        table = status_rows(output_dir, names)
+        write_table(path, table)
+    return table
+
+
+def _recorded(output_dir: Path) -> list[str]:
+    """Names of the recordings that have a status."""
+    try:
+        with os.scandir(output_dir / "logs" / "status") as entries:
+            names = [entry.name for entry in entries]
+    except FileNotFoundError:
+        return []
+    return [name[: -len(ENDING)] for name in names if name.endswith(ENDING) and not name.startswith(".")]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +11,19 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.store import write_text
 
 MISSING = "n/a"
 
 
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that takes its place only when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_json(path: Path, content: Mapping[str, Any], *, flush: bool = True) -> Path:
+    """Write a JSON sidecar in one step; NaN becomes null, because JSON has no NaN."""
+    return write_text(path, json_text(content), flush=flush)
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file in one step; the same text gives the same bytes."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-    return path
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON sidecar; NaN becomes null, because JSON has no NaN."""
-    return write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+def json_text(content: Mapping[str, Any]) -> str:
+    """Return what :func:`write_json` writes."""
+    return json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def plain(value: Any) -> Any:
@@ -112,11 +97,16 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:
     """Write a table of mixed columns as TSV; missing values become ``n/a``, tabs and line breaks become spaces."""
+    return write_text(path, table_text(table))
+
+
+def table_text(table: pd.DataFrame) -> str:
+    """Return what :func:`write_table` writes."""
     text = table.copy()
     for name in text.columns:
         text[name] = [_cell(value) for value in text[name].tolist()]
     lines = ["\t".join(map(_cell, text.columns))] + ["\t".join(row) for row in text.to_numpy(dtype=object).tolist()]
-    return write_text(path, "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:

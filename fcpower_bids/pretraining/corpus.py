@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -177,16 +176,6 @@ def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack."""
     text = dict.fromkeys(TEXT_COLUMNS, str)
     return pd.read_csv(folder / "recordings.tsv", sep="\t", dtype=text, keep_default_na=False)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one step."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _series(path: Path) -> Tensor:

@@ -17,9 +17,10 @@ from safetensors import SafetensorError, safe_open
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage, write_text
+from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage
 from fcpower_bids.pretraining.shards import series_file, teacher_file, write_arrays
 from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector_and_rank
+from fcpower_bids.store import write_text
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
 logger = logging.getLogger(__name__)

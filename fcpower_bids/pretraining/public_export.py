@@ -14,6 +14,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretraining.corpus import Indices, Pack, load_corpus
 from fcpower_bids.pretraining.proof import stored_vector
 from fcpower_bids.pretraining.public_corpus import FACTS, LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS
+from fcpower_bids.store import write_text
 
 
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
@@ -85,4 +86,4 @@ def _name(row: pd.Series[Any]) -> str:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -24,10 +24,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
 
-from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, replace_folder, write_model
+from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, write_model
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.pretraining.corpus import write_text
+from fcpower_bids.store import replace_folder, write_text
 
 OPTIMIZER = "optimizer.safetensors"
 COLUMNS = (
@@ -72,7 +72,7 @@ class RunFolder:
             write_model(folder, model, model.config, card)
             save_file(_optimizer_tensors(model, optimizer), folder / OPTIMIZER)
             state = {"step": step, "fingerprint": self.fingerprint}
-            (folder / "state.json").write_text(json.dumps(state) + "\n", encoding="utf-8")
+            write_text(folder / "state.json", json.dumps(state) + "\n")
 
         try:
             replace_folder(self.checkpoint(step), write)

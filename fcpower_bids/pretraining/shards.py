@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from fcpower_bids.errors import FcPowerError
+from fcpower_bids.store import atomic
 
 
 def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -26,13 +26,9 @@ def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[
     FcPowerError
         The file does not read back as it was written; nothing is left behind.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic(path) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
         _read_back(arrays, part, path)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _read_back(arrays: Mapping[str, NDArray[Any]], written: Path, path: Path) -> None:

@@ -18,9 +18,9 @@ from fcpower_bids.outputs.status import (
     status_path,
     write_status,
 )
-from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import write_text
 from fcpower_bids.workflows.execution import run_workflow
 from fcpower_bids.workflows.progress import Progress
 from fcpower_bids.workflows.recording import init_recording_wf

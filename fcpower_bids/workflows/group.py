@@ -17,9 +17,9 @@ from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.outputs.models import model_path, save_model
-from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import write_text
 from fcpower_bids.workflows.attempts import Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts

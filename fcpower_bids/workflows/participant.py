@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -18,25 +18,27 @@ from fcpower_bids.inputs.query import Discovery, find_recordings
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.status import (
-    EXCLUDED,
     FAILED,
-    RUNNING,
     SKIPPED,
     Status,
+    status_rows,
     write_status,
     write_status_table,
 )
-from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done, run_jobs
+from fcpower_bids.store import write_shared
+from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
+from fcpower_bids.workflows.overview import exit_code
 from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress, say
 from fcpower_bids.workflows.recording import workflow_name
+from fcpower_bids.workflows.turns import run_in_turn
 
-SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
+FEW = 100
+"""Statuses that a job for named participants reads to renew the table of all; with more it leaves that alone."""
 
 
 def run_participants(settings: Settings) -> int:
@@ -72,7 +74,7 @@ def _run_participants(settings: Settings) -> int:
         return 0
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
-    write_text(settings.output_dir / "logs" / "settings.toml", settings.as_toml())
+    write_shared(settings.output_dir / "logs" / "settings.toml", settings.as_toml())
     work = _prepare_work(settings)
     jobs = _jobs(discovery, settings)
     if settings.boilerplate_only:
@@ -81,12 +83,13 @@ def _run_participants(settings: Settings) -> int:
     if settings.write_graph and jobs:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
-        run_jobs(jobs, settings, datasets, work, progress)
+        run_in_turn(jobs, settings, datasets, work, progress)
     combined = _combine(jobs, settings, work, progress)
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
-    table = write_status_table(settings.output_dir, names)
-    progress.summarise(table, settings.output_dir)
+    table = status_rows(settings.output_dir, names)
+    whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
+    progress.summarise(table, settings.output_dir, whole is not None)
     _report(table["recording"], settings)
     if not settings.debug:
         _clear_work(work, jobs, settings)
@@ -106,14 +109,6 @@ def _combine(jobs: list[Job], settings: Settings, work: Path, progress: Progress
         return []
 
     return run_combinations(jobs, settings, work, progress)
-
-
-def exit_code(states: Sequence[str], strict: bool) -> int:
-    """Return the documented exit code for the states of all recordings."""
-    failed = sum(state in (FAILED, RUNNING) for state in states)
-    if failed:
-        return ALL_FAILED if failed == len(states) else SOME_FAILED
-    return QUALITY_EXCLUDED if strict and EXCLUDED in states else 0
 
 
 def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:

@@ -92,10 +92,11 @@ class Progress:
         if self._steps:
             write_table(self.settings.output_dir / "logs" / "resources.tsv", pd.DataFrame(self._steps))
 
-    def summarise(self, table: pd.DataFrame, output_dir: Path) -> None:
+    def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
         """Print what became of the recordings, with the reason of each that is not done."""
         for row in table[table["state"] != "done"].itertuples():
             self.say(f"{row.state}: {row.recording} at {row.stage}: {row.reason}")
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
-        self.say(f"Outputs: {output_dir}  Pages: {output_dir}/sub-*.html  Status: {output_dir}/logs/status.tsv")
+        where = f"{output_dir}/logs/status.tsv" if has_table else f"fcpower_bids status {output_dir}"
+        self.say(f"Outputs: {output_dir}  Pages: {output_dir}/sub-*.html  Status: {where}")

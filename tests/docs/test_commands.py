@@ -68,7 +68,8 @@ PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz
 FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
 PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
 MENTIONS = re.compile(
-    r"(fcpower_bids (predict|prefetch)|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)|docker (stop|--cpus))"
+    r"(fcpower_bids (predict|prefetch|status OUTPUT_DIR)|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
+    r"|docker (stop|--cpus))"
 )
 """Parts of commands that the text speaks of."""
 COMMANDS = [command for page in PAGES for command in commands(page, PROGRAMS) if not MENTIONS.fullmatch(command.text)]
@@ -197,6 +198,14 @@ def run_predict(text: str, study: Path, place: Path) -> None:
     os.link(study / "one_session" / MODEL, place / "out" / MODEL)
     assert main(arguments_of(text, study, place)) == 0
     assert list((place / "out" / "group" / "predicted").glob("*.tsv"))
+
+
+@kind(r"fcpower_bids status ")
+def run_status(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out")
+    (place / "out" / "logs" / "status.tsv").unlink(missing_ok=True)
+    assert main(arguments_of(text, study, place)) == 0
+    assert (place / "out" / "logs" / "status.tsv").is_file()
 
 
 @kind(r"fcpower-docker ")

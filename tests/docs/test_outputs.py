@@ -16,6 +16,7 @@ from fcpower_bids.transforms.connectomes import make_transform
 from tests.docs.pages import DOCS, read
 
 OTHER_CHOICES = {  # documented, but not written by these choices
+    "logs/claims/": "while somebody is at work",
     "logs/crashes/": "with --debug, of failed steps",
     "encoder/tensorboard/": "with --tensorboard",
     "encoder/teacher_kernel.safetensors": "with a public corpus",

@@ -34,20 +34,6 @@ def test_named_rows_and_missing_values(tmp_path):
     assert np.isnan(back[0, 1])
 
 
-def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tables.write_text(tmp_path / "x.tsv", "old\n")
-
-    def write_and_fail():
-        with tables.atomic(path) as temporary:
-            temporary.write_text("half")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_and_fail()
-    assert path.read_text() == "old\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["x.tsv"]
-
-
 def test_json_has_no_nan_and_no_numpy(tmp_path):
     path = tables.write_json(
         tmp_path / "x.json", {"a": np.nan, "b": np.arange(2), "c": (np.float64(0.5), np.bool_(True))}

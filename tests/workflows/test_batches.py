@@ -15,12 +15,17 @@ import pytest
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
+from fcpower_bids.store import TEMPORARY
 from tests.running import Finished, contents, run_app, start_app
+from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
 PATIENCE = 60
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
 OTHERS = {VICTIM.replace("sub-02_ses-a", scan) for scan in ("sub-01_ses-a", "sub-01_ses-b", "sub-02_ses-b")}
+
+ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Begins a command as process 1, as every job in a container is."""
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds worker processes through /proc")
 
@@ -257,6 +262,49 @@ def test_two_runs_at_once_on_one_output_are_as_good_as_one(demo, whole, tmp_path
     ours, theirs = files_of(together), files_of(whole)
     assert ours == theirs
     assert set(together.states().values()) == {"done"}
+
+
+def await_line(run, part: str) -> None:
+    seen = []
+    for line in iter(run.stderr.readline, ""):
+        seen.append(line)
+        if part in line:
+            return
+    pytest.fail(f"it ended without the words {part!r}: {seen}")
+
+
+@pytest.mark.parametrize("before", [(), ALONE], ids=["one machine", "process 1 twice"])
+def test_two_runs_of_the_same_people_share_the_work(demo, whole, tmp_path, before):
+    if before and not has_namespaces():
+        pytest.skip("needs the right to make PID namespaces (root)")
+    output = tmp_path / "out"
+    first = start_app(demo, output, *ATLAS, "--nprocs", 1, before=before)
+    Watch(output).wait()
+    os.killpg(first.pid, signal.SIGSTOP)
+    second = start_app(demo, output, *ATLAS, "--nprocs", 1, before=before)
+    await_line(second, f"{VICTIM}: another run is at work on it")
+    os.killpg(first.pid, signal.SIGCONT)
+    ends = [run.communicate(timeout=PATIENCE)[1] for run in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], ends
+    together = Finished(0, "", "", output)
+    assert files_of(together) == files_of(whole)
+    assert set(together.states().values()) == {"done"}
+    assert not (output / "logs" / "claims").exists()
+    assert not [path for path in output.rglob(".*") if TEMPORARY.fullmatch(path.name)]
+
+
+def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(demo, whole, tmp_path):
+    output = tmp_path / "out"
+    first = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    Watch(output).wait()
+    os.killpg(first.pid, signal.SIGSTOP)
+    second = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    await_line(second, "another run is at work on it")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    _, err = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, err
+    assert files_of(Finished(0, "", "", output)) == files_of(whole)
 
 
 def test_stop_on_first_crash_stops_and_says_so(demo, tmp_path):

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.atlas.label_images import replace_file
 from fcpower_bids.records import Atlas
+from fcpower_bids.store import write_bytes
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 POSITIONS = ("AntSup", "AntInf", "MidSup", "MidInf", "PostSup", "PostInf")
@@ -168,4 +168,4 @@ def _encode_table(labels: tuple[int, ...], *columns: tuple[str, ...]) -> bytes:
 def _keep_or_replace(path: Path, content: bytes) -> None:
     """Leave a file alone that is right already, so that its time stamp invalidates no cached result."""
     if not path.is_file() or path.read_bytes() != content:
-        replace_file(path, content)
+        write_bytes(path, content)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -198,32 +196,3 @@ def _whole_numbers(path: Path, values: np.ndarray) -> np.ndarray:
             f"The atlas {path} holds fractions, like a probabilistic atlas: give a label image (dseg), not a probseg."
         )
     return whole
-
-
-def replace_file(path: Path, content: bytes) -> Path:
-    """Write a file as a whole or not at all: temporary beside it, then rename.
-
-    Parameters
-    ----------
-    path : Path
-        Its folder is made if missing.
-    content : bytes
-        All of it.
-
-    Returns
-    -------
-    Path
-        The same path.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        # mkstemp makes files that only their owner can read; an atlas in a shared folder is for everybody.
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path

@@ -20,11 +20,11 @@ from fcpower_bids.imaging.atlas.label_images import (
     is_cifti_labels,
     read_grayordinate_labels,
     read_volume_labels,
-    replace_file,
 )
 from fcpower_bids.imaging.atlas.tables import encode_table, make_table
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.records import Atlas, Entities
+from fcpower_bids.store import write_bytes
 
 LOGGER = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
     image = cache / f"{name}{'.dlabel.nii' if cifti else '.nii.gz'}"
     for path, bytes_ in ((cache / f"{name}.tsv", encode_table(table)), (image, content)):
         if not path.is_file():
-            replace_file(path, bytes_)
+            write_bytes(path, bytes_)
     return Atlas(
         entities=entities,
         image=image,

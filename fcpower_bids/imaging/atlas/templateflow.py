@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.atlas.label_images import replace_file
+from fcpower_bids.store import write_bytes
 
 STORE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
@@ -105,7 +105,7 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
             name = path.relative_to(folder).as_posix()
             recorded[name] = _verify(path, recorded.get(name))
     rows = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
-    return replace_file(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
+    return write_bytes(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
 
 
 def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: Sequence[Path] = ()) -> Path:
@@ -135,10 +135,10 @@ def _keep(content: bytes, name: Path, folders: Sequence[Path]) -> Path:
     """Write into the first folder that can be written."""
     for folder in folders[:-1]:
         try:
-            return replace_file(folder / name, content)
+            return write_bytes(folder / name, content)
         except OSError:
             continue
-    return replace_file(folders[-1] / name, content)
+    return write_bytes(folders[-1] / name, content)
 
 
 def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:

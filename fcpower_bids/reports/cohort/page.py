@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
@@ -19,6 +18,7 @@ from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checke
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.settings import Places
+from fcpower_bids.store import write_text
 
 PARTS = (
     (check_section, "check", "Check before the first model"),

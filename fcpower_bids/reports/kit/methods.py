@@ -17,9 +17,10 @@ from fcpower_bids.core.signal.censoring import LONGEST_SPLINE
 from fcpower_bids.encoders import PUBLISHED
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
-from fcpower_bids.outputs.tables import read_json, write_text
+from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.store import write_shared
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import FULL_RANK, PARAMETERS, make_transform
 
@@ -67,7 +68,7 @@ def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasF
     entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
     stem = settings.output_dir / "logs" / "CITATION"
     texts = {".md": markdown, ".html": page, ".tex": to_latex(markdown), ".bib": entries}
-    return [write_text(stem.with_suffix(ending), text) for ending, text in texts.items()]
+    return [write_shared(stem.with_suffix(ending), text) for ending, text in texts.items()]
 
 
 def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], level: int = 1) -> str:

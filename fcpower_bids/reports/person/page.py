@@ -15,8 +15,8 @@ from typing import Any
 from markupsafe import Markup
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.status import DONE, Status
-from fcpower_bids.outputs.tables import plain, read_json, write_text
+from fcpower_bids.outputs.status import DONE, TABLE, Status
+from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.kit.panel import Panel
@@ -24,10 +24,12 @@ from fcpower_bids.reports.person.accounts import Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
+from fcpower_bids.store import write_text
 from fcpower_bids.workers import begin_worker
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
+LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 MOST_SESSIONS = 4
 """A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
 
@@ -109,7 +111,7 @@ def _write(
         methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
         chain=_chain(settings.output_dir),
         configuration=settings.configuration_hash(),
-        links=[(name, f"logs/{name}") for name in ("status.tsv", "settings.toml", "CITATION.md", "CITATION.bib")],
+        links=[(Path(name).name, name) for name in LOGS if name != TABLE or (settings.output_dir / TABLE).is_file()],
     )
     return write_text(settings.output_dir / f"{title}.html", text)
 

@@ -12,9 +12,9 @@ from fcpower_bids.core.signal.censoring import interpolate_censored
 from fcpower_bids.core.signal.quality import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, output_path
-from fcpower_bids.outputs.tables import atomic
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.accounts import network_order
+from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:
     from fcpower_bids.outputs.recording import Results

@@ -24,7 +24,6 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.imaging.atlas import templateflow as templateflow_atlases
 from fcpower_bids.imaging.atlas.datasets import parse_name
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
-from fcpower_bids.imaging.atlas.label_images import replace_file
 from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas.tables import hemisphere_of, make_table, network_of, read_atlas_table, unique_names
 
@@ -479,13 +478,6 @@ def test_merging_dlabels(tmp_path):
     assert atlas.names == ("Thal7", "Ctx1", "Ctx2")
     values = nibabel.load(atlas.image).get_fdata()[0]
     np.testing.assert_array_equal(values, [0, 2, 2, 3, 3, 2, 2, 3, 3, 3] + [1] * 8)
-
-
-def test_replace_file_leaves_nothing_behind_when_it_fails(tmp_path):
-    (tmp_path / "target").mkdir()
-    with pytest.raises(OSError, match="target"):
-        replace_file(tmp_path / "target", b"x")
-    assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
 # ------------------------------------------------------------------------------------------------------ real atlases

@@ -1,0 +1,240 @@
+"""Who is at work on what: one claim per recording, so that two runs on one output folder never do the same work twice.
+
+A run is known by a file of its own, ``logs/claims/RUN.run``, that it keeps locked and touches while it lives. A claim
+is a file that holds the name of a run. It counts as long as that run lives:
+
+- on this very machine (same boot) the kernel knows: the lock on the file of a dead process is free, whatever the
+  process numbers of containers say;
+- elsewhere the file must have been touched lately, by the clock of the file system, which is the only one that all see.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from fcpower_bids.store import beside
+
+BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
+"""How often a run says that it lives, and after what silence it counts as dead to other machines."""
+POLL_SECONDS = 0.5
+UNKNOWN = "unknown"
+CLAIMS = "logs/claims"
+"""Where the claims of an output folder are."""
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # not Linux: the name of the machine must do
+        return socket.gethostname()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in containers
+        return str(os.getuid())
+
+
+@dataclass
+class Claims:
+    """What one run has claimed in one folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are; made when the first claim is, and removed with the last.
+    """
+
+    folder: Path
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    _held: set[str] = field(default_factory=set)
+    _stream: Any = None
+    _stop: Event = field(default_factory=Event)
+
+    def take(self, names: Iterable[str]) -> set[str]:
+        """Claim what nobody else is at work on, and return which of the names that are."""
+        return {name for name in names if name in self._held or self._take(name)}
+
+    def owner(self, name: str) -> str | None:
+        """Say who is at work on ``name``: ``user@host, process 12, since ...``; None when nobody is."""
+        self._live()
+        run = self._holder(name)
+        if run is None or not self._is_alive(run, name):
+            return None
+        facts = self._facts(run)
+        who = f"{facts.get('user', '?')}@{facts.get('host', '?')}, process {facts.get('process', '?')}"
+        return f"{who}, since {facts.get('since', '?')}"
+
+    def release(self, names: Iterable[str] | None = None) -> None:
+        """Give claims back; all of them when None."""
+        for name in list(self._held) if names is None else [name for name in names if name in self._held]:
+            self._held.discard(name)
+            if self._holder(name) == self.run:
+                self._path(name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give everything back and say that this run is over."""
+        self.release()
+        self._stop.set()
+        if self._stream is not None:
+            self._mark.unlink(missing_ok=True)
+            self._stream.close()
+            self._stream = None
+        with suppress(OSError):
+            self.folder.rmdir()  # only when nobody else is there
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.claim"
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / f"{self.run}.run"
+
+    def _take(self, name: str) -> bool:
+        self._live()
+        if not self._create(self._path(name)) and not self._take_over(name):
+            return False
+        self._held.add(name)
+        return True
+
+    def _create(self, path: Path) -> bool:
+        """Make a file with the name of this run, unless there is one: the system lets one of all succeed."""
+        while True:
+            try:
+                handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:  # the last of the others has just removed the folder
+                self._revive()
+                continue
+            with os.fdopen(handle, "w", encoding="ascii") as stream:
+                stream.write(self.run)
+            return True
+
+    def _take_over(self, name: str) -> bool:
+        """Replace the claim of a dead run; of several that try, the maker of the marker does."""
+        dead = self._holder(name)
+        if dead is None:
+            return self._create(self._path(name))
+        if self._is_alive(dead, name):
+            return False
+        marker = self.folder / f"{name}.after-{dead}"
+        if not self._create(marker):
+            if self._age(marker) > STALE_SECONDS:
+                marker.unlink(missing_ok=True)
+            return False
+        try:
+            if self._holder(name) != dead:  # somebody was quicker, and is done with the marker
+                return False
+            temporary = beside(self._path(name))
+            temporary.write_text(self.run, encoding="ascii")
+            os.replace(temporary, self._path(name))
+            return True
+        finally:
+            marker.unlink(missing_ok=True)
+
+    def _holder(self, name: str) -> str | None:
+        """The run that a claim names; `UNKNOWN` for a claim that is just being written; None where there is none."""
+        try:
+            return self._path(name).read_text(encoding="ascii") or UNKNOWN
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            return UNKNOWN
+
+    def _facts(self, run: str) -> dict[str, Any]:
+        try:
+            facts = json.loads((self.folder / f"{run}.run").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def _is_alive(self, run: str, name: str) -> bool:
+        if run == self.run:
+            return True
+        if run == UNKNOWN:
+            return self._age(self._path(name)) < STALE_SECONDS
+        mark = self.folder / f"{run}.run"
+        if self._facts(run).get("boot") == _boot():
+            with suppress(OSError), mark.open("rb") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+                except OSError:  # a file system without locks
+                    return self._age(mark) < STALE_SECONDS
+            return False
+        return self._age(mark) < STALE_SECONDS
+
+    def _age(self, path: Path) -> float:
+        """Seconds since a file was touched, by the clock of the file system; for ever when it is not there."""
+        try:
+            os.utime(self._mark)
+            return self._mark.stat().st_mtime - path.stat().st_mtime
+        except OSError:
+            return float("inf")
+
+    def _live(self) -> None:
+        """Say once that this run lives, and go on saying so."""
+        if self._stream is not None:
+            return
+        self._revive()
+        self._stop.clear()
+        Thread(target=self._beat, daemon=True).start()
+
+    def _revive(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        facts = {"user": _user(), "host": socket.gethostname(), "process": os.getpid(), "boot": _boot()}
+        facts["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+        # Locked before it has its name, so that nobody ever sees it free.
+        temporary = beside(self._mark)
+        stream = temporary.open("w", encoding="utf-8")
+        with suppress(OSError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        json.dump(facts, stream)
+        stream.flush()
+        os.replace(temporary, self._mark)
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = stream
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            with suppress(OSError):
+                os.utime(self._mark)
+
+
+@contextmanager
+def claims_in(folder: Path) -> Iterator[Claims]:
+    """Open the claims of a run on a folder, and give them back at the end whatever happens."""
+    claims = Claims(folder)
+    try:
+        yield claims
+    finally:
+        claims.close()
+
+
+@contextmanager
+def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
+    """Do something short one after the other, e.g. merge into a file that many jobs share.
+
+    After ``patience`` seconds it is done all the same: a file that is written whole is never broken by that.
+    """
+    with claims_in(folder) as claims:
+        until = time.monotonic() + patience
+        while not claims.take([name]) and time.monotonic() < until:
+            time.sleep(POLL_SECONDS / 10)
+        yield

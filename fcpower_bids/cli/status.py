@@ -1,0 +1,32 @@
+"""``fcpower_bids status``: the table of all recordings of an output folder, from whatever jobs have worked on it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fcpower_bids.cli.parser import Parser
+from fcpower_bids.errors import DatasetError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of this command."""
+    parser = Parser(prog="fcpower_bids status", description=__doc__)
+    parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write ``logs/status.tsv``, print what is not done and why, and return the exit code of a run with these ends."""
+    output_dir = build_parser().parse_args(argv).output_dir
+    from fcpower_bids.workflows.overview import survey
+
+    if not (output_dir / "logs" / "status").is_dir():
+        raise DatasetError(f"{output_dir} holds no outputs of the participant level. Give the folder that it wrote to.")
+    table, code = survey(output_dir)
+    for row in table[table["state"] != "done"].itertuples():
+        print(f"{row.state}: {row.recording}{f' at {row.stage}' * bool(row.stage)}: {row.reason}")  # noqa: T201
+    counts = table["state"].value_counts()
+    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was done yet")  # noqa: T201
+    return code

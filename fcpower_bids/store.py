@@ -1,0 +1,126 @@
+"""The one place that writes files: whole or not at all, and never under a name that somebody else has taken.
+
+Temporary names are random, so that jobs in containers, which all have the process number 1, and jobs on several hosts
+never meet. What is written is flushed to the disk before it takes its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
+"""What a name looks like that only a process that was killed leaves behind."""
+
+
+def beside(path: Path, kind: str = "part") -> Path:
+    """Return a hidden name in the folder of ``path`` that no other process on any host uses."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{kind}")
+
+
+@contextmanager
+def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place only when the block ends without an error.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if missing.
+    flush : bool
+        Whether the bytes must be on the disk before the name is given. False for what a restart does not need.
+
+    Raises
+    ------
+    OSError
+        Writing failed, e.g. on a full disk; an older file is as it was and nothing half-written stays behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = beside(path)
+    try:
+        yield temporary
+        if flush:
+            flush_file(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def flush_file(path: Path) -> None:
+    """Wait until the bytes of a file are on the disk: a rename may otherwise outlive a power cut that they do not."""
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def write_text(path: Path, text: str, *, flush: bool = True) -> Path:
+    """Write a text file in one step; the same text gives the same bytes."""
+    with atomic(path, flush=flush) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+    return path
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file in one step."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def write_shared(path: Path, text: str) -> Path:
+    """Write a file that many jobs write alike: only where it does not say so already."""
+    try:
+        known = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        known = None
+    return path if known == text else write_text(path, text)
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a new folder, then put it in the place of ``folder``; a failure leaves the old one.
+
+    Parameters
+    ----------
+    folder : Path
+        What shall hold the files; its parents are made if missing.
+    write : callable
+        Takes the new folder, which exists and is empty.
+
+    Raises
+    ------
+    OSError
+        Writing failed (a full disk, for one); nothing half-written stays behind.
+    """
+    part, old = beside(folder, "part"), beside(folder, "old")
+    part.mkdir(parents=True)
+    try:
+        write(part)
+        for file in (path for path in part.rglob("*") if path.is_file()):
+            flush_file(file)
+        if folder.exists():
+            folder.rename(old)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sweep(files: Iterable[Path]) -> None:
+    """Remove what killed processes left of these files.
+
+    Only for him who has written them and knows that nobody else is at it.
+    """
+    names: dict[Path, set[str]] = {}
+    for file in files:
+        names.setdefault(file.parent, set()).add(file.name)
+    for folder, own in names.items():
+        for path in folder.iterdir() if folder.is_dir() else ():
+            found = TEMPORARY.fullmatch(path.name)
+            if found is not None and found[1] in own:
+                path.unlink(missing_ok=True)

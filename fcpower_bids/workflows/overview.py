@@ -1,0 +1,43 @@
+"""What became of all recordings of an output folder, those included that somebody is at work on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from fcpower_bids.claims import CLAIMS, claims_in
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, write_status_table
+
+ABANDONED = "The run that worked on it has ended before it was finished: run the participant level again."
+SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
+
+
+def survey(output_dir: Path) -> tuple[pd.DataFrame, int]:
+    """Renew ``logs/status.tsv``, and return its rows and the exit code that they amount to.
+
+    Recordings that a living run is at work on have its owner as their reason and count as neither done nor failed.
+    """
+    table = write_status_table(output_dir)
+    assert table is not None  # it is when all may be read
+    running = table["state"] == RUNNING
+    owners = _owners(output_dir, table.loc[running, "recording"].tolist())
+    table.loc[running, "reason"] = [f"At work: {who}." if who else ABANDONED for who in owners]
+    settled = table["state"].mask(table["reason"].eq(ABANDONED), FAILED)
+    return table, exit_code(settled[settled != RUNNING].tolist(), strict=False)
+
+
+def _owners(output_dir: Path, recordings: list[str]) -> list[str | None]:
+    if not recordings:
+        return []
+    with claims_in(output_dir / CLAIMS) as claims:
+        return [claims.owner(recording) for recording in recordings]
+
+
+def exit_code(states: Sequence[str], strict: bool) -> int:
+    """Return the documented exit code for the states of all recordings."""
+    failed = sum(state in (FAILED, RUNNING) for state in states)
+    if failed:
+        return ALL_FAILED if failed == len(states) else SOME_FAILED
+    return QUALITY_EXCLUDED if strict and EXCLUDED in states else 0

@@ -1,0 +1,54 @@
+"""Several runs on one output folder: each recording is the work of one of them, and the others wait for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
+from fcpower_bids.outputs.status import read_status
+from fcpower_bids.settings import Settings
+from fcpower_bids.store import sweep
+from fcpower_bids.workflows.batches import Job, is_done, run_jobs
+from fcpower_bids.workflows.progress import Progress
+
+
+def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
+    """Run what nobody else is at work on, then what the others have left unfinished.
+
+    What another run has finished meanwhile is not done again. A run that was killed is waited for no longer.
+    """
+    with claims_in(settings.output_dir / CLAIMS) as claims:
+        names = claims.take(job[0].name for job in jobs if not is_done(job, settings))
+        theirs = [job for job in jobs if job[0].name not in names and not is_done(job, settings)]
+        _tell(theirs, claims, progress)
+        others = {job[0].name for job in theirs}
+        if mine := [job for job in jobs if job[0].name not in others]:
+            run_jobs(mine, settings, datasets, work, progress)
+            _sweep(names, settings)
+        claims.release()
+        while theirs:
+            if names := claims.take(job[0].name for job in theirs):
+                free = [job for job in theirs if job[0].name in names]
+                run_jobs(free, settings, datasets, work, Progress(len(free), settings))
+                _sweep(names, settings)
+                claims.release()
+                theirs = [job for job in theirs if job[0].name not in names]
+            else:
+                time.sleep(POLL_SECONDS)
+
+
+def _sweep(names: Iterable[str], settings: Settings) -> None:
+    """Remove what workers that were killed left half-written of recordings that are finished now."""
+    for name in names:
+        status = read_status(settings.output_dir, name)
+        if status is not None:
+            sweep(settings.output_dir / output for output in status.outputs)
+
+
+def _tell(jobs: list[Job], claims: Claims, progress: Progress) -> None:
+    for recording, _ in jobs:
+        who = claims.owner(recording.name)
+        if who is not None:
+            progress.say(f"{recording.name}: another run is at work on it ({who}); it is waited for.")

@@ -1,0 +1,75 @@
+"""``fcpower_bids status``: the table of all, from the statuses of all jobs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+from fcpower_bids.claims import Claims
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.status import Status, write_status
+from tests.running import run_app
+
+ATLAS = ("--atlas", "builtin")
+
+
+def table_of(output):
+    return pd.read_csv(output / "logs" / "status.tsv", sep="\t", keep_default_na=False).set_index("recording")
+
+
+def written(output):
+    """What the status files say, read without our code."""
+    files = (json.loads(path.read_text()) for path in (output / "logs" / "status").glob("*.json"))
+    return {one["recording"]: (one["state"], one["reason"] or "n/a") for one in files}
+
+
+def test_a_run_of_all_writes_the_table_that_the_command_writes(exact_run, tmp_path, capsys):
+    output = shutil.copytree(exact_run.output, tmp_path / "out")
+    before = (output / "logs" / "status.tsv").read_bytes()
+    (output / "logs" / "status.tsv").unlink()
+    assert main(["status", str(output)]) == 0
+    assert (output / "logs" / "status.tsv").read_bytes() == before
+    rows = table_of(output)
+    assert dict(zip(rows.index, zip(rows["state"], rows["reason"], strict=True), strict=True)) == written(output)
+    assert f"{len(rows)} done" in capsys.readouterr().out
+
+
+def test_failed_running_and_abandoned_are_told_apart(exact_run, tmp_path, capsys):
+    output = shutil.copytree(exact_run.output, tmp_path / "out")
+    write_status(output, Status("sub-07_task-rest", "failed", "clean", "The table has no column x."))
+    write_status(output, Status("sub-08_task-rest", "running", "clean"))
+    write_status(output, Status("sub-09_task-rest", "running", "clean"))
+    own = Claims(output / "logs" / "claims")
+    own.take(["sub-08_task-rest"])
+    assert main(["status", str(output)]) == 4
+    own.close()
+    said = capsys.readouterr().out
+    assert "failed: sub-07_task-rest at clean: The table has no column x." in said
+    assert "running: sub-08_task-rest at clean: At work: " in said
+    assert "running: sub-09_task-rest at clean: The run that worked on it has ended" in said
+    assert table_of(output)["state"]["sub-07_task-rest"] == "failed"
+
+
+def test_a_folder_without_outputs_is_refused(tmp_path, capsys):
+    assert main(["status", str(tmp_path)]) == 3
+    assert f"{tmp_path} holds no outputs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("others", "has_table"), [(3, True), (200, False)])
+def test_a_job_for_one_participant_leaves_the_statuses_of_many_alone(exact_demo, tmp_path, others, has_table):
+    output = tmp_path / "out"
+    for number in range(others):
+        write_status(output, Status(f"sub-x{number}_task-rest", "done"))
+    (output / "logs" / "status.tsv").write_text("recording\tstate\nof-yesterday\tdone\n")
+    found = run_app(exact_demo[0], output, *ATLAS, "--participant-label", "01", "--session-id", "a")
+    assert found.code == 0, found.err
+    assert (output / "logs" / "status.tsv").exists() == has_table
+    assert f"fcpower_bids status {output}" in found.err or has_table
+    page = (output / "sub-01.html").read_text()
+    assert ("logs/status.tsv" in page) == has_table
+    if has_table:
+        assert len(table_of(output)) == others + 1

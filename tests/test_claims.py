@@ -1,0 +1,125 @@
+"""Who is at work on what: one of all gets a claim, and that of a dead run is free."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fcpower_bids import claims
+from fcpower_bids.claims import Claims, claims_in
+from tests.test_store import in_namespaces
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fcpower_bids.claims import Claims
+own = Claims(Path(sys.argv[1]))
+print(*sorted(own.take(sys.argv[2:])), flush=True)
+time.sleep(600)
+"""
+
+
+def hold(folder, *names, before=()):
+    """A process that claims names and lives on; returns it and what it got."""
+    process = subprocess.Popen([*before, sys.executable, "-c", HOLD, folder, *names], stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().split()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "claims"
+
+
+def test_one_of_two_gets_it_and_the_other_after(folder):
+    first, second = Claims(folder), Claims(folder)
+    assert first.take("ab") == {"a", "b"}
+    assert second.take("abc") == {"c"}
+    assert f"process {os.getpid()}" in second.owner("a")
+    assert second.owner("d") is None
+    first.release(["a"])
+    assert second.take("ab") == {"a"}
+    first.close()
+    second.close()
+    assert not folder.exists()
+
+
+def test_a_killed_run_is_taken_over_at_once(folder):
+    process, got = hold(folder, "a", "b")
+    own = Claims(folder)
+    assert (got, own.take("ab")) == (["a", "b"], set())
+    process.kill()
+    process.wait()
+    assert own.owner("a") is None
+    assert own.take("ab") == {"a", "b"}
+    assert Claims(folder).take("ab") == set()
+
+
+@in_namespaces
+def test_process_numbers_of_containers_mean_nothing(folder):
+    """The holder and the asker are both process 1, each in a namespace of its own; so is the next, after its death."""
+    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    first, got = hold(folder, "a", before=alone)
+    second, nothing = hold(folder, "a", "b", before=alone)
+    assert (got, nothing) == (["a"], ["b"])
+    first.kill()
+    first.wait()
+    third, got = hold(folder, "a", "b", before=alone)
+    assert got == ["a"]
+    for process in (second, third):
+        process.kill()
+        process.wait()
+
+
+def elsewhere(folder, name, silent):
+    """Plant the claim of a run on another machine that was last heard of so many seconds ago."""
+    folder.mkdir()
+    mark = folder / "feed.run"
+    mark.write_text(json.dumps({"user": "u", "host": "far", "process": 1, "boot": "other", "since": "then"}))
+    (folder / f"{name}.claim").write_text("feed")
+    os.utime(mark, (time.time() - silent,) * 2)
+
+
+def test_another_machine_is_believed_while_it_says_that_it_lives(folder):
+    elsewhere(folder, "a", claims.STALE_SECONDS / 2)
+    own = Claims(folder)
+    assert own.take("a") == set()
+    assert own.owner("a") == "u@far, process 1, since then"
+
+
+def test_another_machine_that_has_long_been_silent_is_taken_over_by_one(folder):
+    elsewhere(folder, "a", claims.STALE_SECONDS * 2)
+    runs = [Claims(folder) for _ in range(3)]
+    assert sorted(len(run.take("a")) for run in runs) == [0, 0, 1]
+
+
+def test_a_claim_that_is_just_being_written_is_held(folder):
+    folder.mkdir()
+    (folder / "a.claim").touch()
+    own = Claims(folder)
+    assert own.take("a") == set()
+    os.utime(folder / "a.claim", (0, 0))  # its writer was killed in the middle
+    assert own.take("a") == {"a"}
+
+
+def test_who_was_taken_over_does_not_give_back_what_is_not_his(folder):
+    first = Claims(folder)
+    first.take("a")
+    (folder / "a.claim").write_text("another")
+    first.close()
+    assert (folder / "a.claim").read_text() == "another"
+
+
+def test_claims_are_given_back_after_an_error(folder):
+    def fail():
+        with claims_in(folder) as own:
+            own.take("a")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    assert not folder.exists()

@@ -1,0 +1,142 @@
+"""The one place that writes: whole or not at all, under names that nobody shares, and nobody else writes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids import store
+
+PACKAGE = Path(store.__file__).parent
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = store.write_text(tmp_path / "x.tsv", "old\n")
+
+    def write_and_fail():
+        with store.atomic(path) as temporary:
+            temporary.write_text("half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_and_fail()
+    assert path.read_text() == "old\n"
+    assert names(tmp_path) == ["x.tsv"]
+
+
+def test_what_cannot_be_replaced_leaves_nothing_behind(tmp_path):
+    (tmp_path / "target").mkdir()
+    with pytest.raises(OSError, match="target"):
+        store.write_bytes(tmp_path / "target", b"x")
+    assert names(tmp_path) == ["target"]
+
+
+def test_bytes_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(os.readlink(f"/proc/self/fd/{handle}")))
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (events.append(str(new)), replace(old, new)))
+    store.write_text(tmp_path / "x", "text")
+    assert [Path(event).name.split(".")[-1] for event in events] == ["part", "x"]
+
+
+def test_a_shared_file_is_written_once(tmp_path):
+    path = store.write_shared(tmp_path / "x", "text")
+    before = path.stat()
+    store.write_shared(path, "text")
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert store.write_shared(path, "other").read_text() == "other"
+
+
+def test_a_folder_that_cannot_be_filled_leaves_the_old_one(tmp_path):
+    folder = tmp_path / "model"
+    store.replace_folder(folder, lambda new: (new / "a").write_text("old") and None)
+
+    def fail(new: Path) -> None:
+        (new / "a").write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        store.replace_folder(folder, fail)
+    assert names(tmp_path) == ["model"]
+    assert (folder / "a").read_text() == "old"
+
+
+def test_leftovers_of_the_killed_are_swept_and_nothing_else(tmp_path):
+    left = store.beside(tmp_path / "sub-01_bold.tsv")
+    others = [store.beside(tmp_path / "sub-02_bold.tsv"), tmp_path / ".sub-01.keep", tmp_path / "sub-01_bold.tsv"]
+    for path in (left, *others):
+        path.write_text("x")
+    store.sweep([tmp_path / "sub-01_bold.tsv", tmp_path / "absent" / "x"])
+    assert names(tmp_path) == sorted(path.name for path in others)
+
+
+WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTemporaryFile", "getpid"}
+ALLOWED = {
+    "store.py": "it is the place",
+    "claims.py": "its files say who is at work and need not outlive that",
+    "inputs/indexer.py": "builds a database in a folder of its own and moves it in one step",
+}
+
+
+def calls(path: Path) -> set[str]:
+    """Names of functions of the system or of paths that a module writes files with."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITERS:
+            owner = node.func.value
+            is_text = node.func.attr in ("replace", "rename") and not (isinstance(owner, ast.Name) and owner.id == "os")
+            is_frame = node.func.attr == "rename" and any(word.arg for word in node.keywords)
+            if not is_text and not is_frame:
+                found.add(node.func.attr)
+    return found
+
+
+def test_nobody_else_writes():
+    modules = [path for path in PACKAGE.rglob("*.py") if "demo" not in path.parts]
+    found = {str(path.relative_to(PACKAGE)): calls(path) for path in modules}
+    assert {name: used for name, used in found.items() if used and name not in ALLOWED} == {}
+    assert found["store.py"] >= {"replace", "write_text", "write_bytes"}
+
+
+ROUNDS = 40
+WRITE_AND_READ = f"""
+import os, sys
+from pathlib import Path
+from fcpower_bids import store
+folder = Path(sys.argv[1])
+assert os.getpid() == 1, os.getpid()
+for i in range({ROUNDS}):
+    store.write_text(folder / "shared.json", sys.argv[2] * 5000)
+    text = (folder / "shared.json").read_text()
+    assert len(text) == 5000 and len(set(text)) == 1, len(text)
+"""
+
+
+def has_namespaces() -> bool:
+    try:
+        done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
+in_namespaces = pytest.mark.skipif(not has_namespaces(), reason="needs the right to make PID namespaces (root)")
+
+
+@in_namespaces
+def test_jobs_that_all_are_process_one_write_one_file_without_an_error(tmp_path):
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", WRITE_AND_READ, str(tmp_path)]
+    jobs = [subprocess.Popen([*alone, letter], stderr=subprocess.PIPE, text=True) for letter in "abcd"]
+    ends = [(job.communicate()[1], job.returncode) for job in jobs]
+    assert ends == [("", 0)] * 4
+    assert names(tmp_path) == ["shared.json"]
