@@ -15,7 +15,6 @@ import getpass
 import json
 import os
 import secrets
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +37,7 @@ def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # not Linux: the name of the machine must do
-        return socket.gethostname()
+        return os.uname().nodename
 
 
 def _user() -> str:
@@ -197,7 +196,7 @@ class Claims:
 
     def _revive(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        facts = {"user": _user(), "host": socket.gethostname(), "process": os.getpid(), "boot": _boot()}
+        facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": _boot()}
         facts["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
         # Locked before it has its name, so that nobody ever sees it free.
         temporary = beside(self._mark)
