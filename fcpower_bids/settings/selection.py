@@ -13,7 +13,11 @@ class Selection(Choices):
     """Which recordings of which datasets."""
 
     derivatives: tuple[str, ...] = option(
-        (), "selection", "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]", "-d"
+        (),
+        "selection",
+        "fMRIPrep derivatives, as NAME=PATH or PATH [BIDS_DIR/derivatives/fmriprep]; at group level series or "
+        "connectomes of other programs, as LAYOUT=PATH or list=FILE",
+        "-d",
     )
     participant_label: tuple[str, ...] = option((), "selection", "participants, with or without 'sub-' [all]")
     session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", "--session-id")

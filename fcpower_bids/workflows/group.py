@@ -23,6 +23,7 @@ from fcpower_bids.store import write_text
 from fcpower_bids.workflows.attempts import Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
+from fcpower_bids.workflows.imports import import_sources
 from fcpower_bids.workflows.progress import say
 
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
@@ -43,6 +44,7 @@ def run_group(settings: Settings) -> int:
     """
     folder, attempts = settings.output_dir / "group", Attempts(settings)
     if not settings.reports_only:
+        import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
         if settings.dry_run:
             say(describe_cohort(cohort), settings)

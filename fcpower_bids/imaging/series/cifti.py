@@ -126,3 +126,30 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
         (np.ones(len(columns)), (aligned[columns] - 1, columns)), shape=(atlas.n_parcels, len(aligned))
     )
     return matrix, np.bincount(parcels, minlength=atlas.n_parcels + 1)[1:]
+
+
+def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read a parcellated CIFTI file.
+
+    Returns
+    -------
+    values : ndarray, shape (T, P) for ``ptseries``, (P, P) for ``pconn``
+    names : tuple of P str
+
+    Raises
+    ------
+    RecordingError
+        If it is none, or damaged.
+    """
+    import nibabel
+    from nibabel.cifti2 import ParcelsAxis
+
+    try:
+        image = nibabel.load(path)
+        axes = [image.header.get_axis(number) for number in range(image.ndim)]  # type: ignore[attr-defined]
+        values = np.asarray(image.dataobj, dtype=np.float64)  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError, KeyError, nibabel.filebasedimages.ImageFileError) as error:
+        raise RecordingError(f"{path} cannot be read as CIFTI ({error}). Copy it again.") from None
+    if not isinstance(axes[-1], ParcelsAxis):
+        raise RecordingError(f"{path} is not parcellated. Give a ptseries or pconn file.")
+    return values, tuple(str(name) for name in axes[-1].name)

@@ -1,0 +1,240 @@
+"""Declared layouts: how another program names its series, matrices and quality tables, one YAML file each."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
+from fcpower_bids.inputs.sources import drop
+from fcpower_bids.outputs.names import order_entities, parse_name
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.records import Entities
+
+LAYOUTS = Path(__file__).parents[2] / "data" / "layouts"
+GROUPS = {"participant": "sub", "session": "ses", "task": "task", "run": "run", "space": "space"}
+"""Groups of a pattern, and the entity that each gives."""
+ATLAS = "parcellation"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a program writes.
+
+    Attributes
+    ----------
+    name, about : str
+        As in ``--derivatives NAME=PATH``, and in words.
+    generated_by : tuple of str
+        What ``GeneratedBy`` of the dataset says of it.
+    bids : bool
+        Whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns.
+    series, matrices : tuple of dict
+        ``pattern`` (a regular expression for the end of the path), ``key``, ``scale``, ``order``, ``parcels_first``.
+    atlas_entities : tuple of str
+        Entities that name the parcellation.
+    outliers : str
+        Pattern of tables with 1 for every volume that is in the series but not in the matrices.
+    quality : dict
+        ``pattern`` of the tables with motion, and the columns for ``mean_fd``, ``volumes``, ``seconds``.
+    sidecar : dict
+        Keys of the JSON beside a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``.
+    """
+
+    name: str
+    about: str
+    generated_by: tuple[str, ...] = ()
+    bids: bool = True
+    series: tuple[Mapping[str, Any], ...] = ()
+    matrices: tuple[Mapping[str, Any], ...] = ()
+    atlas_entities: tuple[str, ...] = ("atlas", "seg")
+    outliers: str = ""
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    sidecar: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def layout_names() -> tuple[str, ...]:
+    """Return the names of the shipped layouts."""
+    return tuple(sorted(path.stem for path in LAYOUTS.glob("*.yml")))
+
+
+def load_layout(name: str) -> Layout:
+    """Load a shipped layout.
+
+    Raises
+    ------
+    UsageError
+        If there is none of this name.
+    """
+    import yaml  # only where a source is named
+
+    if name not in layout_names():
+        raise UsageError(f"There is no layout '{name}'. Choose from list, {', '.join(layout_names())}.")
+    content: dict[str, Any] = yaml.safe_load((LAYOUTS / f"{name}.yml").read_text(encoding="utf-8"))
+    for key in {"generated_by", "series", "matrices", "atlas_entities"} & content.keys():
+        content[key] = tuple(content[key])
+    return Layout(name=name, **content)
+
+
+def recognise(root: Path) -> str | None:
+    """Return the layout of a dataset by its ``GeneratedBy``; None where it says nothing that is known."""
+    path = root / "dataset_description.json"
+    made_by = read_json(path).get("GeneratedBy", []) if path.is_file() else []
+    named = {str(entry.get("Name", "")).lower() for entry in made_by if isinstance(entry, dict)}
+    return next((n for n in layout_names() if named & {one.lower() for one in load_layout(n).generated_by}), None)
+
+
+def find_offered(root: Path, layout: Layout) -> list[Offered]:
+    """Find every recording that a source offers, the series before the matrix where it has both.
+
+    Raises
+    ------
+    DatasetError
+        If the folder is not there or has nothing of this layout.
+    """
+    if not root.is_dir():
+        raise DatasetError(f"The folder {root} is not there. Check the path (and the mount of a container).")
+    files = sorted(_files(root))
+    found: dict[tuple[Entities, Entities], Offered] = {}
+    for kind, declared in ((MATRIX, layout.matrices), (SERIES, layout.series)):
+        of_kind = [one for how in declared for one in _matching(root, files, layout, kind, how)]
+        check_names(of_kind)
+        found |= {(one.entities, one.atlas): one for one in of_kind}
+    if not found:
+        looked = ", ".join(str(how["pattern"]) for how in (*layout.series, *layout.matrices))
+        raise DatasetError(f"{root} has no file as {layout.about} names them ({looked}). Name another layout.")
+    quality = list(_quality_tables(root, files, layout))
+    outliers = list(_outlier_tables(root, files, layout))
+    return [_with_outliers(_with_quality(found[place], quality), outliers) for place in sorted(found)]
+
+
+def _files(root: Path) -> Iterator[str]:
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from ((Path(folder) / name).relative_to(root).as_posix() for name in files if not name.startswith("."))
+
+
+def _matching(root: Path, files: Sequence[str], layout: Layout, kind: str, how: Mapping[str, Any]) -> Iterator[Offered]:
+    pattern = re.compile(f"(?:.*/)?{how['pattern']}")
+    for name in files:
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        path = root / name
+        entities, atlas = _entities(path, match, layout)
+        facts = _sidecar(path, layout)
+        yield Offered(
+            path,
+            kind,
+            entities,
+            atlas,
+            key=how.get("key", ""),
+            scale=how.get("scale", "r"),
+            order=how.get("order", "upper"),
+            parcels_first=how.get("parcels_first", False),
+            **facts,
+        )
+
+
+def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entities, Entities]:
+    """Entities of the recording, and of the parcellation."""
+    groups = {key: value for key, value in match.groupdict().items() if value}
+    if layout.bids:
+        labels, _, _ = parse_name(path.name)
+        atlas = "".join(value for key, value in labels if key in layout.atlas_entities)
+        kept = drop(
+            labels, (*layout.atlas_entities, "stat", "meas", "measure", "desc", "den", "res", "feature", "setting")
+        )
+        kept = order_entities(kept)
+    else:
+        atlas = groups.get(ATLAS, "")
+        kept = order_entities(
+            (("task", "rest"),), tuple((GROUPS[k], label_of(v, path)) for k, v in groups.items() if k in GROUPS)
+        )
+    return kept, (("atlas", label_of(atlas or layout.name, path)),)
+
+
+def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
+    """What the JSON beside a file says of it."""
+    if not layout.sidecar:
+        return {}
+    stem = path.name.partition(".")[0]
+    beside = [path.with_name(f"{stem}.json")]
+    if layout.bids:
+        entities, suffix, _ = parse_name(path.name)
+        shared = drop(entities, layout.atlas_entities)
+        beside.append(path.with_name("_".join([*(f"{k}-{v}" for k, v in shared), suffix]) + ".json"))
+    content = next((read_json(one) for one in beside if one.is_file()), {})
+    facts: dict[str, Any] = {}
+    for name, keys in layout.sidecar.items():
+        value = next((content[key] for key in keys if content.get(key) is not None), None)
+        if value is None:
+            continue
+        if name == "strategy":
+            facts[name] = str(value)
+        elif name == "frequency" and _number(value) > 0:
+            facts["repetition_time"] = 1 / _number(value)
+        elif name != "frequency":
+            facts[name] = _number(value)
+    return facts
+
+
+def _quality_tables(
+    root: Path, files: Sequence[str], layout: Layout
+) -> Iterator[tuple[frozenset[Any], dict[str, Any]]]:
+    """Entities of every table with motion, and what its one row says."""
+    if not layout.quality:
+        return
+    pattern = re.compile(f"(?:.*/)?{layout.quality['pattern']}")
+    for name in files:
+        if pattern.fullmatch(name) is None:
+            continue
+        path = root / name
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="," if name.endswith(".csv") else "\t"))
+        entities = drop(parse_name(path.name)[0], ("desc", "den", "res"))
+        if len(rows) == 1:
+            yield frozenset(entities), _figures(rows[0], layout.quality)
+
+
+def _figures(row: Mapping[str, str], quality: Mapping[str, Any]) -> dict[str, float]:
+    figures = {}
+    for name in ("mean_fd", "volumes", "seconds", "repetition_time"):
+        value = next((row[column] for column in quality.get(name, ()) if column in row), None)
+        if value is not None and math.isfinite(_number(value)):
+            figures[name] = _number(value)
+    return figures
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _with_quality(one: Offered, tables: Sequence[tuple[frozenset[Any], dict[str, float]]]) -> Offered:
+    """Add the most specific table whose entities are all among those of the recording."""
+    own = frozenset(one.entities)
+    fitting = [(len(entities), figures) for entities, figures in tables if entities <= own]
+    return replace(one, **max(fitting, key=lambda each: each[0])[1]) if fitting else one  # type: ignore[arg-type]
+
+
+def _outlier_tables(root: Path, files: Sequence[str], layout: Layout) -> Iterator[tuple[frozenset[Any], Path]]:
+    pattern = re.compile(f"(?:.*/)?{layout.outliers}")
+    for name in files if layout.outliers else ():
+        if pattern.fullmatch(name):
+            yield frozenset(drop(parse_name(Path(name).name)[0], ("desc", "den", "res"))), root / name
+
+
+def _with_outliers(one: Offered, tables: Sequence[tuple[frozenset[Any], Path]]) -> Offered:
+    own = frozenset(one.entities)
+    fitting = [(len(entities), path) for entities, path in tables if entities <= own]
+    return replace(one, outliers=max(fitting)[1]) if fitting and one.kind == SERIES else one

@@ -1,0 +1,105 @@
+"""A list of files: one row per recording, with what the files do not say themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.core.connectome.declared import ORDERS, SCALES
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.records import Entities
+
+COLUMNS = (
+    *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),
+    *("repetition_time", "minutes", "mean_fd", "strategy"),
+)
+
+
+def read_list(table: Path) -> list[Offered]:
+    """Read a list of series or connectomes.
+
+    Parameters
+    ----------
+    table : Path
+        TSV with ``participant_id`` and ``path`` (relative to the table), and as needed ``session_id``, ``task``,
+        ``run``, ``kind`` (``series`` or ``matrix``), ``key``, ``scale`` (``r`` or ``z``), ``order`` (``upper`` or
+        ``lower``), ``orientation`` (``time`` or ``parcels``: what the rows of a series are), ``atlas``,
+        ``repetition_time`` (s), ``minutes``, ``mean_fd`` (mm), ``strategy``.
+
+    Raises
+    ------
+    DatasetError
+        If a column is missing or unknown, or a value is none of those allowed.
+    """
+    rows = read_table(table)
+    lacking = [name for name in ("participant_id", "path") if name not in rows.columns]
+    unknown = [name for name in rows.columns if name not in COLUMNS]
+    if lacking or unknown:
+        fault = f"lacks the column {lacking[0]}" if lacking else f"has the unknown column {unknown[0]}"
+        raise DatasetError(f"{table} {fault}. Its columns can be: {', '.join(COLUMNS)}.")
+    offered = [_offer(_Row(row, table, number)) for number, row in enumerate(rows.to_dict("records"), start=2)]
+    if not offered:
+        raise DatasetError(f"{table} has no rows. Write one per recording.")
+    check_names(offered)
+    return offered
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the list."""
+
+    cells: Mapping[Any, Any]
+    table: Path
+    line: int
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.cells.get(name)
+        return default if value is None or value != value else str(value).strip() or default
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not one of {', '.join(allowed)}.")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.text(name, "nan")
+        try:
+            found = float(value)
+        except ValueError:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is '{value}', not a number.") from None
+        if found < 0:
+            raise DatasetError(f"{self.table}, line {self.line}: {name} is {value}, below 0.")
+        return found
+
+    def entities(self) -> Entities:
+        found = [("sub", label_of(self.text("participant_id").removeprefix("sub-"), self.table))]
+        for key, column, default in (("ses", "session_id", ""), ("task", "task", "rest"), ("run", "run", "")):
+            text = self.text(column, default).removeprefix(f"{key}-").removesuffix(".0")
+            if text:
+                found.append((key, label_of(text, self.table)))
+        return tuple(found)
+
+
+def _offer(row: _Row) -> Offered:
+    if not row.text("participant_id") or not row.text("path"):
+        raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
+    path = (row.table.parent / row.text("path")).resolve()
+    return Offered(
+        path,
+        row.choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
+        row.entities(),
+        (("atlas", label_of(row.text("atlas", "listed"), row.table)),),
+        key=row.text("key"),
+        scale=row.choice("scale", SCALES, "r"),
+        order=row.choice("order", ORDERS, "upper"),
+        parcels_first=row.choice("orientation", ("time", "parcels"), "time") == "parcels",
+        repetition_time=row.number("repetition_time"),
+        seconds=row.number("minutes") * 60,
+        mean_fd=row.number("mean_fd"),
+        strategy=row.text("strategy", "unknown"),
+    )

@@ -1,0 +1,146 @@
+"""Sources of other programs for the group level: read once, written into the output folder, never touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from fcpower_bids._version import __version__
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
+from fcpower_bids.core.connectome.declared import correlations_from
+from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
+from fcpower_bids.inputs.connectomes.arrays import read_array
+from fcpower_bids.inputs.connectomes.found import SERIES, Offered
+from fcpower_bids.inputs.connectomes.layouts import find_offered, layout_names, load_layout, recognise
+from fcpower_bids.inputs.connectomes.lists import read_list
+from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
+from fcpower_bids.outputs.imported import Imported, path_of, write_imported
+from fcpower_bids.outputs.names import QUALITY
+from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.progress import say
+
+LIST = "list"
+OWN = re.compile(r"fmriprep\d*|nibabies")
+"""Names of sources that the participant level reads; the group level has no use for them."""
+
+
+def import_sources(settings: Settings) -> None:
+    """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
+
+    A recording that cannot be read is a failed one with its reason; it stops no other.
+
+    Raises
+    ------
+    UsageError
+        A source is of no known layout, or the output folder lies in it.
+    DatasetError
+        A source has nothing to offer, or two files would have one name.
+    """
+    sources = list(_sources(settings))
+    if not sources:
+        return
+    roots = {name: root for name, root, _ in sources}
+    prepare_dataset(settings, roots)
+    for name, root, offered in sources:
+        done = [_import_recording(list(of_one), name, root, settings) for _, of_one in _by_recording(offered)]
+        count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}
+        say(f"{name}: " + ", ".join(f"{n} recordings {state}" for state, n in count.items() if n), settings)
+        if done == [FAILED] * len(done):
+            status = read_status(settings.output_dir, offered[0].name)
+            raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
+
+
+def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
+    for text in settings.derivatives:
+        name, _, place = text.rpartition("=")
+        root = Path(place).absolute()
+        if settings.output_dir.absolute().is_relative_to(root):
+            raise UsageError(f"The output folder {settings.output_dir} lies in the source {root}. Choose another.")
+        if name == LIST or root.is_file():
+            yield name or LIST, root.parent, read_list(root)
+        elif layout := name if name in layout_names() else recognise(root):
+            yield name or layout, root, find_offered(root, load_layout(layout))
+        elif not OWN.fullmatch(name or "fmriprep"):
+            raise UsageError(
+                f"--derivatives {text}: the layout of this source is not known. Name it: "
+                f"{', '.join(f'{one}=PATH' for one in (*layout_names(), LIST))}."
+            )
+
+
+def _by_recording(offered: Iterable[Offered]) -> Iterator[tuple[str, Iterator[Offered]]]:
+    return groupby(sorted(offered, key=lambda one: (one.name, one.atlas)), key=lambda one: one.name)
+
+
+def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settings: Settings) -> str:
+    """Import one recording under all its parcellations; tell whether it was new, unchanged or failed."""
+    output, name = settings.output_dir, of_one[0].name
+    state = f"{__version__};{source};" + ";".join(_state_of(one) for one in of_one)
+    before = read_status(output, name)
+    quality = path_of(output, of_one[0].entities, (), QUALITY)
+    if before is not None and before.state == DONE and before.fingerprint == state and quality.is_file():
+        return "unchanged"
+    if before is None and quality.is_file():
+        raise UsageError(f"{output} holds {name} already, from elsewhere. Choose another output folder.")
+    try:
+        read = [_read(one, source, root) for one in of_one]
+    except (RecordingError, DatasetError, Unfit) as error:
+        reason = str(error) if isinstance(error, (RecordingError, DatasetError)) else f"{of_one[0].path}: {error}."
+        write_status(output, Status(name, FAILED, "import", reason, fingerprint=state))
+        return FAILED
+    paths = write_imported(output, read)
+    names = tuple(path.relative_to(output).as_posix() for path in paths)
+    write_status(output, Status(name, DONE, "import", fingerprint=state, outputs=names))
+    return "new"
+
+
+def _state_of(one: Offered) -> str:
+    stat = one.path.stat() if one.path.is_file() else None
+    return repr((replace(one, path=Path(one.path.name), outliers=None), stat and (stat.st_size, stat.st_mtime_ns)))
+
+
+def _read(one: Offered, source: str, root: Path) -> Imported:
+    values, names = read_array(one.path, one.key)
+    facts = {"Sources": [bids_uri(one.path, {source: root})], "NuisanceStrategy": f"{source}: {one.strategy}"}
+    series, volumes = None, one.volumes
+    if one.kind == SERIES:
+        series = _series(values.T if one.parcels_first else values, one)
+        volumes, connectivity = float(len(series)), pearson_connectivity(series)
+    else:
+        connectivity = correlations_from(values, one.scale, one.order)
+        facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
+    parcels = (
+        names if len(names) == len(connectivity) else tuple(f"parcel{n + 1:04d}" for n in range(len(connectivity)))
+    )
+    if len(set(parcels)) < len(parcels):
+        raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
+    seconds = volumes * one.repetition_time if np.isfinite(volumes * one.repetition_time) else one.seconds
+    return Imported(
+        one.entities,
+        one.atlas,
+        parcels,
+        series,
+        connectivity,
+        volumes,
+        seconds,
+        one.mean_fd,
+        one.repetition_time,
+        facts,
+    )
+
+
+def _series(values: np.ndarray, one: Offered) -> np.ndarray:
+    """Z-scored volumes that the source used; constant parcels are missing, as at participant level."""
+    if values.ndim != 2 or len(values) < 3:
+        raise RecordingError(f"{one.path} is no series of volumes by parcels: its shape is {values.shape}.")
+    if one.outliers is not None:
+        out = read_table(one.outliers).iloc[:, 0].to_numpy(dtype=float) > 0
+        values = values[~out] if len(out) == len(values) else values
+    values = np.where(np.ptp(values, axis=0) == 0, np.nan, values)
+    return standardise(values)

@@ -1,0 +1,297 @@
+"""Series and connectomes of other programs through the command: what is written, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.io import savemat
+from scipy.spatial.distance import squareform
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.inputs.connectomes.layouts import layout_names, load_layout
+from tests.inputs.connectomes import sources
+from tests.inputs.connectomes.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
+
+TREES = {
+    "xcpd": sources.xcpd,
+    "giga": sources.giga,
+    "halfpipe": sources.halfpipe,
+    "dpabi": sources.dpabi,
+    "conn": sources.conn,
+    "cpac": sources.cpac,
+    "hcp": sources.hcp,
+}
+ONE_SESSION = ("cpac", "hcp")
+UPPER = np.triu_indices(P, 1)
+
+
+def run_group(folder: Path, *options: object) -> tuple[int, Path]:
+    (folder / "bids").mkdir(exist_ok=True)
+    out = folder / "out"
+    asked = () if "--analyses" in options else ("--analyses", "fingerprinting")
+    return main([str(folder / "bids"), str(out), "group", *asked, "--quiet", *map(str, options)]), out
+
+
+def written(out: Path) -> dict[str, np.ndarray]:
+    found = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    return {path.name: pd.read_csv(path, sep="\t", index_col=0).to_numpy() for path in found}
+
+
+def states(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.rglob("*"))}
+
+
+def expected(one_session: bool = False) -> list[np.ndarray]:
+    return [np.corrcoef(values.T) for (_, session), values in SERIES.items() if session == "a" or not one_session]
+
+
+def identified(out: Path) -> pd.DataFrame:
+    return pd.read_csv(out / "group" / "fingerprinting.tsv", sep="\t")
+
+
+@pytest.mark.parametrize("layout", TREES)
+def test_a_tree_of_another_program_gives_its_connectomes(layout, tmp_path):
+    source = tmp_path / "source"
+    TREES[layout](source)
+    before = states(source)
+    analyses = ("--analyses", "spectrum_geometry") if layout in ONE_SESSION else ()
+    code, out = run_group(tmp_path, "-d", f"{layout}={source}", *analyses)
+    assert code == 0
+    assert states(source) == before
+    there = written(out)
+    for values, truth in zip(there.values(), expected(layout in ONE_SESSION), strict=True):
+        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    assert len(there) == len(SCANS) // (2 if layout in ONE_SESSION else 1)
+    series = sorted(out.rglob("*_stat-mean_timeseries.tsv"))
+    assert len(series) == (0 if layout == "conn" else len(there))
+    for path in series:
+        values = pd.read_csv(path, sep="\t").to_numpy()
+        np.testing.assert_allclose(values.std(axis=0, ddof=1), 1)
+    assert str(tmp_path) not in "".join(path.read_text() for path in out.rglob("func/*.json"))
+
+
+def test_every_layout_is_tested():
+    assert set(TREES) == set(layout_names())
+    assert all(load_layout(name).about for name in layout_names())
+
+
+@pytest.mark.parametrize("make", [sources.xcpd, sources.old_xcpd, sources.giga, sources.halfpipe])
+def test_motion_and_minutes_come_from_the_tables_of_the_other_program(make, tmp_path):
+    make(tmp_path / "source")
+    name = "halfpipe" if make is sources.halfpipe else make.__name__.removeprefix("old_")
+    code, out = run_group(tmp_path, "-d", f"{name}={tmp_path / 'source'}")
+    assert code == 0
+    scans = pd.read_csv(out / "group" / "scans.tsv", sep="\t")
+    assert scans["mean_fd"].tolist() == pytest.approx([MEAN_FD[scan] for scan in SCANS])
+    if make is not sources.old_xcpd:  # it tells no repetition time
+        assert scans["seconds"].tolist() == pytest.approx([T * TR] * len(SCANS))
+
+
+def test_all_doors_give_the_same_identification(tmp_path):
+    frames = []
+    for layout in ("xcpd", "giga", "dpabi", "conn"):
+        folder = tmp_path / layout
+        TREES[layout](folder / "source")
+        _, out = run_group(folder, "-d", f"{layout}={folder / 'source'}")
+        table = identified(out)
+        frames.append(table.select_dtypes("number"))
+    for other in frames[1:]:
+        pd.testing.assert_frame_equal(frames[0], other, atol=1e-10, rtol=0)
+
+
+def test_cifti_series_of_xcpd_equal_its_tables(tmp_path):
+    sources.xcpd(tmp_path / "source", cifti=True)
+    code, out = run_group(tmp_path, "-d", tmp_path / "source")  # the layout is told by GeneratedBy
+    assert code == 0
+    for values, truth in zip(written(out).values(), expected(), strict=True):
+        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+
+
+def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_path):
+    sources.xcpd(tmp_path / "source")
+    out_of = np.zeros(T, dtype=int)
+    out_of[[3, 4, 40]] = 1
+    for person, session in SCANS:
+        path = tmp_path / "source" / f"{sources.stem(person, session)}_outliers.tsv"
+        pd.DataFrame({"framewise_displacement": out_of}).to_csv(path, sep="\t", index=False)
+    code, out = run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")
+    assert code == 0
+    truths = [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()]
+    for values, truth in zip(written(out).values(), truths, strict=True):
+        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+
+
+def write_list(folder: Path, rows: list[dict[str, object]]) -> Path:
+    path = folder / "list.tsv"
+    pd.DataFrame(rows).to_csv(path, sep="\t", index=False)
+    return path
+
+
+def write_array(folder: Path, form: str, number: int, r: np.ndarray) -> dict[str, object]:
+    """One connectome in one of the forms that people have, and its columns of the list."""
+    path = folder / f"scan{number}"
+    z = np.arctanh(r - np.eye(P))
+    forms = {
+        "tsv": lambda: (sources.table(path.with_suffix(".tsv"), r, index=NAMES), ".tsv", {}),
+        "csv": lambda: (np.savetxt(path.with_suffix(".csv"), r, delimiter=","), ".csv", {}),
+        "z": lambda: (np.savetxt(path.with_suffix(".txt"), z), ".txt", {"scale": "z"}),
+        "triangle": lambda: (np.savetxt(path.with_suffix(".txt"), np.triu(r)), ".txt", {}),
+        "upper": lambda: (np.save(path.with_suffix(".npy"), r[UPPER]), ".npy", {"order": "upper"}),
+        "lower": lambda: (np.save(path.with_suffix(".npy"), r[np.tril_indices(P)]), ".npy", {"order": "lower"}),
+        "squareform": lambda: (
+            savemat(path.with_suffix(".mat"), {"v": squareform(r - np.eye(P), checks=False)}),
+            ".mat",
+            {},
+        ),
+        "npz": lambda: (np.savez(path.with_suffix(".npz"), fc=r, other=z), ".npz", {"key": "fc"}),
+        "matlab5": lambda: (savemat(path.with_suffix(".mat"), {"r": r, "z": z}), ".mat", {"key": "r"}),
+        "matlab73": lambda: (sources.matlab73(path.with_suffix(".mat"), "fc", r), ".mat", {"key": "fc"}),
+        "pconn": lambda: (
+            nibabel.Cifti2Image(r, (sources.parcels(), sources.parcels())).to_filename(f"{path}.pconn.nii"),
+            ".pconn.nii",
+            {},
+        ),
+    }
+    _, ending, columns = forms[form]()
+    return {"path": path.name + ending, **columns}
+
+
+FORMS = ("tsv", "csv", "z", "triangle", "upper", "lower", "squareform", "npz", "matlab5", "matlab73", "pconn")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_list_reads_every_form_of_a_matrix(form, tmp_path):
+    rows = [
+        {
+            "participant_id": f"sub-{person}",
+            "session_id": f"ses-{session}",
+            **write_array(tmp_path, form, number, np.corrcoef(values.T)),
+            "minutes": 2.0,
+            "mean_fd": MEAN_FD[person, session],
+        }
+        for number, ((person, session), values) in enumerate(SERIES.items())
+    ]
+    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
+    assert code == 0
+    for values, truth in zip(written(out).values(), expected(), strict=True):
+        np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    scans = pd.read_csv(out / "group" / "scans.tsv", sep="\t")
+    assert scans["seconds"].tolist() == [120.0] * len(SCANS)
+
+
+FAULTS = {
+    "r above 1": (lambda r: np.arctanh(r - np.eye(P)) * 3 + np.eye(P), {}, "declare it as z"),
+    "z that is r": (lambda r: r, {"scale": "z"}, "declare it as r"),
+    "not square": (lambda r: r[:, :-1], {}, "neither a square matrix"),
+    "a wrong length": (lambda r: r[UPPER][:-1], {}, "no triangle"),
+    "two different halves": (lambda r: r + np.triu(np.ones((P, P)), 1) / 3, {}, "halves differ"),
+    "holes": (lambda r: np.where((np.arange(P)[:, None] + np.arange(P)) == 1, np.nan, r), {}, "are missing"),
+    "no correlations": (lambda r: np.where(np.eye(P) > 0, 1, -0.9), {}, "which no correlation matrix has"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_matrix_that_is_not_what_is_declared_is_named_and_stops_no_other(fault, tmp_path):
+    spoil, columns, said = FAULTS[fault]
+    rows = []
+    for number, ((person, session), values) in enumerate(SERIES.items()):
+        r = np.corrcoef(values.T)
+        bad = number == 0
+        np.savetxt(tmp_path / f"{number}.txt", spoil(r) if bad else r)
+        rows.append(
+            {"participant_id": person, "session_id": session, "path": f"{number}.txt", **(columns if bad else {})}
+        )
+    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
+    assert code == 0
+    assert len(written(out)) == len(SCANS) - 1
+    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
+    (reason,) = excluded.loc[excluded["participant_id"] == "sub-01", "reason"]
+    assert said in reason
+    assert "0.txt" in reason
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "code"),
+    [
+        (["-d", "conn={source}/nowhere"], "is not there", 3),
+        (["-d", "unheard={source}"], "the layout of this source is not known", 2),
+        (["-d", "giga={source}"], "has no file as giga_connectome names them", 3),
+        (["-d", "list={source}/list.tsv"], "unknown column colour", 3),
+    ],
+)
+def test_sources_that_cannot_be_used_are_named(options, said, code, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.mkdir()
+    write_list(source, [{"participant_id": "01", "path": "x.txt", "colour": "red"}])
+    got, _ = run_group(tmp_path, *[option.format(source=source) for option in options])
+    assert got == code
+    assert said in capsys.readouterr().err
+
+
+def test_the_output_folder_may_not_lie_in_the_source(tmp_path, capsys):
+    sources.giga(tmp_path / "source")
+    (tmp_path / "bids").mkdir()
+    code = main(
+        [str(tmp_path / "bids"), str(tmp_path / "source" / "out"), "group", "-d", f"giga={tmp_path / 'source'}"]
+    )
+    assert code == 2
+    assert "lies in the source" in capsys.readouterr().err
+
+
+def test_a_source_is_read_again_where_it_has_changed(tmp_path):
+    sources.giga(tmp_path / "source")
+    option = ("-d", f"giga={tmp_path / 'source'}")
+    _, out = run_group(tmp_path, *option)
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*relmat.tsv")}
+    changed = next((tmp_path / "source").rglob("sub-02_ses-a*denoiseSimple_timeseries.tsv"))
+    values = pd.read_csv(changed, sep="\t")
+    values.iloc[::-1].assign(Area0=values["Area1"] + values["Area3"]).to_csv(changed, sep="\t", index=False)
+    assert run_group(tmp_path, *option)[0] == 0
+    again = {path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp}
+    assert {name[:12] for name in again} == {"sub-02_ses-a"}
+
+
+def test_a_quality_limit_holds_for_imported_scans(tmp_path):
+    sources.xcpd(tmp_path / "source")
+    code, out = run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}", "--max-mean-fd", "0.175")
+    assert code == 0
+    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
+    assert set(excluded["participant_id"]) == {"sub-05"}
+    assert json.loads((out / "dataset_description.json").read_text())["GeneratedBy"][1]["Name"] == "xcp_d"
+
+
+def test_real_series_through_the_list_give_the_published_identification(shared, tmp_path):
+    """37 people of STAGES twice: 0.838 with FC, 1.000 with FC^0.35, from their own files."""
+    archive = np.load(shared / "data" / "stages" / "timeseries.npz")
+    twice = [key for key in archive.files if {f"{key[:7]}_ses-1", f"{key[:7]}_ses-2"} <= set(archive.files)]
+    if not twice:
+        twice = list(archive.files)
+    source = shared / "data" / "stages" / "timeseries.npz"
+    shutil.copy(source, tmp_path / "stages.npz")
+    rows = [
+        {
+            "participant_id": key.partition("_")[0],
+            "session_id": key.partition("_")[2],
+            "path": "stages.npz",
+            "key": key,
+            "kind": "series",
+        }
+        for key in twice
+    ]
+    code, out = run_group(tmp_path, "-d", f"list={write_list(tmp_path, rows)}")
+    assert code == 0
+    one = np.corrcoef(archive[twice[0]].astype(float).T)
+    written_one = pd.read_csv(
+        next(out.rglob(f"{twice[0].replace('_', '*')}*relmat.tsv".replace("ses-", "ses*"))), sep="\t", index_col=0
+    )
+    np.testing.assert_allclose(written_one.to_numpy(), one, rtol=0, atol=1e-6)
+    table = identified(out)
+    accuracy = table.groupby("representation")["accuracy"].mean()
+    assert accuracy["fc"] == pytest.approx(0.838, abs=5e-4)
+    assert accuracy["fc_power"] == pytest.approx(1.0, abs=5e-4)
