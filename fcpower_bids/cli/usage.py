@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
+from fcpower_bids.cli.options import is_list, option_fields, or_choices, scalar_type
 from fcpower_bids.settings import LEVELS, SECTIONS
 
 INTRODUCTION = f"""\
@@ -32,7 +32,8 @@ to, for example in `~/.bashrc` or `~/.zshrc`:
 eval "$(register-python-argcomplete fcpower_bids fcpower-docker)"
 ```
 
-In zsh `autoload -U compinit && compinit` comes before it.
+In zsh `autoload -U compinit && compinit` comes before it. `fcpower_bids --help` lists the names of strategies,
+transforms, encoders and analyses.
 """
 
 
@@ -49,7 +50,7 @@ def reference() -> str:
 
 def _row(field: Any) -> str:
     names = ["--" + field.name.replace("_", "-"), *field.metadata["flags"]]
-    text = help_text(field).replace("|", "\\|")
+    text = field.metadata["text"].replace("|", "\\|")
     return f"| {', '.join(f'`{name}`' for name in names)} | {_values(field)} | {_default(field)} | {text} |"
 
 

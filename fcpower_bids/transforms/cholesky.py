@@ -19,6 +19,7 @@ class Cholesky(FullRankTransform):
 
     equivariant: ClassVar[bool] = False
     diagonal: ClassVar[bool] = True
+    title: ClassVar[str] = "Cholesky factor of FC"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, mirrored to a symmetric matrix."
 
     @property
@@ -36,6 +37,7 @@ class Cholesky(FullRankTransform):
 class LogCholesky(Cholesky):
     """The Cholesky factor with the logarithm of its diagonal (Lin 2019): its edges are those of `Cholesky`."""
 
+    title: ClassVar[str] = "Log-Cholesky factor of FC"
     summary: ClassVar[str] = "The Cholesky factor of each recording's own Pearson FC, its diagonal on a log scale."
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,10 @@ from fcpower_bids.settings import Method
 from fcpower_bids.transforms import TRANSFORMS
 
 FC = "fc"
-FULL_RANK = ("floor", "shrinkage")
-PARAMETERS = {
-    "power": ("alpha",),
-    "log_euclidean": FULL_RANK,
-    "cholesky": FULL_RANK,
-    "log_cholesky": FULL_RANK,
-}
-"""Choices that a transform takes, by its name."""
 
 
 def make_transform(name: str, settings: Method) -> Any:
-    """Return a transform with the user's parameters.
+    """Return a transform with the user's parameters: a field that is called like an option of `Method` is that option.
 
     Raises
     ------
@@ -34,8 +27,9 @@ def make_transform(name: str, settings: Method) -> Any:
     transform = TRANSFORMS[name]
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
-    wanted = PARAMETERS.get(name, ())
-    return transform(**{key: getattr(settings, key) for key in wanted})
+    options = {field.name for field in fields(Method)}
+    chosen = [field.name for field in fields(transform) if field.name in options]
+    return transform(**{key: getattr(settings, key) for key in chosen})
 
 
 def connect(

@@ -35,6 +35,8 @@ class Transform:
         Whether the diagonal of the result holds information that its edges do not, so features should include it.
     summary : str
         One sentence for ``--help`` and for the methods text.
+    title : str
+        Name on the pages, with facts of `describe` in braces; the label where it is empty.
     statistic : str
         Value of the BIDS entity ``stat``.
     """
@@ -44,6 +46,7 @@ class Transform:
     equivariant: ClassVar[bool] = True
     diagonal: ClassVar[bool] = False
     summary: ClassVar[str]
+    title: ClassVar[str] = ""
     statistic: ClassVar[str] = "pearsoncorrelation"
 
     @property

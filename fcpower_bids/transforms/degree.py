@@ -19,6 +19,7 @@ class Degree(Transform):
     and the absolute value, which keeps the degrees of correlations positive, is our choice.
     """
 
+    title: ClassVar[str] = "FC over its degrees"
     summary: ClassVar[str] = (
         "Degree normalisation: each Pearson correlation over the root of the product of its parcels' absolute degrees."
     )

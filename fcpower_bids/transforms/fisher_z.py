@@ -16,6 +16,7 @@ class FisherZ(Transform):
     Two parcels that correlate perfectly are an error that names them.
     """
 
+    title: ClassVar[str] = "Fisher z of FC"
     summary: ClassVar[str] = "Fisher z of each Pearson correlation, z = arctanh(r); the diagonal is set to 0."
 
     @property

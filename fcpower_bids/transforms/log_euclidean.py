@@ -14,6 +14,7 @@ from fcpower_bids.transforms.contract import FullRankTransform
 class LogEuclidean(FullRankTransform):
     """log FC = V diag(ln lambda) V' (Arsigny et al. 2006): the limit of (FC^alpha - I) / alpha at alpha -> 0."""
 
+    title: ClassVar[str] = "Logarithm of FC"
     summary: ClassVar[str] = "The matrix logarithm of each recording's own Pearson FC (log-Euclidean map)."
 
     @property

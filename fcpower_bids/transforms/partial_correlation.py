@@ -26,6 +26,7 @@ class PartialCorrelation(Transform):
 
     needs: ClassVar[Literal["connectivity", "series"]] = "series"
     statistic: ClassVar[str] = "partialcorrelation"
+    title: ClassVar[str] = "Partial correlation"
     summary: ClassVar[str] = (
         "Partial correlation from the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
     )

@@ -29,6 +29,7 @@ class Power(Transform):
         alpha is not positive and finite.
     """
 
+    title: ClassVar[str] = "FC^{Alpha:g}"
     summary: ClassVar[str] = (
         "FC^alpha: the eigenvalues of each recording's own Pearson FC raised to alpha, its eigenvectors kept."
     )

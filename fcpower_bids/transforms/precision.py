@@ -32,6 +32,7 @@ class Precision(Transform):
 
     needs: ClassVar[Literal["connectivity", "series"]] = "series"
     statistic: ClassVar[str] = "precision"
+    title: ClassVar[str] = "Precision"
     summary: ClassVar[str] = "Precision: the inverse of the Ledoit-Wolf shrunk covariance of the z-scored series."
 
     @property

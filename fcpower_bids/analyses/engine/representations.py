@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.connectomes import (
     precision,
     similarity,
 )
+from fcpower_bids.analyses.engine.series import series_features
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
@@ -100,9 +101,9 @@ def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
 def _check_name(name: str) -> str:
     if name in (FC, FC_POWER):
         return name
-    usable = [each for each, one in TRANSFORMS.items() if one.stateless and one.needs == "connectivity"]
+    usable = [each for each, one in TRANSFORMS.items() if one.stateless]
     if name not in usable:
-        why = "is fitted on a group or needs series" if name in TRANSFORMS else "does not exist"
+        why = "is fitted on a group" if name in TRANSFORMS else "does not exist"
         raise UsageError(
             f"The representation '{name}' {why}. Choose from: {', '.join((FC, FC_POWER, EMBEDDING, *usable))}."
         )
@@ -140,15 +141,21 @@ def _build(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Ana
     if name == FC_POWER:
         family = PowerFamily(connectivity, settings)
         return Representation(name, settings.kernel, lambda: family.features(settings.alpha), weight=2.0**0.5)
-    return _transformed(name, connectivity, settings)
+    return _transformed(name, cohort, connectivity, settings)
 
 
-def _transformed(name: str, connectivity: AveragedEdges, settings: Analysis) -> Representation:
+def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, settings: Analysis) -> Representation:
+    """Features of a transform of the connectomes, or of the series that the participant level wrote."""
     transform = make_transform(name, settings)
+    of_series = transform.needs == "series"
     return Representation(
         name,
         settings.kernel,
-        lambda: transform_features(transform, connectivity),
+        lambda: (
+            series_features(cohort, connectivity.groups, transform, settings)
+            if of_series
+            else transform_features(transform, connectivity)
+        ),
         is_edges=not transform.diagonal,
         weight=2.0**0.5,
     )

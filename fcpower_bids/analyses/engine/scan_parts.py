@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.connectomes import MEMORY, precision
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
+from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
@@ -20,8 +21,6 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
-Part = Callable[[FloatArray, float], FloatArray]
-"""From a series (T, P) and seconds between volumes to some of its volumes."""
 
 
 def first_half(series: FloatArray, repetition_time: float) -> FloatArray:
@@ -37,11 +36,6 @@ def second_half(series: FloatArray, repetition_time: float) -> FloatArray:
 def first_minutes(minutes: float) -> Part:
     """Return a function that takes the volumes of the first minutes."""
     return lambda series, repetition_time: series[: round(60 * minutes / repetition_time)]
-
-
-def has_series(cohort: Cohort) -> bool:
-    """Whether every scan of the cohort comes with its series."""
-    return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
 
 
 def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis) -> NDArray[np.floating]:
@@ -149,7 +143,8 @@ def shorten_scans(
         known = {f"{EMBEDDING}:{label}" for label in embeddings}
         there = tuple(name for name in names if not name.startswith(EMBEDDING + ":") or name in known)
         scans = cohort.scans.assign(seconds=60 * length, n_runs=1)
-        part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings)
+        series = cut_series(cohort, first_minutes(length))
+        part = dataclasses.replace(cohort, scans=scans, edges=shorter, embeddings=embeddings, series=series)
         yield ScanLength(length, FIRST, part, there)
     yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import MEMORY
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations
-from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes, has_series
+from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes
+from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.inference.identification import identifiability, identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort

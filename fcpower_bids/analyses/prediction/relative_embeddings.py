@@ -13,7 +13,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, m
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
-from fcpower_bids.analyses.engine.scan_parts import has_series
+from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import FcPowerError, Unfit

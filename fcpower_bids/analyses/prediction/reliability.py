@@ -12,8 +12,9 @@ from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
-from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, has_series, second_half
+from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.engine.scoring import observed_of, predictions_by_repeat
+from fcpower_bids.analyses.engine.series import cut_series, has_series
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,
     disattenuated_ceiling,
@@ -88,7 +89,8 @@ def _halves(entries: Entries) -> list[dict[str, Any]]:
     study, halves = entries.study, []
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
-        half = study.representations(dataclasses.replace(study.cohort, edges=edges))
+        cut = cut_series(study.cohort, part)
+        half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
         connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
         halves.append(Entries(study).score_all(connectomes, "{} of half scans").results)
     rows = []

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import declare_screen
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans, precision
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
@@ -23,21 +23,15 @@ from fcpower_bids.analyses.engine.representations import (
     build_representations,
     transform_features,
 )
-from fcpower_bids.analyses.engine.scan_parts import has_series
 from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
-from fcpower_bids.core.connectome.connectivity import standardise
-from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
-from fcpower_bids.transforms.partial_correlation import partial_of_precision
-from fcpower_bids.transforms.precision import shrunk_precision
 from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
 
 FloatArray = NDArray[np.float64]
@@ -49,7 +43,7 @@ NEAR = 1e-6
 
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
 
-SCREEN: Mapping[str, str] = {
+PAPER_SCREEN: Mapping[str, str] = {
     FC_POWER: "FC^alpha with the exponent of --alpha",
     "power_0.25": "FC^0.25",
     "power_0.5": "FC^0.5, the matrix square root",
@@ -73,8 +67,18 @@ SCREEN: Mapping[str, str] = {
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, beside FC^alpha."""
 
-NEED_SERIES = ("precision", "partial_correlation")
-GROUP_FIT = (*TANGENTS, "tucker", "pca", "factor_analysis", "ica")
+AS_OTHER_ROWS = ("power", "tangent")
+"""Transforms that the rows of the paper have by the names of their parameters."""
+
+ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *AS_OTHER_ROWS))
+SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
+"""The rows of the paper, then every other transform that there is."""
+
+GROUP_FIT = (
+    *TANGENTS,
+    *("tucker", "pca", "factor_analysis", "ica"),
+    *(name for name in ADDED if not TRANSFORMS[name].stateless),
+)
 
 TABLES = declare_screen(
     "transform_screen",
@@ -159,7 +163,6 @@ class ScreenRows:
         self.study, self.settings = study, study.settings
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
-        self._from_series: dict[str, FeatureSource] = {}
         self._warned: dict[str, list[str]] = {}
 
     def solver(self, name: str, train: Rows | None = None) -> Solver:
@@ -186,8 +189,6 @@ class ScreenRows:
             return self._of(name, lambda: self.family.features(alpha))
         if name == LOG_EUCLIDEAN:
             return self._of(name, self._logarithms)
-        if name in NEED_SERIES:
-            return self._of(name, lambda: self._of_series(name))
         if name in SUBSPACES:
             return self._of(name, lambda: self._reduce(name, train))
         if name in GROUP_FIT:
@@ -201,11 +202,6 @@ class ScreenRows:
     def _logarithms(self) -> NDArray[np.floating]:
         """Edges of log FC times sqrt(2), from the eigendecompositions of the powers."""
         return FilteredFamily(self.family).features(logarithm(self.settings.floor, self.settings.shrinkage))
-
-    def _of_series(self, name: str) -> FeatureSource:
-        if name not in self._from_series:
-            self._from_series |= series_features(self.study)
-        return self._from_series.pop(name)  # kept no longer than until it is asked for
 
     def _reduce(self, name: str, train: Rows | None) -> FloatArray:
         edges = np.asarray(self.connectivity[:], dtype=float)
@@ -244,30 +240,3 @@ class _Connectomes(Sequence[FloatArray]):
         if isinstance(position, slice):
             return _Connectomes(self.connectivity, self.units[position])
         return self.connectivity.connectome(int(self.units[position]))
-
-
-def series_features(study: Study) -> dict[str, NDArray[np.floating]]:
-    """Edges of precision and partial correlation of every person, shape (n, E): means over the scans of the person.
-
-    Runs are z-scored and put end to end. Both come from one reading and one inverse per scan.
-
-    Raises
-    ------
-    Unfit
-        The cohort has no series, or a series has other parcels.
-    """
-    cohort = study.cohort
-    if not has_series(cohort):
-        raise Unfit("This row needs the series of every scan, which this cohort does not have.")
-    shape = (len(study.people.scans), cohort.edges.shape[1])
-    features = {name: np.zeros(shape, precision(shape)) for name in NEED_SERIES}
-    for person, scans in enumerate(track(study.people.scans, "precision of the series", study.settings)):
-        for scan in scans:
-            series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
-            if series.shape[1] != len(cohort.parcels):
-                who = study.people.names[person]
-                raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
-            inverse = shrunk_precision(series)
-            for name, matrix in zip(NEED_SERIES, (inverse, partial_of_precision(inverse)), strict=True):
-                features[name][person] += vectorise_edges(matrix) / len(scans)
-    return features

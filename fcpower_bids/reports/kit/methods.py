@@ -22,7 +22,8 @@ from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.store import write_shared
 from fcpower_bids.transforms import TRANSFORMS
-from fcpower_bids.transforms.connectomes import FULL_RANK, PARAMETERS, make_transform
+from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.transforms.contract import FullRankTransform
 
 FOLDER = Path(__file__).parents[2] / "data" / "boilerplate"
 SURFACE = "fsLR"
@@ -97,10 +98,14 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.alpha:g}",
         summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
-        full_rank=[name.replace("_", "-") for name in settings.transforms if PARAMETERS.get(name) == FULL_RANK],
+        full_rank=[name.replace("_", "-") for name in settings.transforms if _needs_full_rank(name)],
     )
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
+
+
+def _needs_full_rank(name: str) -> bool:
+    return issubclass(TRANSFORMS[name], FullRankTransform)
 
 
 def _summary(name: str, settings: ParticipantOutputs) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from fcpower_bids.reports.person.accounts import Account, View, read_numbers
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
 from fcpower_bids.settings import ParticipantOutputs
+from fcpower_bids.transforms import TRANSFORMS
 
+CORRELATION = "pearsoncorrelation"
 _UNKNOWN_VOLUMES = {"framewise_displacement": np.nan, "dvars": np.nan, "dummy": 0.0, "kept": 1.0}
 
 
@@ -104,19 +108,6 @@ def make_design(context: Context) -> Iterator[Panel]:
     )
 
 
-TITLES = {
-    "pearsoncorrelation": "FC",
-    "partialcorrelation": "Partial correlation",
-    "precision": "Precision",
-    "fisherz": "Fisher z of FC",
-    "logeuclidean": "Logarithm of FC",
-    "degree": "FC over its degrees",
-    "cholesky": "Cholesky factor of FC",
-    "logcholesky": "Log-Cholesky factor of FC",
-}
-"""By the label in the file name; a transform that is not here is shown by its label."""
-
-
 def make_connectomes(context: Context) -> Iterator[Panel]:
     """FC and its transforms, to be read cell by cell."""
     if not context.view.connectomes:
@@ -143,13 +134,27 @@ def make_connectomes(context: Context) -> Iterator[Panel]:
 
 
 def connectome_title(path: Path) -> str:
-    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``Partial correlation``."""
-    facts = read_json(path.with_suffix(".json"))
+    """Name a connectome as a reader would: ``FC``, ``FC^0.35``, ``Partial correlation``; else by its label."""
     entities = dict(part.split("-", 1) for part in path.name.split("_") if "-" in part)  # type: ignore[misc]
     label = entities.get("desc") or entities["stat"]
-    if label.startswith("power") and "Alpha" in facts:
-        return f"FC^{facts['Alpha']:g}"
-    return TITLES.get(label, label)
+    if label == CORRELATION:
+        return "FC"
+    title = str(_transform_titles().get(_kind(label), "")) or label
+    try:
+        return title.format_map(read_json(path.with_suffix(".json")))
+    except KeyError:
+        return label
+
+
+@cache
+def _transform_titles() -> dict[str, str]:
+    """Titles by the kind of label, of transforms of one recording: the others write no connectome."""
+    return {_kind(one().label): one.title for one in TRANSFORMS.values() if one.stateless}
+
+
+def _kind(label: str) -> str:
+    """A label without the numbers of its parameters: ``power`` of ``power0p35``."""
+    return re.split(r"\d", label)[0]
 
 
 def make_eigenvalues(context: Context) -> Iterator[Panel]:

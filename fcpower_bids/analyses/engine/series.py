@@ -1,0 +1,85 @@
+"""The series of a cohort: what was written of every scan, read when it is asked for, cut, and turned into features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import precision
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.core.connectome.connectivity import standardise
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.errors import Unfit
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Messages
+from fcpower_bids.transforms.contract import Transform
+
+FloatArray = NDArray[np.float64]
+Part = Callable[[FloatArray, float], FloatArray]
+"""From a series (T, P) and its repetition time in seconds to the volumes that are wanted."""
+Runs = Callable[[], list[NDArray[Any]]]
+
+
+def has_series(cohort: Cohort) -> bool:
+    """Whether every scan of the cohort comes with its series."""
+    return bool(len(cohort.scans)) and len(cohort.series) == len(cohort.scans) == len(cohort.repetition_times)
+
+
+def cut_series(cohort: Cohort, part: Part) -> tuple[Runs, ...]:
+    """Return the series of a part of every scan, whose runs are put end to end: they go with its connectomes."""
+    return tuple(
+        partial(_cut, runs, part, time) for runs, time in zip(cohort.series, cohort.repetition_times, strict=True)
+    )
+
+
+def _cut(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
+    return [part(np.concatenate([np.asarray(run, dtype=float) for run in runs()]), repetition_time)]
+
+
+def series_features(
+    cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages
+) -> NDArray[np.floating]:
+    """Edges of a transform of the series times sqrt(2), and its diagonal where that says something: means over scans.
+
+    Runs are z-scored and put end to end.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    groups : sequence of n arrays of int
+        The scans of each unit.
+    transform : Transform
+        One that needs series.
+    settings : Messages
+
+    Returns
+    -------
+    ndarray, shape (n, E) or (n, E + P)
+
+    Raises
+    ------
+    Unfit
+        The cohort has no series.
+    ValueError
+        A series has other parcels than the cohort.
+    """
+    if not has_series(cohort):
+        raise Unfit("This needs the series of every scan, which this cohort does not have.")
+    n_parcels = len(cohort.parcels)
+    shape = (len(groups), cohort.edges.shape[1])
+    edges, diagonals = np.zeros(shape, precision(shape)), np.zeros((len(groups), n_parcels))
+    for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
+        for scan in scans:
+            series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
+            if series.shape[1] != n_parcels:
+                who = cohort.scans["participant_id"].iloc[scan]
+                raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {n_parcels}.")
+            matrix = transform.transform([series])[0]
+            edges[unit] += vectorise_edges(matrix) / len(scans)
+            diagonals[unit] += np.diag(matrix) / len(scans)
+    return np.hstack([edges, diagonals]) if transform.diagonal else edges
