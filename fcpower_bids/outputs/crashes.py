@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from traceback import format_exception
@@ -11,7 +10,7 @@ from fcpower_bids.errors import NO_ROOM, FcPowerError
 from fcpower_bids.store import write_text
 
 
-def explain(error: Exception, output_dir: Path, name: str, debug: bool = False) -> str:
+def explain(error: Exception, output_dir: Path, name: str) -> str:
     """Say in a sentence what went wrong; only errors made for people, and the system's, are told as they are.
 
     Parameters
@@ -22,8 +21,6 @@ def explain(error: Exception, output_dir: Path, name: str, debug: bool = False) 
         The traceback of anything else is written below its ``logs/crashes``.
     name : str
         The recording and its step, the analysis or the section: the name of that file.
-    debug : bool
-        Whether the traceback goes to the standard error too.
     """
     if isinstance(error, FcPowerError):
         return str(error)
@@ -31,12 +28,9 @@ def explain(error: Exception, output_dir: Path, name: str, debug: bool = False) 
         return "There was not enough memory. Give more, or --low-mem."
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error.strerror} while writing: make room, and run the same command again."
-    text = "".join(format_exception(error))
-    if debug:
-        sys.stderr.write(text)
     path = output_dir / "logs" / "crashes" / f"{name}.txt"
     with suppress(OSError):  # the sentence matters more
-        write_text(path, text)
+        write_text(path, "".join(format_exception(error)))
     where = path.relative_to(output_dir).as_posix()
     what = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, OSError) and error.errno is not None:

@@ -68,8 +68,16 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
         Header.
     index : sequence of str, optional
         Row names, written as a first column called ``Node`` (region-by-region matrices).
+
+    Raises
+    ------
+    ValueError
+        If these are not numbers, or not one per column.
     """
-    rows = map(_decimals, np.asarray(values, dtype=np.float64).tolist())
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "fiub" or numbers.ndim != 2 or numbers.shape[1] != len(columns):
+        raise ValueError(f"An array {numbers.shape} of {numbers.dtype} is no table of {len(columns)} columns.")
+    rows = map(_decimals, numbers.astype(np.float64).tolist())
     header = "\t".join(([] if index is None else ["Node"]) + list(columns))
     lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
     return write_text(path, "\n".join([header, *lines]) + "\n")
@@ -140,18 +148,31 @@ def read_table(path: Path) -> pd.DataFrame:
     return table
 
 
+class Facts(dict[str, Any]):
+    """A JSON object that knows its file: an entry that is not there is the fault of the file, and it is named."""
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise DatasetError(f"{self.path} has no entry '{name}'.")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises
     ------
     DatasetError
-        If it is not one.
+        If it is not one; later, when an entry is asked for that it has not.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except RecursionError:
+        raise DatasetError(f"{path} is nested too deeply to be read. Write it anew.") from None
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise DatasetError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
-    return content
+    return Facts(path, content)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import Array, covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
 from fcpower_bids.transforms import TRANSFORMS
@@ -68,10 +68,19 @@ def connect(
             source = series if transform.needs == "series" else matrix
             if not len(source):
                 raise Unfit(f"The transform '{name}' needs a series, which averaged runs do not have.")
-            connectomes[name] = (transform.fit([source]).transform([source])[0], transform.metadata(source))
+            transformed = transform.fit([source]).transform([source])[0]
+            _check_values(name, transformed, matrix)
+            connectomes[name] = (transformed, transform.metadata(source))
     except Unfit as error:
         raise RecordingError(_with_names(error, names)) from error
     return connectomes
+
+
+def _check_values(name: str, transformed: Array, matrix: Array) -> None:
+    """Refuse to hand on what no sound FC becomes; `Unfit` would blame the recording for it."""
+    covered = covered_parcels(matrix)
+    if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
+        raise FloatingPointError(f"The transform '{name}' gave no number where FC has one.")
 
 
 def _with_names(error: Unfit, names: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 
 Result = TypeVar("Result")
+PAGE = "page"
+"""Its success counts where nothing else was asked for."""
 
 
 class Attempts:
@@ -34,6 +36,7 @@ class Attempts:
         self.left_out: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
+        self._causes: list[Exception] = []
 
     def run(
         self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
@@ -44,19 +47,22 @@ class Attempts:
         except Unfit as error:
             (self.left_out if may_leave_out(error) else self.refused)[name] = str(error)
             say(f"{name}: left out. {error}", self.settings)
+        except Incomplete as error:
+            self._fail(name, str(error), error)
+            self.done.append(name)
         except FcPowerError as error:
             self.refused[name] = str(error)
             say(f"{name}: left out. {error}", self.settings)
         except Exception as error:
-            self.note_failure(name, explain(error, self.settings.output_dir, f"group_{name}", self.settings.debug))
+            self._fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
         else:
             self.done.append(name)
             return found
         return None
 
-    def note_failure(self, name: str, sentence: str) -> None:
-        """Note what failed, and say so."""
+    def _fail(self, name: str, sentence: str, error: Exception) -> None:
         self.failed[name] = sentence
+        self._causes.append(error)
         say(f"{name}: failed. {sentence}", self.settings)
 
     def tell_if_nothing_can_be_done(self) -> None:
@@ -76,7 +82,8 @@ class Attempts:
             If something could not be done with these data and choices.
         """
         if self.failed:
-            raise Incomplete(_lines(self.refused | self.failed), everything=not self.done)
+            counted = [name for name in self.done if name != PAGE or self.settings.reports_only]
+            raise Incomplete(_lines(self.refused | self.failed), everything=not counted) from self._causes[0]
         if self.refused:
             raise DatasetError(_lines(self.refused))
 

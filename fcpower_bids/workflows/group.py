@@ -20,7 +20,7 @@ from fcpower_bids.outputs.models import model_path, save_model
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.attempts import Attempts
+from fcpower_bids.workflows.attempts import PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.imports import import_sources
@@ -59,8 +59,8 @@ def run_group(settings: Settings) -> int:
             _save_models(cohort, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
 
-    page = write_group_report(settings)
-    say(f"Tables: {folder}  Page: {page}", settings)
+    attempts.run(PAGE, partial(write_group_report, settings))
+    say(f"Tables: {folder}  Page: {settings.output_dir / 'group.html'}", settings)
     attempts.tell()
     return 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fcpower_bids._version import __version__
-from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
+from fcpower_bids.errors import NO_ROOM, FcPowerError, Incomplete, UsageError
 from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.listing import preflight_table
@@ -31,7 +31,7 @@ from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution import configure_nipype, processes
-from fcpower_bids.workflows.overview import exit_code
+from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress, say
 from fcpower_bids.workflows.recording import workflow_name
@@ -50,6 +50,8 @@ def run_participants(settings: Settings) -> int:
         If a choice is impossible, or nothing more can be written to the output or the work folder.
     DatasetError
         If the input as a whole cannot be used.
+    Incomplete
+        At the end, if a page or a part of one could not be made.
     """
     try:
         return _run_participants(settings)
@@ -87,13 +89,23 @@ def _run_participants(settings: Settings) -> int:
     combined = _combine(jobs, settings, work, progress)
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
+    return _finish(names, jobs, work, progress)
+
+
+def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -> int:
+    """Write the table of statuses and the pages, and remove what is no longer needed."""
+    settings = progress.settings
     table = status_rows(settings.output_dir, names)
     whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
     progress.summarise(table, settings.output_dir, whole is not None)
-    _report(table["recording"], settings)
+    incomplete = _report(table["recording"], settings)
     if not settings.debug:
         _clear_work(work, jobs, settings)
-    return exit_code(table["state"].tolist(), settings.strict)
+    code = exit_code(table["state"].tolist(), settings.strict)
+    if incomplete is not None:
+        incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
+        raise incomplete
+    return code
 
 
 def _write_methods(jobs: list[Job], settings: Settings) -> int:
@@ -169,9 +181,13 @@ def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
             folder.rmdir()  # only when empty
 
 
-def _report(names: Iterable[str], settings: Settings) -> None:
-    """Make the page of every participant with a status, those without a usable recording included."""
+def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
+    """Make the page of every participant with a status, and say what of them could not be made."""
     from fcpower_bids.reports.person.page import write_participant_reports  # only the end of a run needs it
 
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
-    write_participant_reports(settings, subjects, processes(settings))
+    try:
+        write_participant_reports(settings, subjects, processes(settings))
+    except Incomplete as error:
+        return error
+    return None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.targets import choose_targets
 from fcpower_bids.core.inference.odd_values import group_share, rank_association, repeated_extremes
+from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -52,7 +53,7 @@ def read_targets(table: pd.DataFrame, cohort: Cohort, settings: Analysis) -> dic
     """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
     try:
         targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
-    except ValueError:  # the analysis that needs them says it
+    except Unfit:  # the analysis that needs them says it
         return {}
     parts = {name for target in settings.composite for name in target.partition("=")[2].split(",")}
     whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fcpower_bids.errors import Incomplete
 from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
@@ -51,6 +52,11 @@ def write_group_report(settings: Places) -> Path:
     -------
     Path
         The page. A section whose tables are not there is left out; broken tables are named in the first lines.
+
+    Raises
+    ------
+    Incomplete
+        When the page is written, if the program failed to make a part of it.
     """
     tables = GroupTables(settings)
     sections = make_sections(tables)
@@ -62,7 +68,11 @@ def write_group_report(settings: Places) -> Path:
         sections=sections,
         links=_links(tables),
     )
-    return write_text(settings.output_dir / "group.html", text)
+    page = write_text(settings.output_dir / "group.html", text)
+    if tables.failures:
+        reasons = " ".join(tables.failures.values())
+        raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
+    return page
 
 
 def make_sections(tables: GroupTables) -> list[Section]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
@@ -71,10 +72,16 @@ class GroupTables:
         Where the outputs are.
     problems : dict of str to str
         Tables that turned out to be broken, and how; what they would show is left out.
+    failures : dict of str to str
+        Parts of the page that a mistake of the program has stopped, and where its traceback is.
+    causes : list of Exception
+        Those mistakes.
     """
 
     settings: Places
     problems: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    causes: list[Exception] = field(default_factory=list)
     _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
 
     @property
@@ -85,6 +92,15 @@ class GroupTables:
     def path(self, name: str) -> Path:
         """Where a table is, or would be."""
         return self.root / "group" / f"{name}.tsv"
+
+    def explain(self, error: Exception, part: str) -> str:
+        """Say why a part of the page cannot be made; it is a failure unless a table is to blame."""
+        reason = explain(error, self.root, f"group_page_{part}")
+        if isinstance(error, FcPowerError):
+            return reason
+        self.failures[part] = reason
+        self.causes.append(error)
+        return reason
 
     def frame(self, name: str) -> pd.DataFrame | None:
         """Read a table; None where it is not there, has no rows, or is broken."""
@@ -143,6 +159,9 @@ class GroupTables:
         return Cell(name, name, self.pages.get(name, ""))
 
 
+REMEDY = "Run the group level again."
+
+
 def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
     """Read a table of the group level, which may have millions of rows; names stay text, ``n/a`` is missing.
 
@@ -157,10 +176,14 @@ def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
         kinds = {name: str for name in header if name in NAMES or name.endswith("_id")}
         table = pd.read_csv(path, dtype=kinds, **options)
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}).") from error
+        raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
     lacking = [name for name in needed if name not in table.columns]
     if lacking:
-        raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}.")
+        raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}. {REMEDY}")
+    numbers = [name for name in needed if name not in kinds and name != "score"]  # of a score some tables give the name
+    text = [name for name in numbers if len(table) and not pd.api.types.is_numeric_dtype(table[name])]
+    if text:
+        raise DatasetError(f"{path.name} holds text where numbers belong, in the column {' and '.join(text)}. {REMEDY}")
     return table
 
 
@@ -233,20 +256,18 @@ def listed(words: Iterable[str], most: int = 6) -> str:
 def make_checked(
     make: Callable[[GroupTables], list[Section]], tables: GroupTables, anchor: str, title: str
 ) -> list[Section]:
-    """Make sections; where the tables hold what cannot be shown, the page says so and the others are made."""
+    """Make sections; one that cannot be made says why, and the others are made."""
     try:
         return make(tables)
-    except (DatasetError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        why = f"{type(error).__name__}: {error}"
-        said = f"This part could not be made from its tables ({why}). Run the group level again."
-        return [Section(anchor, title, (said,))]
+    except Exception as error:
+        return [Section(anchor, title, (f"This part could not be made. {tables.explain(error, anchor)}",))]
 
 
 NAMES = {
     *("target", "representation", "reference", "session", "searched", "matched", "first_session", "second_session"),
     *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
     *("at_grid_edge", "at_bound", "chosen", "transform", "fitted_to", "status", "control", "weighting", "monotone"),
-    *("atlas", "people", "part", "parcel", "other", "analysis", "scan"),
+    *("atlas", "people", "part", "parcel", "other", "analysis", "scan", "state"),
     *("check", "level", "finding", "consequence", "remedy", "verdict", "other_session"),
 }
 """Columns that are text even where they look like numbers."""
@@ -320,7 +341,7 @@ NEEDED = {
     "spectrum_path": ("participant_id", "alpha", "from_identity", "to_fc", "heat_trace", "participation_ratio"),
     "spectrum_sphere": ("alpha", "rank", "x", "y", "length", "radius"),
     "spectrum_matrices": ("alpha", "parcel", "other", "value"),
-    "left_out": ("analysis", "reason"),
+    "left_out": ("analysis", "state", "reason"),
     "qcfc": ("representation", "r"),
     "qcfc_summary": ("representation", "n_people", "median_abs_r", "median_abs_r_chance", "share_significant"),
 }

@@ -61,10 +61,11 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     """
     try:
         verdict = _judge(tables, sections)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        said = f"The tables could not be summed up ({type(error).__name__}: {error}). Run the group level again."
+    except Exception as error:
+        said = f"The tables could not be summed up. {tables.explain(error, 'summary')}"
         verdict = GroupVerdict("stop", said, (), (), (), ())
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
+    broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
     return replace(verdict, level=level, cautions=broken + verdict.cautions)
 
@@ -129,7 +130,8 @@ def _facts(tables: GroupTables) -> list[tuple[str, str]]:
         facts.append(("Identification", f"{people}, {count(int(identified['NumberOfScans']), 'scan')}"))
     left_out = tables.frame("left_out")
     if left_out is not None:
-        facts.append(("Not possible with this cohort", count(len(left_out), "analysis", "analyses")))
+        states = left_out["state"].astype(str).value_counts()
+        facts.append(("Analyses without tables", ", ".join(f"{n} {state}" for state, n in states.items())))
     if excluded is None:
         return [*facts, ("Left out", "nothing")]
     kinds = excluded["what"].astype(str).value_counts()

@@ -24,6 +24,8 @@ class Panel:
         Name and address of the data behind it.
     wide, folded : bool
         Over the whole width; closed at first.
+    failure : str
+        Why the program failed to make it.
     """
 
     title: str
@@ -35,3 +37,4 @@ class Panel:
     sources: tuple[tuple[str, str], ...] = ()
     wide: bool = False
     folded: bool = False
+    failure: str = ""

@@ -20,6 +20,8 @@ from fcpower_bids.outputs.tables import MISSING, read_json, read_table
 
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
+OVER_TIME = ("framewise_displacement", "dvars", "dummy", "kept")
+"""Columns of the table of volumes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +162,7 @@ class Account:
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
         """Motion, dummy and kept volumes."""
-        return read_table(self.tables["outliers"]) if "outliers" in self.tables else None
+        return read_columns(self.tables["outliers"], *OVER_TIME) if "outliers" in self.tables else None
 
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
@@ -233,6 +235,24 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
     else:
         view.tables[suffix] = path
+
+
+def read_columns(path: Path, *names: str) -> pd.DataFrame:
+    """Read columns of numbers of a table.
+
+    Raises
+    ------
+    DatasetError
+        If it is not a table, lacks one of them, or one holds text.
+    """
+    table = read_table(path)
+    lacking = [name for name in names if name not in table.columns]
+    if lacking:
+        raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run participant level again.")
+    try:
+        return table[list(names)].astype(float)
+    except ValueError as error:
+        raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
 
 
 def read_numbers(path: Path) -> np.ndarray:

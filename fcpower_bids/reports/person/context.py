@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.reports.kit.page import relative_link
 from fcpower_bids.reports.person.accounts import Account, View, read_numbers
 from fcpower_bids.reports.person.previews import Preview, make_preview, preview_path, read_preview
@@ -51,12 +52,17 @@ class Context:
     @cached_property
     def previews(self) -> tuple[Preview | None, Preview | None, int]:
         """What is known of the series before and after cleaning, and the rows of the cleaned series."""
-        before = read_preview(preview_path(self.view.tables["bold"]))
+        before = read_preview(preview_path(self.view.tables["bold"])) if "bold" in self.view.tables else None
         if "timeseries" not in self.view.tables:
             return before, None, 0
         clean = read_numbers(self.view.tables["timeseries"])
         volumes = self.account.volumes
         kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
+        if kept.sum() != len(clean):
+            raise DatasetError(
+                f"{self.view.tables['timeseries']} has {len(clean)} rows, but {kept.sum()} volumes were kept. "
+                "Run participant level again."
+            )
         whole = np.full((len(kept), clean.shape[1]), np.nan)
         whole[kept] = clean
         networks = tuple(self.view.parcellation(self.root).networks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from multiprocessing import get_context
@@ -14,7 +14,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, Incomplete
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import DONE, TABLE, Status
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
@@ -62,33 +63,60 @@ def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[s
     -------
     list of Path
         The pages, those of single sessions included.
+
+    Raises
+    ------
+    Incomplete
+        When the pages are written, if one of them, or a part of one, could not be made.
     """
     n_jobs = max(1, min(n_jobs, len(subjects)))
-    write = partial(write_participant_report, settings)
+    write = partial(_try, settings)
     if n_jobs == 1:
         written = list(map(write, subjects))
     else:  # from the server of the workflow, which has imported what a page needs
         with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=begin_worker) as pool:
             written = list(pool.map(write, subjects))
-    write_methods(settings, {atlas for _, atlases in written for atlas in atlases})
-    return [page for pages, _ in written for page in pages]
+    write_methods(settings, {atlas for each in written for atlas in each.atlases})
+    failures = [failure for each in written for failure in each.failures]
+    if failures:
+        raise Incomplete("\n".join(failures))
+    return [page for each in written for page in each.pages]
 
 
-def write_participant_report(settings: ParticipantOutputs, subject: str) -> tuple[list[Path], list[AtlasFacts]]:
-    """Write the page of one participant, and one per session where there are many; return them and the atlases."""
+@dataclass
+class Written:
+    """The pages of a participant, the atlases of the outputs that they show, and what could not be made."""
+
+    pages: list[Path] = field(default_factory=list)
+    atlases: list[AtlasFacts] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def _try(settings: ParticipantOutputs, subject: str) -> Written:
+    """Write the page of one participant; what is wrong with it does not stop the others."""
+    try:
+        return write_participant_report(settings, subject)
+    except Exception as error:
+        why = explain(error, settings.output_dir, f"sub-{subject}_page")
+        return Written(failures=[f"sub-{subject} has no page. {why}"])
+
+
+def write_participant_report(settings: ParticipantOutputs, subject: str) -> Written:
+    """Write the page of one participant, and one per session where there are many."""
     accounts, embeddings = read_accounts(settings.output_dir, subject)
-    atlases = _atlases(accounts, settings)
+    written = Written(atlases=_atlases(accounts, settings))
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     if len(sessions) <= MOST_SESSIONS:
-        return [_write(settings, f"sub-{subject}", accounts, embeddings, sessions)], atlases
-    pages = []
+        _write(settings, f"sub-{subject}", accounts, embeddings, sessions, written)
+        return written
     for name, members in sessions:
         own = {account.name for account in members}
         about = [one for one in embeddings if any(one.recording.startswith(f"{recording}_") for recording in own)]
         title = f"sub-{subject}_ses-{name}" if name else f"sub-{subject}_ses-none"
-        pages.append(_write(settings, title, members, about, [(name, members)]))
-    summary = _write(settings, f"sub-{subject}", accounts, embeddings, [], pages)
-    return [summary, *pages], atlases
+        _write(settings, title, members, about, [(name, members)], written)
+    _write(settings, f"sub-{subject}", accounts, embeddings, [], written)
+    written.pages.insert(0, written.pages.pop())
+    return written
 
 
 def _write(
@@ -97,23 +125,26 @@ def _write(
     accounts: list[Account],
     embeddings: list[Status],
     sessions: list[tuple[str, list[Account]]],
-    pages: Sequence[Path] = (),
-) -> Path:
+    written: Written,
+) -> None:
     dull = _same_everywhere(accounts)
+    shown = _sessions(sessions, settings, dull)
     text = render_page(
         "participant.html",
         title=title,
         verdict=judge(accounts, embeddings, settings.configuration_hash()),
         rows=[row for account in accounts for row in _rows(account, dull)],
-        sessions=_sessions(sessions, settings, dull),
-        pages=[(page.stem, relative_link(page, settings.output_dir)) for page in pages],
+        sessions=shown,
+        pages=[(page.stem, relative_link(page, settings.output_dir)) for page in written.pages],
         settings=_choices(settings),
         methods=Markup(methods_html(settings, _atlases(accounts, settings), level=1)),
         chain=_chain(settings.output_dir),
         configuration=settings.configuration_hash(),
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (settings.output_dir / TABLE).is_file()],
     )
-    return write_text(settings.output_dir / f"{title}.html", text)
+    written.pages.append(write_text(settings.output_dir / f"{title}.html", text))
+    panels = (panel for _, members in shown for section in members for panel in section.panels)
+    written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
 
 
 def _atlases(accounts: Sequence[Account], settings: ParticipantOutputs) -> list[AtlasFacts]:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
-from fcpower_bids.errors import FcPowerError
-from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
+from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import Account, View, read_numbers
+from fcpower_bids.reports.person.accounts import Account, View, read_columns, read_numbers
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
 from fcpower_bids.settings import ParticipantOutputs
@@ -90,6 +91,8 @@ def make_design(context: Context) -> Iterator[Panel]:
     values, names = read_matrix(path)
     if not names:
         return
+    if len(values) != len(volumes):
+        raise DatasetError(f"{path} has {len(values)} rows for {len(volumes)} volumes. Run participant level again.")
     used = values[volumes["kept"].to_numpy(dtype=bool)]
     correlation = np.full((len(names), len(names)), np.nan)
     varying = np.flatnonzero(used.std(axis=0) > 0) if len(used) > 1 else np.empty(0, dtype=int)
@@ -162,9 +165,9 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("eigenvalues")
     if path is None:
         return
-    table, facts = read_table(path), read_json(path.with_suffix(".json"))
+    table, facts = read_columns(path, "eigenvalue", "eigenvalue_power"), read_json(path.with_suffix(".json"))
     ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
-    before, after = (table[name].to_numpy(dtype=float) for name in ("eigenvalue", "eigenvalue_power"))
+    before, after = table["eigenvalue"].to_numpy(), table["eigenvalue_power"].to_numpy()
     yield Panel(
         "Eigenvalues",
         f"The participation ratio, the effective number of eigenvectors, goes from {ratios[0]:.1f} to {ratios[1]:.1f} "
@@ -210,10 +213,6 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         )
 
 
-BROKEN = (FcPowerError, OSError, ValueError, KeyError)
-"""What a file that is missing, cut off or edited by hand leads to; the panel says so and the others are drawn."""
-
-
 def make_panels(account: Account, view: View, settings: ParticipantOutputs, share: float = 1.0) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why.
 
@@ -224,8 +223,10 @@ def make_panels(account: Account, view: View, settings: ParticipantOutputs, shar
     for name, make in PANELS.items():
         try:
             panels += list(make(context))
-        except BROKEN as error:
-            panels.append(Panel(name, f"This panel could not be drawn: {error}"))
+        except Exception as error:
+            reason = explain(error, settings.output_dir, f"{account.name}_page")
+            failure = "" if isinstance(error, FcPowerError) else reason
+            panels.append(Panel(name, f"This panel could not be drawn: {reason}", failure=failure))
     return panels
 
 
@@ -234,7 +235,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("bold")
     if path is None:
         return
-    coverage = read_table(path)["coverage"].to_numpy(dtype=float)
+    coverage = read_columns(path, "coverage")["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]

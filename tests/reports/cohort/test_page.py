@@ -171,7 +171,7 @@ def test_text_where_numbers_belong_does_not_take_the_page_with_it(outputs, tmp_p
         frame[column] = "many"
     write_table(tables.path(name), frame)
     text = write_group_report(settings).read_text()
-    assert "could not be" in text
+    assert f"{name}.tsv holds text where numbers belong" in text
     assert "Left out, and why" in text
 
 

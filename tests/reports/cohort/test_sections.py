@@ -145,7 +145,7 @@ def test_the_page_of_a_description_alone_is_not_an_empty_one(tmp_path):
 def test_the_first_lines_quote_every_further_analysis(outputs, sections):
     verdict = judge_cohort(outputs[1], list(sections.values()))
     assert [anchor for _, _, anchor in verdict.further] == ANCHORS[2:]
-    assert ("Not possible with this cohort", "1 analysis") in verdict.facts
+    assert ("Analyses without tables", "1 left out") in verdict.facts
 
 
 # Words and numbers

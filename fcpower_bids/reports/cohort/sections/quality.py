@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.cohort.tables import (
@@ -40,6 +41,8 @@ MEASURES = {
 }
 """Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
 MOST_SESSIONS = 12
+NEEDED = ("volumes", "dummy_volumes", "censored_volumes", "seconds_kept")
+"""Columns without which a quality table is broken."""
 
 
 def read_quality_tables(root: Path) -> pd.DataFrame:
@@ -61,7 +64,11 @@ def read_quality_tables(root: Path) -> pd.DataFrame:
 
 def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        lacking = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+        if lacking:
+            raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
+        for row in reader:
             name = path.name.removesuffix(QUALITY_END)
             yield {
                 **row,
@@ -208,11 +215,11 @@ def _describe_scans(tables: GroupTables) -> Iterator[str]:
 
 
 def _left_out_grid(tables: GroupTables) -> Iterator[Grid]:
-    """Analyses that the cohort does not allow."""
+    """Analyses without tables of this run."""
     left_out = tables.frame("left_out")
     if left_out is None:
         return
-    columns = [("analysis", "Analysis", text_cell), ("reason", "Why the cohort does not allow it", text_cell)]
+    columns = [("analysis", "Analysis", text_cell), ("state", "State", text_cell), ("reason", "Why", text_cell)]
     yield make_grid(left_out, columns, "Analyses that were not done", "", tables.links("left_out"))
 
 

@@ -1,0 +1,237 @@
+"""Mistakes of ours, planted: each ends with a code that is not 0, says so, keeps the traceback, and blames no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.outputs.tables import read_table
+from tests.derivatives.participant_outputs import add_output, make_outputs, series_of
+from tests.pretraining.conftest import made_recordings
+from tests.pretraining.outputs import QUICK, plant_outputs
+from tests.running import run_app
+
+IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-id", "a", "--nprocs", "1", "--quiet")
+"""One recording of the demo; its steps run in this process, where the mistake is planted."""
+GROUP = (
+    "--folds",
+    "3",
+    "--inner-folds",
+    "2",
+    "--repeats",
+    "1",
+    "--min-time",
+    "60",
+    "--nprocs",
+    "1",
+    "--targets",
+    "age",
+)
+
+
+def raising(error: Exception):
+    def slip(*arguments, **options):
+        raise error
+
+    return slip
+
+
+def shape_slip(*arguments, **options):
+    """A product of matrices that do not fit: numpy's own ValueError."""
+    return np.ones((3, 4)) @ np.ones((3, 4))
+
+
+@dataclass(frozen=True)
+class Slip:
+    """Where it is planted, what it is, and the name of the error in the traceback."""
+
+    target: str
+    slip: object
+    error: str
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slips")
+    make_dataset(folder / "in", DemoDesign.tiny(subjects=1, sessions=1))
+    (folder / "plugin.yml").write_text("plugin: Linear\n")
+    return folder
+
+
+STEPS = {
+    "parcellation": Slip("fcpower_bids.imaging.series.parcellation.parcellate", raising(KeyError("label")), "KeyError"),
+    "cleaning": Slip("fcpower_bids.imaging.confounds.cleaning.clean_series", shape_slip, "ValueError"),
+    "censoring": Slip("fcpower_bids.imaging.confounds.cleaning.censor_mask", raising(IndexError("80")), "IndexError"),
+    "shape of FC": Slip(
+        "fcpower_bids.transforms.connectomes.pearson_connectivity", lambda series: np.ones((3, 4)), "ValueError"
+    ),
+    "type of a transform": Slip(
+        "fcpower_bids.transforms.power.Power.apply",
+        lambda self, matrix: np.full(matrix.shape, None),
+        "FloatingPointError",
+    ),
+    "measure": Slip(
+        "fcpower_bids.measures.quality.spectrum_summary",
+        raising(AttributeError("rank")),
+        "AttributeError",
+    ),
+    "quality": Slip("fcpower_bids.measures.quality.band_leakage", raising(ZeroDivisionError("0")), "ZeroDivisionError"),
+}
+
+
+@pytest.mark.parametrize("place", STEPS)
+def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path, monkeypatch, place):
+    one = STEPS[place]
+    monkeypatch.setattr(one.target, one.slip)
+    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
+    assert found.code == 5
+    ((name, state),) = found.states().items()
+    assert state == "failed"
+    assert found.reason(name).startswith("Internal error, please report it with logs/crashes/")
+    traced = found.output / found.reason(name).split(" with ")[1].split(" (")[0]
+    assert one.error in traced.read_text()
+    assert not list(found.output.rglob("*relmat.tsv"))
+
+
+@pytest.fixture(scope="module")
+def processed(demo):
+    found = run_app(demo / "in", demo / "out", *IN_PROCESS)
+    assert found.code == 0
+    return found.output
+
+
+PAGES = {
+    "panel": Slip("fcpower_bids.reports.kit.figures.draw_motion", raising(TypeError("float")), "TypeError"),
+    "verdict": Slip("fcpower_bids.reports.person.page.judge", raising(AttributeError("no row")), "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("place", PAGES)
+def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, processed, monkeypatch, place):
+    one = PAGES[place]
+    monkeypatch.setattr(one.target, one.slip)
+    found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
+    assert found.code == 4
+    assert "Internal error, please report it with logs/crashes/sub-01" in found.err
+    assert set(found.states().values()) == {"done"}
+    assert any(one.error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Eight people with two sessions who differ in motion: their outputs of the participant level."""
+    folder = tmp_path_factory.mktemp("cohort")
+    made = make_outputs(folder, people=8)
+    for person in range(8):
+        name = f"sub-{person + 1:02d}_ses-a"
+        add_output(made.output_dir, name, series_of(100 * person + ord("a")), mean_fd=0.1 + 0.02 * person)
+    return made
+
+
+def run_group(cohort, capsys, *options) -> tuple[int, str]:
+    code = main([str(cohort.bids_dir), str(cohort.output_dir), "group", *GROUP, *options])
+    return code, capsys.readouterr().err
+
+
+ANALYSES = {
+    "prediction": Slip("fcpower_bids.core.regression.nested.selection_scores", shape_slip, "ValueError"),
+    "fingerprinting": Slip(
+        "fcpower_bids.analyses.identification.fingerprinting.identify", raising(KeyError("session")), "KeyError"
+    ),
+    "qc_fc": Slip("fcpower_bids.analyses.quality.qc_fc.edge_distances", raising(TypeError("NoneType")), "TypeError"),
+}
+
+
+@pytest.mark.parametrize("place", ANALYSES)
+def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, capsys, monkeypatch, place):
+    one = ANALYSES[place]
+    monkeypatch.setattr(one.target, one.slip)
+    folder = cohort.output_dir / "group"
+    (folder / "analyses.json").unlink(missing_ok=True)
+    code, err = run_group(cohort, capsys)
+    assert code == 4, err
+    table = read_table(folder / "left_out.tsv").set_index("analysis")
+    assert table["state"].to_dict() == {place: "failed"}
+    assert table.loc[place, "reason"].startswith(
+        f"Internal error, please report it with logs/crashes/group_{place}.txt"
+    )
+    assert one.error in (cohort.output_dir / "logs" / "crashes" / f"group_{place}.txt").read_text()
+    assert f"fcpower_bids: {place}: Internal error" in err
+    assert "Traceback" not in err
+    assert "group.html" in err
+    page = (cohort.output_dir / "group.html").read_text()
+    assert "1 failed" in page
+    assert f"logs/crashes/group_{place}.txt" in page
+
+
+def test_when_every_analysis_fails_the_code_says_so_and_debug_shows_the_traceback(cohort, capsys, monkeypatch):
+    monkeypatch.setattr(ANALYSES["qc_fc"].target, ANALYSES["qc_fc"].slip)
+    (cohort.output_dir / "group" / "analyses.json").unlink(missing_ok=True)
+    code, err = run_group(cohort, capsys, "--analyses", "qc_fc", "--debug")
+    assert code == 5
+    assert "Traceback" in err
+    assert "TypeError: NoneType" in err
+
+
+def test_a_slip_while_the_cohort_is_assembled_ends_the_command(cohort, capsys, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.cohort.assembly.read_parcel_facts", raising(IndexError("index 8")))
+    code, err = run_group(cohort, capsys)
+    assert code == 1
+    assert "internal error (IndexError('index 8')); please report it" in err
+
+
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        ("fcpower_bids.reports.cohort.sections.quality._describe_scans", "cohort"),
+        ("fcpower_bids.reports.cohort.verdict.find_targets", "summary"),
+        ("fcpower_bids.reports.cohort.page.render_page", ""),
+    ],
+)
+def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, capsys, monkeypatch, target, part):
+    assert run_group(cohort, capsys)[0] == 0
+    monkeypatch.setattr(target, raising(TypeError("unsupported operand")))
+    code, err = run_group(cohort, capsys, "--reports-only")
+    assert code == (4 if part else 5)
+    assert f"Internal error, please report it with logs/crashes/group_page{'_' * bool(part)}{part}" in err
+    if part:
+        page = (cohort.output_dir / "group.html").read_text()
+        assert "Internal error, please report it" in page
+        assert "Run the group level again" not in page
+
+
+def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeypatch):
+    target = "fcpower_bids.analyses.engine.final_model.ridge_model_arrays"
+    with monkeypatch.context() as patch:
+        patch.setattr(target, raising(ZeroDivisionError("0")))
+        code, err = run_group(cohort, capsys, "--save-models")
+    assert code == 4
+    assert "model of age from fc: Internal error" in err
+
+
+def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, monkeypatch):
+    assert run_group(cohort, capsys, "--save-models")[0] == 0
+    model = next((cohort.output_dir / "group" / "models").glob("*.npz"))
+    monkeypatch.setattr("fcpower_bids.analyses.engine.final_model.predict_from_arrays", shape_slip)
+    assert main(["predict", str(model), str(cohort.output_dir)]) == 1
+    err = capsys.readouterr().err
+    assert "internal error (ValueError" in err
+    assert "Traceback" in err
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ("fcpower_bids.pretraining.packing._Pack.add", KeyError("T")),
+        ("fcpower_bids.pretraining.train._Run._one_step", TypeError("Tensor")),
+    ],
+)
+def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatch, target, error):
+    plant_outputs(tmp_path, made_recordings())
+    monkeypatch.setattr(target, raising(error))
+    assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", *QUICK]) == 1
+    assert "please report it" in capsys.readouterr().err
