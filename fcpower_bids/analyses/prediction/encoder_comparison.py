@@ -105,8 +105,8 @@ FACTS = {
     ),
     "PooledAndPerFold": "Tests use the scores per fold; pooled scores are what the paper's Table 'bench' prints.",
     "IdentificationTest": (
-        "Exact McNemar test on the searches that one of the two alone gets right. It takes searches as independent; "
-        "the confidence limits resample people."
+        "Exact sign flips of the net number of searches that each person wins under one of the two; the confidence "
+        "limits resample people."
     ),
 }
 
