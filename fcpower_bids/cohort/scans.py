@@ -83,7 +83,11 @@ SCANS = TableSpec(
         Column.text("participant_id", "Person", "Person"),
         Column.text("session", "Session, n/a when there is none", "Session"),
         Column.number("seconds", "Seconds of cleaned series, all runs together"),
-        Column.number("degrees_of_freedom", "Degrees of freedom that cleaning and censoring leave, all runs together"),
+        Column.number(
+            "degrees_of_freedom",
+            "Degrees of freedom that cleaning and censoring leave, all runs together",
+            optional=True,
+        ),
         Column.number("mean_fd", "Mean framewise displacement in mm, over the runs"),
         Column.number("n_runs", "Runs in the scan", digits=0),
         Column.text("combination", "How several runs became one scan: none, average or concat"),
