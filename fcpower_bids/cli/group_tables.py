@@ -31,6 +31,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "prediction_summary": "Means and standard deviations over folds and repetitions, and the permutation p-value.",
         "comparisons": "Two representations on the same folds: corrected resampled t, and sign flips over people.",
         "folds": "Who was where, so that any tool can use the same splits.",
+        "prediction_sites": "Predictions of each site by itself, and what they come to within sites (`--site-column`).",
         "null": "Scores under permutation of the target (`--permutations`).",
         "reliability": "Agreement of predictions over halves, and the ceiling that follows.",
         "importance_edges": "Haufe-transformed importance of every edge.",

@@ -119,7 +119,8 @@ def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> 
     if settings.hold_out_sites:
         if people.sites is None:
             raise Unfit("Holding out sites needs their column; give --site-column.")
-        return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families)
+        by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2
+        return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families, by_site)
     if n < preset.n_folds:
         raise Unfit(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
     if preset.splits == "random":

@@ -41,8 +41,9 @@ NULL = TableSpec(
 NULL_FACTS = {
     "Rule": (
         "People exchange their target together with its covariates; families are exchanged whole, with families of the "
-        "same size; people without the target stay in place. The penalty is selected again in every permutation. The "
-        "statistic is that of all out-of-fold predictions of the first repeat."
+        "same size; with --site-column everyone stays at their site; people without the target stay in place. The "
+        "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
+        "first repeat."
     )
 }
 
@@ -95,9 +96,11 @@ def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArr
 def _orders(study: Study, target: Target) -> list[Rows]:
     """Orders of everyone in which only people who have the target change places."""
     known = np.flatnonzero(target.known)
-    families = None if study.people.families is None else study.people.families[known]
+    families, sites = (
+        None if labels is None else labels[known] for labels in (study.people.families, study.people.sites)
+    )
     orders = []
-    for among in permuted_rows(known.size, study.settings.permutations, study.settings.random_seed, families):
+    for among in permuted_rows(known.size, study.settings.permutations, study.settings.random_seed, families, sites):
         order = np.arange(target.known.size)
         order[known] = known[among]
         orders.append(order)

@@ -30,6 +30,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
 )
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
+from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
@@ -125,7 +126,7 @@ SUMMARY = TableSpec(
 )
 TABLES = (
     *(PREDICTION, PREDICTIONS, POOLED, SUMMARY, COMPARISONS, FOLDS),
-    *(NULL, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
+    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
@@ -147,7 +148,8 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     dict of str to Table
         ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
         ``prediction_summary``, ``predictions`` (per person), ``folds``, ``comparisons``, ``reliability``,
-        ``importance_edges``, ``importance_networks``; ``null`` where permutations are asked for; the tables of
+        ``importance_edges``, ``importance_networks``; ``null`` where permutations are asked for;
+        ``prediction_sites`` with a site column; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
 
     Raises
@@ -172,6 +174,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
     tables[SUMMARY.name] = _summarise(tables, null)
+    tables |= tabulate_sites(study, tables[PREDICTIONS.name].frame)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 

@@ -216,8 +216,12 @@ def encode_binary(labels: ArrayLike, positive: object | None = None) -> FloatArr
     return encoded
 
 
-def permuted_rows(n: int, n_permutations: int, seed: int, families: ArrayLike | None = None) -> Rows:
+def permuted_rows(
+    n: int, n_permutations: int, seed: int, families: ArrayLike | None = None, sites: ArrayLike | None = None
+) -> Rows:
     """Row orders for permutation tests; families are exchanged whole, and only with families of the same size.
+
+    With sites, people change places within their site only, so that a target that goes with the site keeps doing so.
 
     Parameters
     ----------
@@ -229,6 +233,8 @@ def permuted_rows(n: int, n_permutations: int, seed: int, families: ArrayLike | 
         Seed of the orders.
     families : array_like, shape (n,), optional
         Family of each person. Members change places within their family too.
+    sites : array_like, shape (n,), optional
+        Site of each person; relatives at two sites are two families here.
 
     Returns
     -------
@@ -240,12 +246,16 @@ def permuted_rows(n: int, n_permutations: int, seed: int, families: ArrayLike | 
     Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and between blocks.
     """
     family = family_numbers(families, n)
-    sizes = np.bincount(family)
+    site = np.zeros(n, dtype=np.intp) if sites is None else family_numbers(sites, n)
+    family = np.unique(family * (int(site.max()) + 1) + site, return_inverse=True)[1]
+    sizes, site_of = np.bincount(family), np.zeros(int(family.max()) + 1, dtype=np.intp)
+    site_of[family] = site
     by_family = np.argsort(family, kind="stable")
     rng = np.random.default_rng(seed)
     orders = np.empty((n_permutations, n), dtype=np.intp)
-    for size in np.unique(sizes):
-        blocks = by_family[np.isin(family[by_family], np.flatnonzero(sizes == size))].reshape(-1, size)
+    for size, place in sorted(set(zip(sizes.tolist(), site_of.tolist(), strict=True))):
+        alike = np.flatnonzero((sizes == size) & (site_of == place))
+        blocks = by_family[np.isin(family[by_family], alike)].reshape(-1, size)
         for order in orders:
             order[blocks] = rng.permuted(blocks[rng.permutation(len(blocks))], axis=1)
     return orders

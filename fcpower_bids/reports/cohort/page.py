@@ -13,6 +13,7 @@ from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
 from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
 from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
+from fcpower_bids.reports.cohort.sections.sites import sites_section
 from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
 from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
@@ -27,6 +28,7 @@ PARTS = (
     (quality_section, "quality", "Quality of the recordings"),
     (motion_section, "motion", "Motion and connectivity"),
     (prediction_sections, "prediction", "Prediction of phenotypes"),
+    (sites_section, "sites", "Sites"),
     (identification_section, "identification", "Identification across sessions"),
     (exponent_section, "exponent", "The exponent"),
     (screen_section, "screen", "Transforms of the connectome"),

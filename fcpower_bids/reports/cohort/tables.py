@@ -268,7 +268,7 @@ NAMES = {
     *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
     *("at_grid_edge", "at_bound", "chosen", "transform", "fitted_to", "status", "control", "weighting", "monotone"),
     *("atlas", "people", "part", "parcel", "other", "analysis", "scan", "state"),
-    *("check", "level", "finding", "consequence", "remedy", "verdict", "other_session"),
+    *("check", "level", "finding", "consequence", "remedy", "verdict", "other_session", "site"),
 }
 """Columns that are text even where they look like numbers."""
 
@@ -296,6 +296,7 @@ NEEDED = {
     ),
     "predictions": ("participant_id", "target", "representation", "observed", "predicted"),
     "comparisons": ("target", "representation", "reference", "mean_difference", "ci_low", "ci_high", "p_two_sided"),
+    "prediction_sites": ("target", "representation", "over", "site", "n_people", "score", "value"),
     "null": ("target", "representation", "permutation", "score"),
     "importance_networks": ("target", "representation", "network_a", "network_b", "importance"),
     "identification": ("representation", "first_session", "n_searches", "accuracy", "ci_low", "ci_high", "chance"),

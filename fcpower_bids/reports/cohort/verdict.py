@@ -20,7 +20,7 @@ from fcpower_bids.reports.cohort.sections.identification import describe_identif
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
-FURTHER = ("motion", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
+FURTHER = ("motion", "sites", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
 """Sections whose first sentence is quoted in the first lines."""
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""

@@ -185,3 +185,14 @@ def test_permutations_are_uniform_and_seeded():
     pairs = permuted_rows(4, 2000, 0, [0, 0, 1, 1])
     assert np.mean(pairs[:, 0] >= 2) == pytest.approx(0.5, abs=0.05)
     assert np.mean(pairs[:, 0] % 2) == pytest.approx(0.5, abs=0.05)
+
+
+def test_permutations_within_sites_leave_everyone_at_their_site():
+    rng = np.random.default_rng(0)
+    sites, families = rng.integers(0, 3, 40), np.arange(40) // 2
+    for order in permuted_rows(40, 20, 1, families, sites):
+        assert np.array_equal(sites[order], sites)
+        assert np.array_equal(np.sort(order), np.arange(40))
+        pairs = [row for row in range(0, 40, 2) if sites[row] == sites[row + 1]]
+        assert all(families[order[row]] == families[order[row + 1]] for row in pairs)
+    np.testing.assert_array_equal(permuted_rows(9, 3, 2), permuted_rows(9, 3, 2, sites=np.zeros(9)))

@@ -1,0 +1,88 @@
+"""The predictions site by site, within sites, and over sites that may differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
+from fcpower_bids.records import Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+
+SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
+
+PREDICTION_SITES = TableSpec(
+    "prediction_sites",
+    "Predictions of each site by itself, and what they come to within sites (`--site-column`).",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.text(
+            "over",
+            "site: people of one site; within sites: mean over sites weighted by people (n - 3 on Fisher's z, n for an "
+            "AUC); random effects: mean over sites that may truly differ",
+            "Over",
+        ),
+        Column.text("site", "Site; n/a where several are put together", "Site"),
+        Column.number("n_people", "People with a known target", "People", 0),
+        Column.text("score", "auc for targets of two classes, r for others", "Score"),
+        Column.number("value", "The score, mean over repeats; n/a where it is not defined", "Value"),
+        Column.number("ci_low", "Lower 95 % limit of the random effects (Hartung and Knapp)", "95 % from"),
+        Column.number("ci_high", "Upper 95 % limit", "to"),
+        Column.number("mae", "Mean absolute error in the unit of the target", "MAE"),
+        Column.number("bias", "Mean of predicted minus observed, in the unit of the target", "Bias"),
+    ),
+    ("target", "representation", "over", "site"),
+)
+
+
+def tabulate_sites(study: Study, predictions: pd.DataFrame) -> dict[str, Table]:
+    """Return ``prediction_sites``; nothing where no site is known.
+
+    Parameters
+    ----------
+    study : Study
+    predictions : pandas.DataFrame
+        `columns.PERSON_COLUMNS`.
+    """
+    if study.people.sites is None:
+        return {}
+    sites = dict(zip(study.people.names, study.people.sites.tolist(), strict=True))
+    binary = {target.name for target in study.targets if target.is_binary}
+    rows: list[dict[str, Any]] = []
+    for (target, name), part in predictions.groupby(["target", "representation"], sort=False):
+        score = "auc" if target in binary else "r"
+        about = {"target": target, "representation": name, "score": score}
+        rows += [about | row for row in _describe(part, part["participant_id"].map(sites), score)]
+    frame = pd.DataFrame(rows, columns=list(PREDICTION_SITES.columns))
+    facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.settings.hold_out_sites}
+    return {PREDICTION_SITES.name: Table(frame, PREDICTION_SITES, facts)}
+
+
+def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[dict[str, Any]]:
+    """One row per site, and two over all."""
+    name = "pearson" if score == "r" else "auc"
+    each = pd.concat(
+        [
+            pd.DataFrame(site_scores(part["observed"], part["predicted"], sites[part.index], name))
+            for _, part in predictions.groupby("repeat")
+        ]
+    )
+    means = each.groupby("site", sort=True).mean().reset_index()
+    sizes, values = means["n"].to_numpy(), means["score"].to_numpy()
+    empty = {"site": None, "ci_low": np.nan, "ci_high": np.nan, "mae": np.nan, "bias": np.nan}
+    rows = [
+        empty
+        | {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "value": row["score"]}
+        | {"mae": row["mae"], "bias": row["bias"]}
+        for row in means.to_dict("records")
+    ]
+    together = empty | {"n_people": int(sizes.sum())}
+    rows.append(together | {"over": WITHIN, "value": weighted_score(values, sizes, fisher=score == "r")})
+    if score == "r":
+        mean, low, high = random_effects(values, sizes)
+        rows.append(together | {"over": RANDOM, "value": mean, "ci_low": low, "ci_high": high})
+    return rows

@@ -1,0 +1,108 @@
+"""Scores within sites, and over sites: what is left of a prediction when recognising the scanner does not help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from fcpower_bids.core.regression.scores import score_predictions
+
+Array = NDArray[np.float64]
+
+FEWEST = 4
+"""A site with fewer people has no correlation to speak of."""
+
+
+@dataclass(frozen=True)
+class SiteScore:
+    """One site.
+
+    Attributes
+    ----------
+    site : str
+    n : int
+        People with a prediction and a known target.
+    score : float
+        Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class.
+    mae, bias : float
+        Mean absolute error, and mean of predicted minus observed, in the unit of the target.
+    """
+
+    site: str
+    n: int
+    score: float
+    mae: float
+    bias: float
+
+
+def site_scores(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> list[SiteScore]:
+    """Score the people of each site by themselves, sites in the order of their names.
+
+    Parameters
+    ----------
+    observed, predicted, sites : array_like, shape (n,)
+        People without one of the numbers (NaN) are left out.
+    score : {"pearson", "auc"}
+    """
+    truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
+    labels = np.asarray(sites).astype(str)
+    known = np.isfinite(truth) & np.isfinite(guess)
+    found = []
+    for site in np.unique(labels[known]).tolist():
+        rows = known & (labels == site)
+        error = guess[rows] - truth[rows]
+        found.append(
+            SiteScore(
+                site, int(rows.sum()), _score(truth[rows], guess[rows], score), np.abs(error).mean(), error.mean()
+            )
+        )
+    return found
+
+
+def _score(observed: Array, predicted: Array, score: str) -> float:
+    if len(observed) < FEWEST or np.ptp(observed) == 0 or np.ptp(predicted) == 0:
+        return float("nan")
+    return float(score_predictions(score, observed[:, None], predicted[:, None])[0])
+
+
+def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> float:
+    """Mean of the scores of sites, weighted by their people: n - 3 on Fisher's z for correlations, n for an AUC."""
+    values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
+    known = np.isfinite(values) & (sizes >= FEWEST)
+    if not known.any():
+        return float("nan")
+    if not fisher:
+        return float(np.average(values[known], weights=sizes[known]))
+    z = np.arctanh(np.clip(values[known], -1 + 1e-12, 1 - 1e-12))
+    return float(np.tanh(np.average(z, weights=sizes[known] - 3)))
+
+
+def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """Mean correlation over sites that may truly differ, and its interval.
+
+    DerSimonian & Laird (1986) on Fisher's z with variances 1 / (n - 3); the interval after Hartung & Knapp (2001) keeps
+    its level with few sites.
+
+    Returns
+    -------
+    mean, low, high : float
+        NaN with fewer than two sites.
+    """
+    values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
+    known = np.isfinite(values) & (sizes >= FEWEST)
+    k = int(known.sum())
+    if k < 2:
+        return float("nan"), float("nan"), float("nan")
+    z, weights = np.arctanh(np.clip(values[known], -1 + 1e-12, 1 - 1e-12)), sizes[known] - 3
+    fixed = np.average(z, weights=weights)
+    spare = weights.sum() - (weights**2).sum() / weights.sum()
+    between = max(0.0, float((weights @ (z - fixed) ** 2 - (k - 1)) / spare))
+    own = 1 / (1 / weights + between)
+    mean = float(np.average(z, weights=own))
+    error = float(np.sqrt(own @ (z - mean) ** 2 / ((k - 1) * own.sum())))
+    half = float(stats.t.isf((1 - level) / 2, k - 1)) * error
+    low, middle, high = np.tanh([mean - half, mean, mean + half])
+    return float(middle), float(low), float(high)

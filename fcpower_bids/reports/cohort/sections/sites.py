@@ -1,0 +1,65 @@
+"""What is left of each prediction within sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing, number_cell, text_cell
+
+SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
+
+
+def sites_section(tables: GroupTables) -> list[Section]:
+    """Scores per site, within sites, and over sites."""
+    found = tables.rows("prediction_sites")
+    if found.empty:
+        return []
+    grid = make_grid(
+        tables.titled(found),
+        [
+            ("target", "Target", text_cell),
+            ("representation", "Representation", text_cell),
+            ("over", "Over", text_cell),
+            ("site", "Site", text_cell),
+            ("n_people", "People", number_cell(0)),
+            ("score", "Score", text_cell),
+            ("value", "Value", number_cell(2)),
+            ("ci_low", "95 % from", number_cell(2)),
+            ("ci_high", "to", number_cell(2)),
+            ("mae", "MAE", number_cell(3)),
+            ("bias", "Bias", number_cell(3)),
+        ],
+        "Site by site",
+        "A bias that differs between sites is what a new site would meet.",
+        tables.links("prediction_sites"),
+    )
+    return [Section("sites", "Sites", tuple(describe_sites(found, tables)), (), (grid,))]
+
+
+def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+    """One sentence for every target and representation."""
+    pooled = tables.rows("prediction_summary")
+    for (target, name), part in found.groupby(["target", "representation"], sort=False):
+        own = pooled[(pooled["target"].astype(str) == target) & (pooled["representation"] == name)]
+        score = str(part["score"].iloc[0])
+        within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
+        label = "AUC" if score == "auc" else "r"
+        together = f", all together {own[f'{score}_pooled_mean'].iloc[0]:.2f}" if len(own) else ""
+        n = count(int((part["over"] == SITE).sum()), "site")
+        if missing(within):
+            yield f"{target} from {tables.title(str(name))}: no site of {n} has enough people for a score of its own."
+        else:
+            yield (
+                f"{target} from {tables.title(str(name))}: within sites {label} {within:.2f} ({n}){together}"
+                f"{_interval(part)}."
+            )
+
+
+def _interval(part: pd.DataFrame) -> str:
+    row = part[part["over"] == RANDOM]
+    if row.empty or missing(row["value"].iloc[0]):
+        return ""
+    one = row.iloc[0]
+    return f"; over sites that may differ {one['value']:.2f}, 95 % CI {one['ci_low']:.2f} to {one['ci_high']:.2f}"

@@ -1,0 +1,59 @@
+"""Scores within sites: by hand, and the interval over sites against its formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
+
+
+def test_each_site_by_itself():
+    rng = np.random.default_rng(0)
+    truth, guess = rng.standard_normal((2, 40))
+    sites = np.repeat(["b", "a", "tiny"], [20, 17, 3])
+    guess[2] = np.nan
+    scores = {each.site: each for each in site_scores(truth, guess, sites)}
+    rows = (sites == "b") & np.isfinite(guess)
+    assert scores["b"].n == 19
+    assert scores["b"].score == pytest.approx(np.corrcoef(truth[rows], guess[rows])[0, 1])
+    assert scores["b"].bias == pytest.approx((guess - truth)[rows].mean())
+    assert scores["b"].mae == pytest.approx(np.abs(guess - truth)[rows].mean())
+    assert np.isnan(scores["tiny"].score)
+    assert list(scores) == ["a", "b", "tiny"]
+    one_class = site_scores([1, 1, 1, 1, 0, 1, 0, 1.0], [1, 2, 3, 4, 1, 2, 3, 4.0], list("aaaabbbb"), "auc")
+    assert np.isnan(one_class[0].score)
+    assert one_class[1].score == 0.75
+
+
+def test_the_weighted_mean_ignores_a_tiny_site():
+    assert weighted_score([0.3, 0.3, -0.99], [50, 30, 3]) == pytest.approx(0.3)
+    z = (47 * np.arctanh(0.5) + 7 * np.arctanh(-0.2)) / 54
+    assert weighted_score([0.5, -0.2], [50, 10]) == pytest.approx(np.tanh(z))
+    assert weighted_score([0.6, 0.9, np.nan], [30, 10, 50], fisher=False) == pytest.approx(0.675)
+    assert np.isnan(weighted_score([np.nan], [9]))
+
+
+def test_random_effects_by_hand():
+    r, n = np.array([0.1, 0.5, 0.3, 0.7]), np.array([40, 25, 90, 33])
+    z, w = np.arctanh(r), n - 3.0
+    q = (w * (z - (w @ z) / w.sum()) ** 2).sum()
+    tau = max(0, (q - 3) / (w.sum() - (w**2).sum() / w.sum()))
+    own = 1 / (1 / w + tau)
+    mean = (own @ z) / own.sum()
+    half = stats.t.ppf(0.975, 3) * np.sqrt((own * (z - mean) ** 2).sum() / 3 / own.sum())
+    assert random_effects(r, n) == pytest.approx(tuple(np.tanh([mean, mean - half, mean + half])))
+    assert np.isnan(random_effects([0.3], [40])).all()
+
+
+def test_the_interval_over_sites_keeps_its_level():
+    """Sites whose true correlations differ (SD 0.15 in z) around 0.3."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        n = rng.integers(10, 60, 8)
+        r = np.tanh(np.arctanh(0.3) + 0.15 * rng.standard_normal(8) + rng.standard_normal(8) / np.sqrt(n - 3))
+        _, low, high = random_effects(r, n)
+        held += low <= 0.3 <= high
+    assert held / 400 > 0.92
