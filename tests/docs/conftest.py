@@ -23,7 +23,16 @@ QUICK = ("--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--re
 TINY = ("--architecture", "d=16", "layers=1", "heads=2", "--steps", "2", "--checkpoint-every", "1", "--window", "20")
 PRETRAIN = ("--atlas", "builtin", *TINY, "--batch-size", "8", "--warmup", "1", "--accelerator", "cpu", "--quiet")
 ANALYSE = (
-    *("--targets", "planted_score", "--composite", "g=reasoning,memory", "--family-column", "family_id"),
+    *(
+        "--targets",
+        "planted_score",
+        "--composite",
+        "g=reasoning,memory",
+        "--family-column",
+        "family_id",
+        "--site-column",
+        "site",
+    ),
     *("--representations", "fc", "fc_power", "embedding", "--permutations", "2", "--analyses", "all"),
     *("--scan-minutes", "1.5"),
 )
