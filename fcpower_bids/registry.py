@@ -38,7 +38,11 @@ class Registry(Mapping[str, Any]):
 
     def module(self, name: str) -> ModuleType:
         """Import and return the module of an entry."""
-        return import_module(self._entries[name].partition(":")[0])
+        return import_module(self.place(name))
+
+    def place(self, name: str) -> str:
+        """Return the name of the module of an entry, without importing it."""
+        return self._entries[name].partition(":")[0]
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -33,11 +33,8 @@ ENCODERS = Registry(
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
 
-PUBLISHED = ("brainlm-111m", "brainlm-650m", "brain-jepa", "brainmass", "brain-harmonix-f", "brain-semantoks")
+PUBLISHED = tuple(name for name in ENCODERS if ENCODERS.place(name).startswith("fcpower_bids.encoders.published."))
 """Encoders of others; their loaders also take `fcpower_bids.encoders.containers.PublishedOptions` as ``published``."""
-
-RELATIVE = ("brainlm-111m", "brainlm-650m", "brain-harmonix-f")
-"""Those that are, or can be, fed relative to a cohort, whose statistics must not come from people who are tested."""
 
 
 def load_encoder(

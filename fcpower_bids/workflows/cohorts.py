@@ -12,7 +12,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEnc
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.encoders import RELATIVE, embedding_label
+from fcpower_bids.encoders import PUBLISHED, embedding_label
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
@@ -60,7 +60,7 @@ def complete_cohort(cohort: Cohort, settings: Settings) -> Cohort:
     own_atlas = facts.get(label, {}).get(OWN_ATLAS, True)  # else its series are not those of the cohort
     if label in cohort.embeddings and own_atlas and "learning_curves" in asked:
         encoders[label] = load_series_encoder(cohort.parcels, settings, cohort.centroids)
-    if settings.encoder in RELATIVE and settings.encoder_weights and own_atlas and "encoder_comparison" in asked:
+    if settings.encoder in PUBLISHED and settings.encoder_weights and own_atlas and "encoder_comparison" in asked:
         encoder = _open_encoder(cohort.parcels, settings, cohort.centroids)
         if encoder.is_relative:
             about = encoder.provenance()

@@ -102,6 +102,8 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
     Unfit
         A length that was asked for is not below that of the shortest scan, or there are no series to shorten.
     """
+    if cohort.scans.empty:
+        raise Unfit("No scan is left, so none can be shortened.")
     minutes = cohort.scans["seconds"].to_numpy(dtype=float) / 60
     shortest = float(minutes.min())
     for length in asked:
