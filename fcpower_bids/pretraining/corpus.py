@@ -6,7 +6,8 @@
     recordings.tsv                one row per recording: where it is and where it came from
     series-00000.safetensors      ``series`` (sum of T, P) float16, time-major
     teacher-00000.safetensors     ``vectors`` (n, P (P - 1) / 2) float32, to prove and to enlarge the pack
-    teacher_kernel.safetensors    ``kernel`` (N, N) float32
+    teacher_kernel.safetensors    ``kernel`` (N, N) float32, ``digests`` (N, 32) of its recordings
+    parts/                        recordings that wait for a shard, while it is being packed
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Indices = NDArray[np.intp]
 KERNEL = "teacher_kernel.safetensors"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256")
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,8 @@ def load_corpus(folder: Path) -> Pack:
     try:
         facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
         _check_format(folder, facts)
+        if "sha256" not in facts:
+            raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
         table = read_table(folder)
         with safe_open(folder / KERNEL, "pt") as file:
             belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -13,15 +14,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.errors import DatasetError
-from fcpower_bids.pretraining.packing import Source
+from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.pretraining.preparation import Source
 
 SUFFIX = "_stat-mean_timeseries.tsv"
 
 
 def read_series(path: Path) -> NDArray[np.float64]:
     """Read a series table (header of parcel names, one row per volume, ``n/a`` for no data): array (T, P)."""
-    return pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
+    try:
+        return pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
 
 
 def find_series(
@@ -71,6 +75,7 @@ def find_series(
                 "family": families.get(entities["sub"]),
                 "licence": licence,
                 "repetition_time": _repetition_time(path.with_suffix(".json")),
+                "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
                 "parcel_names": pd.read_csv(path, sep="\t", nrows=0).columns.tolist(),
             },
             partial(read_series, path),
@@ -80,6 +85,9 @@ def find_series(
 def _repetition_time(path: Path) -> float:
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return float(facts["RepetitionTime"])
+        time = float(facts["RepetitionTime"])
+        if not 0 < time < math.inf:
+            raise ValueError(f"RepetitionTime {time}")
+        return time
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error

@@ -1,25 +1,31 @@
-"""Build or enlarge a corpus pack from recordings: only contents that are new are processed."""
+"""Build or enlarge a corpus pack from recordings: only contents that are new are processed.
+
+Every recording is first a file of its own below ``parts``, so that a run that is killed goes on with the next one;
+many of them become a shard.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
+from numpy.typing import NDArray
+from safetensors import safe_open
+from tqdm import tqdm
 
-from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage
+from fcpower_bids.pretraining.kernel_file import kernel_corpus, write_kernel
+from fcpower_bids.pretraining.parts import Part, Parts
+from fcpower_bids.pretraining.preparation import Prepared, Source, prepare_all
 from fcpower_bids.pretraining.shards import series_file, teacher_file, write_arrays
-from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector_and_rank
 from fcpower_bids.store import write_text
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
@@ -30,8 +36,6 @@ SHARD_VOLUMES = 1 << 20
 SHARD_RECORDINGS = 1024
 """Recordings per shard file: 0.41 GB of teacher vectors at 450 parcels."""
 
-Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]
-
 
 def pack_corpus(
     recordings: Iterable[Source],
@@ -40,16 +44,19 @@ def pack_corpus(
     *,
     atlas: str = "n/a",
     evaluation: Iterable[str] = (),
+    n_processes: int = 1,
 ) -> pd.DataFrame:
     """Add recordings to a corpus pack; what is already in it (by content) is passed over.
 
-    A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``.
+    A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``. A run that was
+    interrupted goes on with the recording it was at.
 
     Parameters
     ----------
     recordings : iterable of (dict, callable)
         The callable returns the cleaned series (T, P). The dict has ``id, dataset, subject, parcel_names,
-        repetition_time`` and optionally ``session, family, licence``.
+        repetition_time`` and optionally ``session, family, licence, source``. The same ``source`` and repetition time
+        as before say that the content is the same, and it is not read again.
         A recording whose ``id`` is known but whose content changed replaces the old one.
     folder : Path
         The pack; made if it does not exist.
@@ -59,6 +66,8 @@ def pack_corpus(
         Name of the parcellation, for the card of models trained on the pack.
     evaluation : iterable of str
         ``dataset`` or ``dataset/subject`` that must not be in the corpus.
+    n_processes : int
+        Recordings that are prepared at a time.
 
     Returns
     -------
@@ -75,31 +84,37 @@ def pack_corpus(
         A recording belongs to the evaluation set.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
-    for metadata, load in recordings:
-        pack.add(metadata, np.asarray(load()))
+    pack.check(sources, evaluation)
+    with tqdm(disable=None, desc="packing", unit="recording") as bar:
+        for prepared in prepare_all(pack.fresh(sources), alpha, pack.known, n_processes):
+            pack.add(prepared)
+            bar.update()
     pack.flush()
-    if pack.table.empty:
+    if not pack.rows:
         raise DatasetError("There is no recording to pack; run the participant level first.")
-    refuse_leakage(pack.table, evaluation)
-    pack.finish()
-    return pack.table
+    return pack.finish()
 
 
 class _Pack:
-    """The pack while it is being written: the table so far and the recordings waiting for a shard."""
+    """The pack while it is being written: the rows so far and the recordings waiting for a shard."""
 
     def __init__(self, folder: Path, alpha: float, atlas: str) -> None:
         self.folder, self.alpha, self.atlas = folder, alpha, atlas
         self.parcel_names: tuple[str, ...] | None = None
-        self.table = pd.DataFrame(columns=list(COLUMNS))
-        self.waiting: list[tuple[dict[str, Any], NDArray[np.float16], NDArray[np.float32]]] = []
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.waiting: dict[str, Part] = {}
         self.excluded: list[tuple[str, str]] = []
-        self.shard = 0
-        self.sha256 = ""
+        self.sha256, self.shard = "", 0
         if (folder / "pack.json").exists():
             self._resume()
-        self.known = set(self.table["sha256"])
+
+    @property
+    def known(self) -> dict[str, str]:
+        """Digest of every recording that is stored or waits, by its id."""
+        waiting = {name: part.row["sha256"] for name, part in self.waiting.items()}
+        return {name: row["sha256"] for name, row in self.rows.items()} | waiting
 
     def _resume(self) -> None:
         facts = json.loads((self.folder / "pack.json").read_text(encoding="utf-8"))
@@ -110,9 +125,12 @@ class _Pack:
             raise DatasetError(
                 f"{self.folder} was packed with alpha {facts['alpha']:g}, not {self.alpha:g}; use another folder."
             )
-        self.parcel_names, self.shard, self.sha256 = tuple(facts["parcel_names"]), facts["n_shards"], facts["sha256"]
+        self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
         self.atlas = facts["atlas"] if self.atlas == "n/a" else self.atlas
-        self.table = read_table(self.folder)
+        if (self.folder / "recordings.tsv").is_file():
+            table = read_table(self.folder)
+            self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
+            self.shard = int(table["shard"].max()) + 1
 
     def _discard(self, facts: Mapping[str, Any]) -> None:
         """Remove a pack of another format: what it holds cannot be trusted."""
@@ -127,94 +145,113 @@ class _Pack:
             for file in self.folder.glob(f"{kind}-*.safetensors"):
                 file.unlink()
 
-    def add(self, metadata: Mapping[str, Any], series: NDArray[Any]) -> None:
-        """Take one recording, unless its content is known."""
-        self._check_parcels(metadata, series)
-        digest = hashlib.sha256(np.ascontiguousarray(series, np.float64).tobytes())
-        digest.update(json.dumps([metadata["id"], float(metadata["repetition_time"])]).encode())
-        if digest.hexdigest() in self.known:
-            return
-        try:
-            z = standardise(series)
-            vector, rank = teacher_vector_and_rank(series, self.alpha)
-        except ParcelError as error:
-            names = ", ".join(str(metadata["parcel_names"][i]) for i in error.parcels[:10])
-            self.excluded.append((metadata["id"], f"missing or constant parcels: {names}"))
-            logger.warning("%s is left out of the corpus: missing or constant parcels (%s).", metadata["id"], names)
-            return
-        self.known.add(digest.hexdigest())
-        self.table = self.table[self.table["id"] != metadata["id"]]
-        row = self._row(metadata, len(series)) | {"sha256": digest.hexdigest(), "rank": rank}
-        self.waiting.append((row, z.astype(np.float16), vector.astype(np.float32)))
-        if len(self.waiting) >= SHARD_RECORDINGS or row["offset"] + row["T"] >= SHARD_VOLUMES:
-            self.flush()
+    def check(self, sources: Sequence[Source], evaluation: Iterable[str]) -> None:
+        """Refuse other parcels and people of the evaluation set before anything is written; take over parts."""
+        for metadata, _ in sources:
+            self._check_parcels(metadata)
+        rows = [*self.rows.values(), *(_text(metadata) for metadata, _ in sources)]
+        refuse_leakage(pd.DataFrame(rows, columns=list(COLUMNS)), evaluation)
+        names = json.dumps(self.parcel_names)
+        self.parts = Parts(self.folder / "parts", alpha=repr(self.alpha), parcel_names=names)
+        found = self.parts.recover({row["sha256"] for row in self.rows.values()})
+        if found:
+            logger.warning("%d recordings of an interrupted run are taken over.", len(found))
+        self.waiting = {part.row["id"]: part for part in found}
 
-    def _check_parcels(self, metadata: Mapping[str, Any], series: NDArray[Any]) -> None:
+    def _check_parcels(self, metadata: Mapping[str, Any]) -> None:
         names = tuple(str(name) for name in metadata["parcel_names"])
         self.parcel_names = self.parcel_names or names
-        if names != self.parcel_names or series.ndim != 2 or series.shape[1] != len(names):
+        if names != self.parcel_names:
             differing = ", ".join(sorted(set(names) ^ set(self.parcel_names))[:5]) or "order or number"
             raise RecordingError(
                 f"{metadata['id']} does not have the {len(self.parcel_names)} parcels of the corpus in their order "
                 f"({differing}); one pack holds one parcellation."
             )
 
-    def _row(self, metadata: Mapping[str, Any], length: int) -> dict[str, Any]:
-        text = {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}
-        return {
-            **text,
-            "TR": float(metadata["repetition_time"]),
-            "T": length,
-            "shard": self.shard,
-            "position": len(self.waiting),
-            "offset": sum(row["T"] for row, _, _ in self.waiting),
-        }
+    def _row(self, name: str) -> dict[str, Any] | None:
+        return self.waiting[name].row if name in self.waiting else self.rows.get(name)
+
+    def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
+        """Pass over what comes from a file that has not changed; what is said of it may have."""
+        for metadata, load in sources:
+            row, text = self._row(metadata["id"]), _text(metadata)
+            if row and row["source"] == text["source"] != "n/a" and row["TR"] == float(metadata["repetition_time"]):
+                row |= text | {"sha256": row["sha256"]}
+                continue
+            yield metadata, load
+
+    def add(self, prepared: Prepared) -> None:
+        """Take one recording, unless it is known."""
+        name = prepared.metadata["id"]
+        if prepared.problem:
+            self.excluded.append((name, prepared.problem))
+            logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
+            return
+        text = _text(prepared.metadata) | {"sha256": prepared.sha256}
+        if prepared.series is None or prepared.vector is None:
+            (self._row(name) or {}).update(text)
+            return
+        row = {**text, "TR": float(prepared.metadata["repetition_time"])}
+        row |= {"T": len(prepared.series), "rank": prepared.rank}
+        self.waiting[name] = self.parts.write(row, prepared.series, prepared.vector)
+        volumes = sum(part.row["T"] for part in self.waiting.values())
+        if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
+            self.flush()
 
     def flush(self) -> None:
-        """Write the waiting recordings as one shard."""
+        """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
         if not self.waiting:
             return
-        rows, series, vectors = zip(*self.waiting, strict=True)
-        write_arrays({"vectors": np.stack(vectors)}, teacher_file(self.folder, self.shard))
-        write_arrays({"series": np.concatenate(series)}, series_file(self.folder, self.shard))
-        fresh = pd.DataFrame(list(rows), columns=list(COLUMNS))
-        self.table = fresh if self.table.empty else pd.concat([self.table, fresh])
-        self.waiting = []
+        parts = list(self.waiting.values())
+        write_arrays({"vectors": np.stack([part.vector for part in parts])}, teacher_file(self.folder, self.shard))
+        write_arrays({"series": np.concatenate([part.series for part in parts])}, series_file(self.folder, self.shard))
+        offset = 0
+        for position, part in enumerate(parts):
+            place = {"shard": self.shard, "position": position, "offset": offset}
+            self.rows.pop(part.row["id"], None)
+            self.rows[part.row["id"]] = part.row | place
+            offset += part.row["T"]
         self.shard += 1
+        self._write(self._facts())  # without a digest: not complete yet
+        self.parts.remove(parts)
+        self.waiting = {}
 
-    def finish(self) -> None:
-        """Write kernel, table and, last, pack.json; whatever interrupts it, a later run completes the pack."""
-        self.table = self.table.sort_values(["shard", "position"], ignore_index=True)
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"format": FORMAT, "alpha": self.alpha, "atlas": self.atlas}
+        return facts | {"parcel_names": self.parcel_names, "n_shards": self.shard, "n_recordings": len(self.rows)}
+
+    def _table(self) -> pd.DataFrame:
+        table = pd.DataFrame(list(self.rows.values()), columns=list(COLUMNS))
+        return table.sort_values(["shard", "position"], ignore_index=True)
+
+    def _write(self, facts: Mapping[str, Any]) -> None:
+        write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        text = self._table().to_csv(sep="\t", index=False, lineterminator="\n")
+        write_text(self.folder / "recordings.tsv", text)
+
+    def finish(self) -> pd.DataFrame:
+        """Write kernel, table and pack.json with the digest that says that it is complete."""
+        table, facts = self._table(), self._facts()
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
-        facts: dict[str, Any] = {
-            "format": FORMAT,
-            "alpha": self.alpha,
-            "atlas": self.atlas,
-            "parcel_names": self.parcel_names,
-        }
-        facts |= {"n_shards": self.shard, "n_recordings": len(self.table)}
-        facts["sha256"] = hashlib.sha256(json.dumps([facts, self.table["sha256"].tolist()]).encode()).hexdigest()
-        if facts["sha256"] == self.sha256 and _kernel_of(self.folder) == self.sha256:
-            return
-        kernel = teacher_kernel(self._vectors, len(self.table))
-        write_arrays({"kernel": kernel}, self.folder / KERNEL, {"corpus_sha256": facts["sha256"]})
-        write_text(self.folder / "recordings.tsv", self.table.to_csv(sep="\t", index=False, lineterminator="\n"))
-        write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        said = table[[name for name in TEXT_COLUMNS if name != "source"]].to_numpy().tolist()
+        facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()
+        if not facts["sha256"] == self.sha256 == kernel_corpus(self.folder / KERNEL):
+            write_kernel(self.folder / KERNEL, facts["sha256"], table["sha256"].tolist(), self._vectors(table))
+        self._write(facts)
+        return table
 
-    def _vectors(self, start: int, stop: int) -> NDArray[np.float32]:
-        parts = []
-        for _, rows in self.table.iloc[start:stop].groupby("shard"):
-            with safe_open(teacher_file(self.folder, int(rows["shard"].iloc[0])), "np") as file:
-                first, last = int(rows["position"].min()), int(rows["position"].max())
-                parts.append(file.get_slice("vectors")[first : last + 1][rows["position"].to_numpy() - first])
-        return np.concatenate(parts)
+    def _vectors(self, table: pd.DataFrame) -> Callable[[int, int], NDArray[np.float32]]:
+        def block(start: int, stop: int) -> NDArray[np.float32]:
+            parts = []
+            for _, rows in table.iloc[start:stop].groupby("shard"):
+                with safe_open(teacher_file(self.folder, int(rows["shard"].iloc[0])), "np") as file:
+                    first, last = int(rows["position"].min()), int(rows["position"].max())
+                    parts.append(file.get_slice("vectors")[first : last + 1][rows["position"].to_numpy() - first])
+            return np.concatenate(parts)
+
+        return block
 
 
-def _kernel_of(folder: Path) -> str | None:
-    """Digest of the corpus that the stored kernel was computed for."""
-    try:
-        with safe_open(folder / KERNEL, "np") as file:
-            return str((file.metadata() or {}).get("corpus_sha256"))
-    except (OSError, SafetensorError):
-        return None
+def _text(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}

@@ -31,6 +31,7 @@ from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretraining.corpus import KERNEL, Corpus, Indices, load_corpus
+from fcpower_bids.pretraining.kernel_file import kernel_corpus
 from fcpower_bids.pretraining.shards import write_arrays
 from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector, unit_vectors
 
@@ -123,7 +124,7 @@ def prepare_corpus(folder: Path, output: Path) -> None:
         return
     arrays = _Arrays.read(folder)
     digest = arrays.digest()
-    if _kernel_digest(output / KERNEL) == digest:
+    if kernel_corpus(output / KERNEL) == digest:
         return
     arrays.prove()
     teachers = arrays.teachers
@@ -151,13 +152,6 @@ def fetch_corpus(name: str) -> Path:
             f"The corpus {name} could not be fetched from the hub ({type(error).__name__}); download it on a connected "
             "machine and give its folder with --corpus."
         ) from error
-
-
-def _kernel_digest(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    with safe_open(path, "np") as file:
-        return (file.metadata() or {}).get("corpus_sha256")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from joblib import cpu_count
+
 from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import parse_name
@@ -63,7 +65,12 @@ def _pack(settings: Settings, corpus: Path) -> None:
 
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
     table = pack_corpus(
-        _recordings(settings, atlas), corpus, settings.alpha, atlas=atlas, evaluation=settings.evaluation
+        _recordings(settings, atlas),
+        corpus,
+        settings.alpha,
+        atlas=atlas,
+        evaluation=settings.evaluation,
+        n_processes=settings.nprocs or cpu_count(),
     )
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
 

@@ -13,7 +13,22 @@ from fcpower_bids.cli.run import main
 
 ENDING = "task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
 TINY = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20", "--batch-size", "12")
-QUICK = (*TINY, "--steps", "4", "--checkpoint-every", "2", "--warmup", "1", "--held-out", "0.4", "--accelerator", "cpu")
+HERE = ("--accelerator", "cpu", "--nprocs", "1")
+QUICK = (
+    *TINY,
+    "--nprocs",
+    "1",
+    "--steps",
+    "4",
+    "--checkpoint-every",
+    "2",
+    "--warmup",
+    "1",
+    "--held-out",
+    "0.4",
+    "--accelerator",
+    "cpu",
+)
 
 
 def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:

@@ -12,7 +12,7 @@ import torch
 
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
-from fcpower_bids.pretraining import packing
+from fcpower_bids.pretraining import packing, preparation
 from fcpower_bids.pretraining.corpus import load_corpus
 from fcpower_bids.pretraining.derived_series import find_series
 from fcpower_bids.pretraining.packing import pack_corpus
@@ -55,8 +55,8 @@ def load_corpus_of(folder, recordings):
 def test_growing_a_pack_gives_the_same_teacher_and_reads_only_what_is_new(tmp_path, recordings, monkeypatch):
     pack_corpus(as_sources(recordings[:20]), tmp_path / "pack")
     computed = []
-    original = packing.teacher_vector_and_rank
-    monkeypatch.setattr(packing, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
+    original = preparation.teacher_vector_and_rank
+    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
     pack_corpus(as_sources(recordings), tmp_path / "pack")
     assert len(computed) == 12
     np.testing.assert_allclose(load_corpus(tmp_path / "pack").kernel, exact_kernel(recordings), rtol=0, atol=2e-7)

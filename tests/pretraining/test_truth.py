@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -10,7 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fcpower_bids.pretraining import shards
+from fcpower_bids.pretraining import derived_series, preparation, shards
 from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import plant_outputs, run_pretrain
 
@@ -97,6 +100,78 @@ def test_a_pack_of_another_format_is_made_anew(tmp_path, tables, said, caplog):
     assert run_pretrain(tmp_path) == 0
     assert caplog.text.count("is made anew") == 1
     assert {path.name: path.read_bytes() for path in corpus.iterdir()} == good
+
+
+def pack_bytes(folder, out="out") -> dict[str, bytes]:
+    return {str(path.relative_to(folder / out)): path.read_bytes() for path in (folder / out / "corpus").rglob("*")}
+
+
+def test_many_processes_pack_the_same_bytes(tmp_path, tables):
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", "--nprocs", "2", level="pack") == 0
+    assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
+
+
+def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, monkeypatch, caplog):
+    plant_outputs(tmp_path, made_recordings(people=150))
+    words = [sys.executable, "-m", "fcpower_bids", tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
+    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.DEVNULL)
+    parts = tmp_path / "out" / "corpus" / "parts"
+    while process.poll() is None and len(list(parts.glob("*.safetensors"))) < 100:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    stored = len(list(parts.glob("*.safetensors")))
+    assert 100 <= stored < 300
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
+    computed = []
+    original = preparation.teacher_vector_and_rank
+    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert len(computed) == 300 - stored
+    assert f"{stored} recordings of an interrupted run are taken over" in caplog.text
+    assert not parts.exists()
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
+
+
+def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up(tmp_path, tables, monkeypatch):
+    assert run_pretrain(tmp_path, level="pack") == 0
+    changed = sorted(tables)[3]
+    table = pd.read_csv(tables[changed], sep="\t")
+    (table**3).to_csv(tables[changed], sep="\t", index=False)
+    people = pd.DataFrame({"participant_id": [f"sub-{i:02d}" for i in range(16)], "house": [i // 2 for i in range(16)]})
+    people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
+    read = []
+    original = derived_series.read_series
+    monkeypatch.setattr(derived_series, "read_series", lambda path: read.append(path) or original(path))
+    assert run_pretrain(tmp_path, "--family-column", "house", level="pack") == 0
+    assert read == [tables[changed]]
+    family = packed_table(tmp_path)["family"]
+    assert family[sorted(tables)[0]] == 0
+    assert family.nunique() == 8
+    vectors = load_file(tmp_path / "out" / "corpus" / "teacher-00001.safetensors")["vectors"]
+    assert len(vectors) == 1
+    kernel = load_file(tmp_path / "out" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
+    fresh = load_file(tmp_path / "other" / "corpus" / "teacher_kernel.safetensors")["kernel"]
+    order = [packed_table(tmp_path).index.get_loc(name) for name in sorted(tables)]
+    np.testing.assert_allclose(kernel[np.ix_(order, order)], fresh, rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("value", ["NaN", "0", "-2", "Infinity"])
+def test_an_impossible_repetition_time_is_refused(tmp_path, tables, capsys, value):
+    path = next(iter(tables.values())).with_suffix(".json")
+    path.write_text(f'{{"RepetitionTime": {value}}}')
+    assert run_pretrain(tmp_path, level="pack") == 3
+    assert f"{path} does not give a RepetitionTime" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_read_is_named(tmp_path, tables, capsys):
+    path = next(iter(tables.values()))
+    path.write_text(path.read_text().replace(".", "x", 20))
+    assert run_pretrain(tmp_path, level="pack") == 4
+    assert f"{path} cannot be read" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):
