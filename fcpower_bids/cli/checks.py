@@ -28,7 +28,10 @@ POSITIVE = (
     "num_nodes",
     "omp_nthreads",
 )
-NOT_NEGATIVE = ("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd")
+NOT_NEGATIVE = (
+    *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
+    "checkpoint_minutes",
+)
 
 
 def problems_of(settings: Settings) -> list[str]:

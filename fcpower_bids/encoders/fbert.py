@@ -173,7 +173,9 @@ class FBert(nn.Module):
     config : FBertConfig
         The architecture.
     seed : int
-        Seed of the initial weights: N(0, 0.02) as BERT, biases 0; the global random state is left as it was.
+        Seed of the initial weights: N(0, 1 / inputs) for every matrix, N(0, 1) for ``[CLS]``, biases 0. With BERT's
+        N(0, 0.02) embeddings of different recordings differ by a thousandth of their norm, and rounding decides what
+        is learned first. The global random state is left as it was.
     """
 
     def __init__(self, config: FBertConfig, seed: int = 0) -> None:
@@ -186,8 +188,8 @@ class FBert(nn.Module):
             self.encoder = Stack(config)
             for parameter in self.parameters():
                 if parameter.dim() > 1:
-                    nn.init.normal_(parameter, std=0.02)
-            nn.init.normal_(self.cls_token, std=0.02)
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+            nn.init.normal_(self.cls_token)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

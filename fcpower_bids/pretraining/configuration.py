@@ -14,8 +14,13 @@ from fcpower_bids.encoders.fbert import SIZES, FBertConfig
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretraining.losses import LOSSES
 
-DOES_NOT_CHANGE_THE_RUN = ("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard")
-"""Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed."""
+DOES_NOT_CHANGE_THE_RUN = (
+    *("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
+)
+"""Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
+
+The number of steps may only grow, which `fcpower_bids.pretraining.run_state` sees to.
+"""
 
 DRAWS = ("windows", "recordings")
 
@@ -60,6 +65,8 @@ class PretrainConfig:
         Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
     checkpoint_every, log_every : int
         Steps.
+    checkpoint_minutes : float
+        Minutes after which the run can be resumed at the latest; 0 for regular checkpoints only.
     evaluation : tuple of str
         ``dataset`` or ``dataset/subject`` that must not be in the corpus.
     purpose, licence : str
@@ -89,6 +96,7 @@ class PretrainConfig:
     chunk: int | None = None
     held_out: float = 0.1
     checkpoint_every: int = 2000
+    checkpoint_minutes: float = 15.0
     log_every: int = 50
     evaluation: tuple[str, ...] = ()
     purpose: str = "research"

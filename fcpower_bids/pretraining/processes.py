@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 import torch.distributed as distributed
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, SLURMEnvironment
 
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
+from fcpower_bids.pretraining.interruption import passed_on
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=7)
@@ -143,6 +146,14 @@ class Processes:
         found: T = result
         return found
 
+    def agree(self, wish: int) -> int:
+        """Return the largest of the wishes of all processes, so that all do the same after the same step."""
+        if self._waiting is None:
+            return wish
+        largest = torch.tensor(wish)
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX, group=self._waiting)
+        return int(largest)
+
 
 def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
     """Run `work` on every process of the run and return what it returns on the first.
@@ -155,8 +166,10 @@ def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> 
         As raised by `work` on the first process.
     """
     try:
-        # A closure, since Lightning takes the arguments of a spawned function apart and breaks frozen classes.
-        problem, result = make_fabric(config).launch(partial(_guarded, work))
+        fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1
+        # Nothing is handed over beside the function: Lightning takes arguments apart and breaks frozen classes.
+        with passed_on() if spawns else nullcontext():
+            problem, result = fabric.launch(partial(_guarded, work))
         if problem is not None:
             raise problem
     except FcPowerError as told:

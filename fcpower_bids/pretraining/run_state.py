@@ -4,6 +4,7 @@
 
     OUTPUT/log.tsv
     OUTPUT/checkpoints/step-0002000/{config.json,model.safetensors,state.json[,optimizer.safetensors]}
+    OUTPUT/interim/{config.json,model.safetensors,state.json,optimizer.safetensors}    between two of them
     OUTPUT/model/{config.json,model.safetensors,README.md}     the chosen checkpoint
 
 Only the newest checkpoint keeps the state of the optimiser. No pickle is written.
@@ -12,7 +13,9 @@ Only the newest checkpoint keeps the state of the optimiser. No pickle is writte
 from __future__ import annotations
 
 import json
+import logging
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,8 @@ from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_ten
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.store import replace_folder, write_text
+
+logger = logging.getLogger(__name__)
 
 OPTIMIZER = "optimizer.safetensors"
 COLUMNS = (
@@ -59,8 +64,25 @@ class RunFolder:
         folders = (self.path / "checkpoints").glob("step-*")
         return sorted(int(match[1]) for f in folders if (match := re.fullmatch(r"step-(\d+)", f.name)))
 
-    def save(self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard) -> None:
+    @property
+    def interim(self) -> Path:
+        """Folder of the one checkpoint that only serves to go on: it is not a candidate for the model."""
+        return self.path / "interim"
+
+    def save(
+        self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard, steps: int, interim: bool = False
+    ) -> None:
         """Write the checkpoint of a step, whole or not at all; the ones before it stay.
+
+        Parameters
+        ----------
+        step : int
+        model, optimizer : FBert, Optimizer
+        card : ModelCard
+        steps : int
+            Length of the schedule.
+        interim : bool
+            Between two regular checkpoints; the next one of either kind replaces it.
 
         Raises
         ------
@@ -71,11 +93,11 @@ class RunFolder:
         def write(folder: Path) -> None:
             write_model(folder, model, model.config, card)
             save_file(_optimizer_tensors(model, optimizer), folder / OPTIMIZER)
-            state = {"step": step, "fingerprint": self.fingerprint}
+            state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
         try:
-            replace_folder(self.checkpoint(step), write)
+            replace_folder(self.interim if interim else self.checkpoint(step), write)
         except OSError as error:
             last = max((s for s in self.steps() if s < step), default=None)
             where = "there is none before it" if last is None else f"step {last} is intact"
@@ -83,12 +105,23 @@ class RunFolder:
                 f"The checkpoint of step {step} could not be written to {self.path} ({error}); {where}. "
                 "Make room and start again: training resumes from there."
             ) from error
+        if interim:
+            return
+        shutil.rmtree(self.interim, ignore_errors=True)
         for other in self.steps():
             if other != step:
                 (self.checkpoint(other) / OPTIMIZER).unlink(missing_ok=True)
 
-    def resume(self, model: FBert, optimizer: Optimizer) -> int:
+    def _newest(self) -> Path | None:
+        """Folder of the newest checkpoint that a run can go on from."""
+        regular = [folder for step in self.steps() if ((folder := self.checkpoint(step)) / OPTIMIZER).exists()]
+        folders = regular[-1:] + ([self.interim] if (self.interim / OPTIMIZER).exists() else [])
+        return max(folders, key=lambda folder: int(_state(folder)["step"]), default=None)
+
+    def resume(self, model: FBert, optimizer: Optimizer, steps: int) -> int:
         """Restore the newest complete checkpoint; return its step, or 0 where there is none.
+
+        `steps` may be more than before: the schedule goes on as that of the longer run.
 
         Raises
         ------
@@ -97,14 +130,23 @@ class RunFolder:
         CheckpointError
             The newest checkpoint is damaged.
         """
-        steps = [step for step in self.steps() if (self.checkpoint(step) / OPTIMIZER).exists()]
-        if not steps:
+        folder = self._newest()
+        if folder is None:
             return 0
-        folder = self.checkpoint(steps[-1])
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state = _state(folder)
         if state["fingerprint"] != self.fingerprint:
             raise UsageError(
                 f"{self.path} holds a run with other choices or another corpus; remove it or give another folder."
+            )
+        if (before := int(state.get("steps", steps))) > steps:
+            raise UsageError(
+                f"{self.path} holds a run of {before} steps; --steps can be raised, not lowered to {steps}."
+            )
+        if before < steps:
+            logger.warning(
+                "The run is extended from %d to %d steps: from step %d on the learning rate is that of the longer run, "
+                "so the result is not that of %d steps from the start.",
+                *(before, steps, state["step"], steps),
             )
         load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
         _restore_optimizer(model, optimizer, folder / OPTIMIZER)
@@ -125,6 +167,11 @@ class RunFolder:
         )
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "log.tsv", text)
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    return state
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,6 +29,7 @@ from fcpower_bids.pretraining.engine import (
     measure_gemm_rate,
     surrogate_generator,
 )
+from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
@@ -155,7 +157,7 @@ class _Run:
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.chunk)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint)
-        self.step = self.folder.resume(self.model, self.optimizer)
+        self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         wanted = config.tensorboard and fabric.is_global_zero
         self.board = open_tensorboard(output) if wanted else None
@@ -224,13 +226,32 @@ class _Run:
         clock = Clock(self.step, step_flops(self.model.config, config, self.batch_size), limit)
         if not self.log:
             self._evaluate({"step": 0})
-        for step in tqdm(range(self.step, until), disable=None if zero else True, desc="pretraining", unit="step"):
-            loss, norm = self._one_step(step)
-            self.step = step + 1
-            last = self.step % config.checkpoint_every == 0 or self.step == until
-            if last or self.step % config.log_every == 0:
-                self._record({"loss": float(loss), "gradient_norm": float(norm), **clock.read(self.step)}, last)
+        self._saved = time.monotonic()
+        with heard() as wishes:
+            for step in tqdm(range(self.step, until), disable=None if zero else True, desc="pretraining", unit="step"):
+                loss, norm = self._one_step(step)
+                self.step = step + 1
+                last = self.step % config.checkpoint_every == 0 or self.step == until
+                if last or self.step % config.log_every == 0:
+                    self._record({"loss": float(loss), "gradient_norm": float(norm), **clock.read(self.step)}, last)
+                self._fulfil(wishes.take(), saved=last)
         self.fabric.barrier()
+
+    def _fulfil(self, wish: int, saved: bool) -> None:
+        """Save, or save and stop, when a signal or the time asks for it; all processes do it after the same step."""
+        limit = 60 * self.config.checkpoint_minutes
+        late = bool(limit) and time.monotonic() - self._saved > limit
+        wish = self.processes.agree(max(wish, SAVE if late else 0))
+        if wish and not saved:
+            self._save(interim=True)
+        if wish == STOP and self.step < self.config.steps:
+            raise Interrupted(f"Stopped as asked after step {self.step}; the same command goes on from there.")
+
+    def _save(self, interim: bool = False) -> None:
+        card = replace(self.card, step=self.step)
+        state = (self.step, self.model, self.optimizer, card, self.config.steps, interim)
+        self.processes.first_only(lambda: self.folder.save(*state))
+        self._saved = time.monotonic()
 
     def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
         for group in self.optimizer.param_groups:
@@ -252,8 +273,7 @@ class _Run:
             self._write(row)
             return
         self._evaluate(row)
-        card = replace(self.card, step=self.step)
-        self.processes.first_only(lambda: self.folder.save(self.step, self.model, self.optimizer, card))
+        self._save()
 
     def _evaluate(self, row: dict[str, Any]) -> None:
         if self.fabric.is_global_zero and self.held_out.sufficient:

@@ -29,6 +29,7 @@ class Pretraining(Choices):
     chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
+    checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
     evaluation: tuple[str, ...] = option((), "pretrain", "DATASET or DATASET/SUBJECT that must not be in the corpus")
     tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
     window: int = option(80, "pretrain", "volumes that the student sees")

@@ -13,7 +13,16 @@ from fcpower_bids.workflows.progress import say
 
 SHARED = (
     *("loss", "steps", "batch_size", "warmup", "learning_rate", "window", "draw", "surrogates", "precision", "devices"),
-    *("num_nodes", "accelerator", "chunk", "held_out", "checkpoint_every", "evaluation", "tensorboard"),
+    *(
+        "num_nodes",
+        "accelerator",
+        "chunk",
+        "held_out",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "evaluation",
+        "tensorboard",
+    ),
 )
 """Options that the pretraining configuration has under the same name."""
 

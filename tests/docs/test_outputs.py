@@ -19,6 +19,7 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "logs/crashes/": "with --debug, of failed steps",
     "encoder/tensorboard/": "with --tensorboard",
     "corpus/parts/": "while the corpus is packed",
+    "encoder/interim/": "of a run that has not ended",
     "encoder/teacher_kernel.safetensors": "with a public corpus",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
 }

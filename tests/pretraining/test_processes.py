@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
@@ -19,6 +24,7 @@ from tests.pretraining.outputs import QUICK, plant_outputs
 
 SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "0"}
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "RANK": "0"}
+LONG = ("--steps", "150", "--checkpoint-every", "50")
 PROGRAM = ("-m", "fcpower_bids")
 
 
@@ -108,3 +114,74 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
     assert layout(PretrainConfig()) == (2, 1)
     with pytest.raises(UsageError, match="leave both options out"):
         layout(PretrainConfig(devices=2, num_nodes=2))
+
+
+def started_run(folder, name: str, *options: str) -> subprocess.Popen[str]:
+    """A long run in processes of its own, once it has begun to train."""
+    shutil.copytree(folder / "out", folder / name)
+    words = [sys.executable, *PROGRAM, folder / "bids", folder / name, "pretrain", *QUICK, *LONG, *options]
+    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
+    while not (folder / name / "encoder" / "log.tsv").is_file():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    return process
+
+
+def weights_of(folder, name: str) -> dict[str, np.ndarray]:
+    return load_file(folder / name / "encoder" / "model" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(planted):
+    shutil.copytree(planted / "out", planted / "undisturbed")
+    assert main([str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]) == 0
+    return weights_of(planted, "undisturbed"), losses(planted, "undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "options"),
+    [
+        (signal.SIGTERM, 130, ()),
+        (signal.SIGKILL, -signal.SIGKILL, ("--checkpoint-minutes", "0.001")),
+    ],
+)
+def test_a_run_that_is_stopped_goes_on_to_the_same_weights(planted, undisturbed, number, code, options):
+    name = f"stopped-{int(number)}"
+    process = started_run(planted, name, *options)
+    interim = planted / name / "encoder" / "interim" / "state.json"
+    while options and not interim.is_file() and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == code, told
+    step = json.loads(interim.read_text())["step"]
+    assert 0 < step < 150
+    if number == signal.SIGTERM:
+        assert f"Stopped as asked after step {step}; the same command goes on from there." in told
+    assert main([str(planted / "bids"), str(planted / name), "pretrain", *QUICK, *LONG]) == 0
+    expected, expected_losses = undisturbed
+    for key, value in weights_of(planted, name).items():
+        np.testing.assert_array_equal(value, expected[key])
+    assert losses(planted, name) == expected_losses
+    assert not interim.exists()
+
+
+def test_sigusr1_saves_and_the_run_goes_on(planted, undisturbed):
+    process = started_run(planted, "saved")
+    interim = planted / "saved" / "encoder" / "interim" / "state.json"
+    process.send_signal(signal.SIGUSR1)
+    while not interim.is_file() and process.poll() is None:
+        time.sleep(0.005)
+    assert interim.is_file()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert losses(planted, "saved") == undisturbed[1]
+
+
+def test_steps_can_be_raised_and_not_lowered(planted, undisturbed, capsys, caplog):
+    words = [str(planted / "bids"), str(planted / "undisturbed"), "pretrain", *QUICK, *LONG]
+    assert main([*words, "--steps", "100"]) == 2
+    assert "holds a run of 150 steps; --steps can be raised, not lowered to 100" in capsys.readouterr().err
+    assert main([*words, "--steps", "152"]) == 0
+    assert "The run is extended from 150 to 152 steps: from step 150 on" in caplog.text
+    assert "of 152)" in capsys.readouterr().err
