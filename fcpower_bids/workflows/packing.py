@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from joblib import cpu_count
-
 from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.execution import processes
 from fcpower_bids.workflows.progress import say
 
 SUFFIX = "_stat-mean_timeseries.tsv"
@@ -70,7 +69,7 @@ def _pack(settings: Settings, corpus: Path) -> None:
         settings.alpha,
         atlas=atlas,
         evaluation=settings.evaluation,
-        n_processes=settings.nprocs or cpu_count(),
+        n_processes=processes(settings),
     )
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
 
