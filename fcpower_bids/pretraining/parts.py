@@ -53,7 +53,8 @@ class Parts:
         """Store one recording."""
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{self.next:07d}.safetensors"
-        write_arrays({"series": series, "vector": vector}, path, {**self.facts, "row": json.dumps(row)})
+        facts = {**self.facts, "row": json.dumps(row)}
+        write_arrays({"series": series, "vector": vector}, path, facts, flush=False)  # what is lost is prepared again
         self.next += 1
         return Part(row, series, vector, path)
 

@@ -15,7 +15,9 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.store import atomic
 
 
-def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None) -> None:
+def write_arrays(
+    arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[str, str] | None = None, *, flush: bool = True
+) -> None:
     """Write arrays as one ``.safetensors`` file, in one step, and only if they read back as they were given.
 
     ``safetensors.numpy`` writes the buffer of an array as it lies in memory and calls it row-major: a column-major
@@ -26,7 +28,7 @@ def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path, metadata: dict[
     FcPowerError
         The file does not read back as it was written; nothing is left behind.
     """
-    with atomic(path) as part:
+    with atomic(path, flush=flush) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
         _read_back(arrays, part, path)
 
