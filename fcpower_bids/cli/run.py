@@ -74,11 +74,11 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
         return run_group
     if settings.level == "pack":
         # after the limits of threads are set, which numpy reads when it is loaded
-        from fcpower_bids.workflows.packing import run_pack
+        from fcpower_bids.workflows.encoder.packing import run_pack
 
         return run_pack
     # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.workflows.pretrain import run_pretrain
+    from fcpower_bids.workflows.encoder.pretrain import run_pretrain
 
     return run_pretrain
 

@@ -21,7 +21,8 @@ from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_ten
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.corpus import Corpus, refuse_leakage
+from fcpower_bids.pretraining.corpus.pack import Corpus, refuse_leakage
+from fcpower_bids.pretraining.corpus.public import open_corpus, prepare_corpus
 from fcpower_bids.pretraining.engine import (
     BATCH,
     Gradient,
@@ -33,7 +34,6 @@ from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
-from fcpower_bids.pretraining.public_corpus import open_corpus, prepare_corpus
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
 from fcpower_bids.pretraining.surrogate import phase_surrogate, surrogate_phases
@@ -87,7 +87,7 @@ def pretrain(
     Parameters
     ----------
     corpus : Path
-        From `fcpower_bids.pretraining.packing.pack_corpus`, or in the layout of the public corpus.
+        From `fcpower_bids.pretraining.corpus.packing.pack_corpus`, or in the layout of the public corpus.
     output : Path
         Folder of the run; see `fcpower_bids.pretraining.run_state`.
     config : PretrainConfig, optional

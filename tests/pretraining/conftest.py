@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.pretraining.packing import pack_corpus
+from fcpower_bids.pretraining.corpus.packing import pack_corpus
 
 NAMES = [f"P{i}" for i in range(10)]
 

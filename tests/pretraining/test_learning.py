@@ -7,8 +7,8 @@ import pandas as pd
 
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.corpus import load_corpus
-from fcpower_bids.pretraining.packing import pack_corpus
+from fcpower_bids.pretraining.corpus.pack import load_corpus
+from fcpower_bids.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, split_families
 from fcpower_bids.pretraining.train import pretrain
 

@@ -12,11 +12,11 @@ import torch
 
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
-from fcpower_bids.pretraining import packing, preparation
-from fcpower_bids.pretraining.corpus import load_corpus
-from fcpower_bids.pretraining.derived_series import find_series
-from fcpower_bids.pretraining.packing import pack_corpus
-from fcpower_bids.pretraining.teacher import teacher_vector
+from fcpower_bids.pretraining.corpus import packing, preparation
+from fcpower_bids.pretraining.corpus.derived_series import find_series
+from fcpower_bids.pretraining.corpus.pack import load_corpus
+from fcpower_bids.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.pretraining.corpus.teacher import teacher_vector
 from tests.pretraining.conftest import NAMES, as_sources, made_recordings
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.pretraining import public_corpus
+from fcpower_bids.pretraining.corpus import public as public_corpus
 from tests.pretraining.conftest import NAMES, made_recordings
 from tests.pretraining.outputs import plant_outputs, run_pretrain
 

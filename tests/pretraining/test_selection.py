@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.pretraining.corpus import load_corpus
+from fcpower_bids.pretraining.corpus.pack import load_corpus
 from fcpower_bids.pretraining.losses import cka_debiased
 from fcpower_bids.pretraining.selection import CONFIRM, SELECT, TRAIN, HeldOut, choose_checkpoint, split_families
 

@@ -16,7 +16,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.packing import pack_corpus
+from fcpower_bids.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.pretraining.train import pretrain
 from tests.pretraining.conftest import NAMES, as_sources, made_recordings
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fcpower_bids.pretraining import derived_series, preparation, shards
+from fcpower_bids.pretraining.corpus import derived_series, preparation, shards
 from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import plant_outputs, run_pretrain
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
+from fcpower_bids.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.pretraining.losses import LOSSES
-from fcpower_bids.pretraining.packing import pack_corpus
 from fcpower_bids.pretraining.processes import Processes, make_fabric
 from fcpower_bids.pretraining.train import pretrain, train
 from tests.pretraining.conftest import as_sources, made_recordings

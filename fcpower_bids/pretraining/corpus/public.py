@@ -30,10 +30,10 @@ from torch import Tensor
 from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.pretraining.corpus import KERNEL, Corpus, Indices, load_corpus
-from fcpower_bids.pretraining.kernel_file import kernel_corpus
-from fcpower_bids.pretraining.shards import write_arrays
-from fcpower_bids.pretraining.teacher import teacher_kernel, teacher_vector, unit_vectors
+from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus
+from fcpower_bids.pretraining.corpus.pack import KERNEL, Corpus, Indices, load_corpus
+from fcpower_bids.pretraining.corpus.shards import write_arrays
+from fcpower_bids.pretraining.corpus.teacher import teacher_kernel, teacher_vector, unit_vectors
 
 WINDOWS, OWNERS, TEACHERS = "windows.npy", "window_to_recording.npy", "teachers.npy"
 RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.packing import ready_corpus
+from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.progress import say
 
 SHARED = (

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.pretraining.preparation import Source
+from fcpower_bids.pretraining.corpus.preparation import Source
 
 SUFFIX = "_stat-mean_timeseries.tsv"
 

@@ -21,14 +21,14 @@ ATLAS_KEYS = ("atlas", "seg", "scale")
 
 def run_pack(settings: Settings) -> int:
     """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
-    from fcpower_bids.pretraining.public_corpus import is_public  # loads torch
+    from fcpower_bids.pretraining.corpus.public import is_public  # loads torch
 
     corpus = _folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
         raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
     _pack(settings, corpus)
     if settings.public_corpus is not None:
-        from fcpower_bids.pretraining.public_export import write_public  # loads torch
+        from fcpower_bids.pretraining.corpus.public_export import write_public  # loads torch
 
         n = write_public(corpus, settings.public_corpus, settings.window)
         say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
@@ -41,7 +41,7 @@ def ready_corpus(settings: Settings) -> Path:
     A public corpus, and a pack beside which there are no series, are taken as they are; else the pack grows by the
     series that are new.
     """
-    from fcpower_bids.pretraining.public_corpus import fetch_corpus, is_public  # loads torch
+    from fcpower_bids.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
 
     if settings.corpus == CORPUS_ID:
         return fetch_corpus(CORPUS_ID)
@@ -60,7 +60,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def _pack(settings: Settings, corpus: Path) -> None:
-    from fcpower_bids.pretraining.packing import pack_corpus  # loads torch
+    from fcpower_bids.pretraining.corpus.packing import pack_corpus  # loads torch
 
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
     table = pack_corpus(
@@ -107,7 +107,7 @@ def choose_atlas(found: Iterable[str], settings: Settings) -> str:
 
 
 def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
-    from fcpower_bids.pretraining.derived_series import find_series  # only this level needs it
+    from fcpower_bids.pretraining.corpus.derived_series import find_series  # only this level needs it
 
     dataset = settings.bids_dir.absolute().name
     return find_series(settings.output_dir, dataset, contains=f"_{atlas}_", families=_families(settings))

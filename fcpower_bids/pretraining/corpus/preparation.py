@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.pretraining.teacher import teacher_vector_and_rank
+from fcpower_bids.pretraining.corpus.teacher import teacher_vector_and_rank
 from fcpower_bids.workers import begin_worker
 
 Source = tuple[Mapping[str, Any], Callable[[], ArrayLike]]

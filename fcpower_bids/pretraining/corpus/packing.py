@@ -21,11 +21,11 @@ from tqdm import tqdm
 
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.pretraining.corpus import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage
-from fcpower_bids.pretraining.kernel_file import kernel_corpus, write_kernel
-from fcpower_bids.pretraining.parts import Part, Parts
-from fcpower_bids.pretraining.preparation import Prepared, Source, prepare_all
-from fcpower_bids.pretraining.shards import series_file, teacher_file, write_arrays
+from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus, write_kernel
+from fcpower_bids.pretraining.corpus.pack import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage
+from fcpower_bids.pretraining.corpus.parts import Part, Parts
+from fcpower_bids.pretraining.corpus.preparation import Prepared, Source, prepare_all
+from fcpower_bids.pretraining.corpus.shards import series_file, teacher_file, write_arrays
 from fcpower_bids.store import write_text
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")

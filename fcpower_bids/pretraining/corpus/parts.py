@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fcpower_bids.pretraining.corpus import FORMAT
-from fcpower_bids.pretraining.shards import write_arrays
+from fcpower_bids.pretraining.corpus.pack import FORMAT
+from fcpower_bids.pretraining.corpus.shards import write_arrays
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 
-from fcpower_bids.pretraining.shards import write_arrays
-from fcpower_bids.pretraining.teacher import teacher_kernel
+from fcpower_bids.pretraining.corpus.shards import write_arrays
+from fcpower_bids.pretraining.corpus.teacher import teacher_kernel
 
 
 def kernel_corpus(path: Path) -> str | None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.pretraining.shards import series_file, teacher_file
-from fcpower_bids.pretraining.teacher import stored_teacher, unit_vectors
+from fcpower_bids.pretraining.corpus.shards import series_file, teacher_file
+from fcpower_bids.pretraining.corpus.teacher import stored_teacher, unit_vectors
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""

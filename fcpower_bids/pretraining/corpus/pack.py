@@ -27,8 +27,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.pretraining.proof import prove_pack
-from fcpower_bids.pretraining.shards import series_file
+from fcpower_bids.pretraining.corpus.proof import prove_pack
+from fcpower_bids.pretraining.corpus.shards import series_file
 
 Indices = NDArray[np.intp]
 KERNEL = "teacher_kernel.safetensors"
