@@ -24,9 +24,6 @@ def data(n: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
 
 def gradients(fabric, loss: str, chunk: int | None, config: FBertConfig = SMALL) -> dict[str, torch.Tensor]:
     model = FBert(config, seed=1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(8)
     wrapped, _ = fabric.setup(model, torch.optim.SGD(model.parameters()))
     x, K = data()
     share = len(x) // fabric.world_size
@@ -58,9 +55,6 @@ def test_chunks_see_the_same_dropout_in_both_passes():
     """With dropout the loss of the first pass must be that of the second: a finite difference tells."""
     fabric, config = single(), FBertConfig(6, d=8, layers=1, heads=2, ff=8, dropout=0.5)
     model = FBert(config, seed=1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(8)
     wrapped, _ = fabric.setup(model, torch.optim.SGD(model.parameters()))
     x, K = data()
     gradient = Gradient(fabric, wrapped.train(), LOSSES["cka"], 4)
