@@ -5,7 +5,7 @@ ARG BASE_IMAGE=debian:bookworm-slim
 
 # ---- python: the interpreter, at the same path in every stage ---------------------------------------------------
 FROM ${BASE_IMAGE} AS python
-ENV LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
+ENV LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*

@@ -1,5 +1,12 @@
 """``python -m fcpower_bids``."""
 
+import os
+import sys
+
+# Python has put the current folder first, and would execute a json.py in it. It stays if the package itself is there.
+if sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
+    del sys.path[0]
+
 from fcpower_bids.cli.run import entry_point
 
 if __name__ == "__main__":

@@ -1,11 +1,53 @@
-"""What every worker process does first, whoever started it."""
+"""What every process does first, whoever started it: it depends neither on the current folder nor on a home."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import parent_process
+from pathlib import Path
 from threading import Thread
+
+
+def leave_surroundings() -> None:
+    """Run nothing that lies about in the current folder, and go on without a home or a name.
+
+    Python puts the current folder first among the places that it imports from when it is started with ``-m`` or
+    ``-c``, as the servers of workers are: a file called ``json.py`` there would be executed. A user number without a
+    name, as containers have it, has no home: what asks for one would end with an error or make a folder called ``~``.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"  # for all processes that are started from this one, from Python 3.11 on
+    try:
+        home = Path.home()
+        known = home.is_dir() and os.access(home, os.W_OK | os.X_OK)
+    except (RuntimeError, OSError):
+        known = False
+    if not known:
+        folder = tempfile.mkdtemp(prefix="fcpower-home-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["HOME"] = folder
+    # getpass asks the variable first, and fails for a number without a name.
+    os.environ.setdefault("LOGNAME", os.environ.get("USER") or str(os.getuid()))
+
+
+@contextmanager
+def in_safe_folder() -> Iterator[None]:
+    """Start a server of workers in a folder that nobody puts modules into: Python 3.10 knows no safe path."""
+    if sys.version_info >= (3, 11):
+        yield
+        return
+    here = os.getcwd()
+    os.chdir(os.sep)
+    try:
+        yield
+    finally:
+        os.chdir(here)
 
 
 def begin_worker() -> None:
@@ -13,6 +55,7 @@ def begin_worker() -> None:
 
     A process that is killed cannot end its workers; they would wait for work for ever.
     """
+    sys.path[:] = [place for place in sys.path if place]
     gc.freeze()
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -165,6 +165,11 @@ def _linked_derivatives(bids_dir: Path) -> list[Path]:
 def _needed(mounts: dict[Path, bool]) -> dict[Path, bool]:
     """Drop what a folder around it brings along already, and put outer folders first."""
     for path in mounts:
+        if found := [sign for sign in ":,\n" if sign in str(path)]:
+            raise UsageError(
+                f"{path} cannot be mounted: container programs take {found[0]!r} in a path for the end of it. "
+                "Rename the folder, or give a link to it that has another name."
+            )
         if any(own.is_relative_to(path) for own in SYSTEM):
             raise UsageError(f"{path} cannot be mounted: it would hide files of the image. Give a folder inside it.")
     kept: dict[Path, bool] = {}

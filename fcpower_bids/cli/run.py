@@ -13,6 +13,7 @@ from importlib import import_module
 from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.settings import Settings
+from fcpower_bids.workers import leave_surroundings
 
 INTERRUPTED = 130
 COMMANDS = {
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the application and return its exit code; errors for people go to the standard error, one per line."""
     argv = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in argv
+    leave_surroundings()
     try:
         return _run(argv)
     except FcPowerError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from nipype.pipeline.plugins.multiproc import MultiProcPlugin, process_initializer
 
-from fcpower_bids.workers import begin_worker
+from fcpower_bids.workers import begin_worker, in_safe_folder
 
 LONGEST_WAIT = 1.0
 """Seconds after which the pool is looked at again whatever happens."""
@@ -36,7 +36,8 @@ PRELOADED = (
 def start_server() -> None:
     """Let the server that workers are forked from begin its imports; it does so beside what comes next here."""
     set_forkserver_preload(list(PRELOADED))
-    forkserver.ensure_running()
+    with in_safe_folder():
+        forkserver.ensure_running()
 
 
 class Pool(MultiProcPlugin):

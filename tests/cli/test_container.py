@@ -19,7 +19,7 @@ from fcpower_bids.settings import Settings
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch) -> Path:
     """A folder with everything that a command line can name; relative paths start here."""
-    for folder in ("bids/derivatives/fmriprep", "other", "atlases", "weights", "tables", "set:one"):
+    for folder in ("bids/derivatives/fmriprep", "other", "atlases", "weights", "tables"):
         (tmp_path / folder).mkdir(parents=True)
     for file in (
         "tables/age.tsv",
@@ -69,7 +69,6 @@ def test_input_is_read_only_and_output_is_not(study):
             "--atlas {0}/mine.nii.gz:{0}/names.tsv+Schaefer100",
         ),
         ("--atlas atlases:Tian_scale-3", {"atlases": False}, "--atlas {}/atlases:Tian_scale-3"),
-        ("--atlas set:one", {"set:one": False}, "--atlas {}/set:one"),
         ("--atlas templateflow:MASSP20", {}, "--atlas templateflow:MASSP20"),
     ],
 )  # fmt: skip
@@ -129,6 +128,17 @@ def test_mistakes_are_told_before_a_container_starts(study, capsys):
     told = capsys.readouterr().err
     assert "--alpha 3" in told
     assert "--atlas" in told
+
+
+@pytest.mark.parametrize("engine", ["docker", "apptainer"])
+@pytest.mark.parametrize("name", ["a:b", "a,b"])
+def test_names_that_cannot_be_mounted_are_refused(study, capsys, engine, name):
+    (study / name).mkdir()
+    for arguments in ([name, "out", "participant"], ["bids", f"{name}/out", "participant"]):
+        assert main(["--engine", engine, "--print", *arguments]) == 2
+        assert f"{study}/{name}" in capsys.readouterr().err
+    (study / "link").symlink_to(study / name)
+    assert main(["--engine", engine, "--print", "link", "out", "participant"]) == 0
 
 
 @pytest.mark.parametrize("folder", ["/", "/usr", "/tmp", "/opt"])
