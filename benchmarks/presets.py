@@ -1,10 +1,10 @@
 """What each preset changes on real people: the tables of docs/presets.md, from the 55 people of `shared/data/stages`.
 
     python -m benchmarks.presets --shared ../shared
-    python -m benchmarks.presets --shared ../shared --demo OUT        # and outputs of the demo
+    python -m benchmarks.presets --shared ../shared --demo BIDS OUT   # and the demo
 
-Folds are 5 for so few people; all else is that of the preset. `recommended` is also shown with one of its choices undone
-at a time.
+Folds are 10 x 5 for so few people; all else is that of the preset. `recommended` is also shown with one of its choices
+undone at a time.
 """
 
 from __future__ import annotations
