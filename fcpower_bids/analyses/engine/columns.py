@@ -15,7 +15,7 @@ FIT_COLUMNS: Columns = join_columns(
     Column.number("n_train", "People who train, with a known target", digits=0),
     Column.number("n_test", "People who are tested, with a known target", digits=0),
     Column.number("penalty", "Ridge penalty that the inner folds selected"),
-    Column.flag("at_grid_edge", "Whether that is the smallest or the largest of the grid"),
+    Column.flag("at_grid_edge", "Whether the best may lie outside what was searched: it is the first or last penalty"),
 )
 SCORE_COLUMNS: Columns = join_columns(
     Column.number("r", "Pearson correlation of observed and predicted values of the test people", "r"),
@@ -92,7 +92,10 @@ SCREEN_COLUMNS: Columns = join_columns(
     ),
     Column.number("pooled_sd", "Its standard deviation over repeats", "SD"),
     Column.number(
-        "share_at_grid_edge", "Share of folds whose penalty lies at an edge of the grid", "Penalty at edge", 2
+        "share_at_grid_edge",
+        "Share of folds whose penalty is the first or last that was searched",
+        "Penalty at edge",
+        2,
     ),
     Column.text("reference", "The row that is subtracted in the differences", "Against"),
     pick_columns(COMPARISON_COLUMNS, TESTS[:-1]),

@@ -101,7 +101,10 @@ SUMMARY = TableSpec(
         Column.number("n_folds", "Folds", "Folds", 0),
         Column.number("n_scored", "Folds in which the correlation is defined", "Scored folds", 0),
         Column.number(
-            "share_at_grid_edge", "Share of folds whose penalty lies at an edge of the grid", "Penalty at edge", 2
+            "share_at_grid_edge",
+            "Share of folds whose penalty is the first or last that was searched",
+            "Penalty at edge",
+            2,
         ),
         *(_summaries(score) for score in SCORE_COLUMNS.values()),
         Column.p(

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.core.connectome.edges import edge_names
 from fcpower_bids.core.regression.folds import Rows
@@ -61,7 +62,7 @@ QCFC_SUMMARY = TableSpec(
 TABLES = (QCFC, QCFC_SUMMARY)
 FACTS: dict[str, Any] = {
     "Rule": (
-        "Mean FD and connectivity of a person are means over the scans of the person (Fisher z for connectivity); "
+        "The mean FD of a person is the mean over their scans; "
         "people are taken as independent. Source: Power et al. 2012 (doi:10.1016/j.neuroimage.2011.10.018), Ciric et "
         "al. 2017 (doi:10.1016/j.neuroimage.2017.03.020)."
     )
@@ -106,7 +107,11 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
         raise NotInCohort("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
-    facts = FACTS | {"NumberOfPeople": len(people), "PeopleWithoutMotion": _without_motion(cohort, people)}
+    facts = FACTS | {
+        "FeaturesOfAPerson": tell_combination(settings),
+        "NumberOfPeople": len(people),
+        "PeopleWithoutMotion": _without_motion(cohort, people),
+    }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
     frame = pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans, tell_combination
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import (
@@ -108,7 +108,7 @@ MATRICES = TableSpec(
 TABLES = (HISTOGRAM, RANKS, PATHS, SPHERE, MATRICES)
 
 FACTS = {
-    "People": "One connectome per person, the mean of Fisher z over their scans; no phenotype is needed.",
+    "People": "One connectome per person; no phenotype is needed.",
     "Rank": (
         "Eigenvalues that are zero to rounding have weight 0 at every exponent and are left out of logarithms; the "
         "distances of a rank-deficient connectome from the identity are not defined."
@@ -167,7 +167,12 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if not len(cohort.scans):
         raise Unfit("There is no scan whose spectrum could be described.")
     spectra = _decompose(cohort, settings)
-    alpha, facts = settings.alpha, FACTS | {"Alpha": settings.alpha} | _summary(spectra, settings.alpha)
+    alpha, facts = (
+        settings.alpha,
+        FACTS
+        | {"Alpha": settings.alpha, "FeaturesOfAPerson": tell_combination(settings)}
+        | _summary(spectra, settings.alpha),
+    )
     tables = (
         (HISTOGRAM, tabulate_histogram(spectra, _with(alpha, HISTOGRAM_ALPHAS))),
         (RANKS, tabulate_ranks(spectra, _with(alpha, PATH))),

@@ -20,7 +20,7 @@ from fcpower_bids.settings import Settings
 
 PARCELS = 7
 UPPER = np.triu_indices(PARCELS, 1)
-SETTINGS = Settings(Path("bids"), Path("out"), "group", representations=("fc", "fc_power"))
+SETTINGS = Settings(Path("bids"), Path("out"), "group", preset="paper", representations=("fc", "fc_power"))
 
 
 def make_cohort(n=20, sessions=2, seed=0, motion=0.0):
