@@ -62,6 +62,10 @@ def two_repetition_times(files):
     files.json.write_text(json.dumps({**json.loads(files.json.read_text()), "RepetitionTime": 0.8}))
 
 
+def deeply_nested(files):
+    files.json.write_text('{"a":' * 200_000 + "1" + "}" * 200_000)
+
+
 def truncated(files):
     files.bold.write_bytes(files.bold.read_bytes()[:-5000])
 
@@ -106,15 +110,16 @@ BROKEN = {
     "10": (a_volume_of_nan, "parcellate", "bold", "has a voxel with signal"),
     "11": (empty_mask, "parcellate", "mask", "is empty"),
     "12": (mask_of_another_grid, "parcellate", "mask", "different grids"),
+    "15": (deeply_nested, "inputs", "json", "nested too deeply"),
     "14": (closed_mask, "inputs", "mask", "give yourself read access"),
 }
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Fourteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
+    """Fifteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=14, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=15, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

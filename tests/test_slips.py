@@ -97,6 +97,21 @@ def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path,
     assert not list(found.output.rglob("*relmat.tsv"))
 
 
+def test_a_slip_around_a_step_is_told_from_a_process_that_was_killed(demo, tmp_path, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.interfaces.recording.RecordingStep._list_outputs", raising(KeyError("bundle")))
+    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
+    assert found.code == 5
+    assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/crash-")
+    assert "KeyError: 'bundle'" in found.reason("sub-01")
+
+
+def test_a_slip_while_the_files_are_looked_at_costs_the_recording_only(demo, tmp_path, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.inputs.query.inspect_series", raising(IndexError("dim 4")))
+    found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS)
+    assert found.code == 5
+    assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/sub-01")
+
+
 @pytest.fixture(scope="module")
 def processed(demo):
     found = run_app(demo / "in", demo / "out", *IN_PROCESS)

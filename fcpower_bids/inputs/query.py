@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ from fcpower_bids.inputs.selection import (
     read_filters,
 )
 from fcpower_bids.inputs.sources import CONFOUNDS, GRID_KEYS, Sidecars, Source, drop, read_source
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.records import Entities, Recording
-from fcpower_bids.settings import Inputs, Method, Selection
+from fcpower_bids.settings import Inputs, Selection
 
 FAILED, SKIPPED = "failed", "skipped"
 STAGE = "inputs"
@@ -87,7 +89,7 @@ def find_recordings(settings: Inputs) -> Discovery:
     Raises
     ------
     DatasetError
-        If there is no dataset, nothing in it can be processed, or two inputs would be written to one output.
+        If there is no dataset, nothing in it can be processed, or all inputs would be written to the output of another.
     UsageError
         If the filter file or the folder of the index cannot be used.
     """
@@ -102,8 +104,9 @@ def find_recordings(settings: Inputs) -> Discovery:
     chosen, missing, space_notes = _choose(kept, filters, settings)
     problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
     problems += _filtered_out(settings, there, kept)
-    _refuse_duplicates(chosen, settings)
-    recordings, volumes, faults = _inspect(chosen, sources, Sidecars(raw_roots(settings, roots)))
+    chosen, clashes = _without_clashes(chosen, settings)
+    problems += clashes
+    recordings, volumes, faults = _inspect(chosen, sources, Sidecars(raw_roots(settings, roots)), settings.output_dir)
     notes = (*note_unmatched(there, filters), *echo_notes, *space_notes)
     ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
     return Discovery(recordings, ordered, notes, roots, volumes)
@@ -185,34 +188,49 @@ def _choose(
     return chosen, missing, notes
 
 
-def _refuse_duplicates(chosen: Collection[Source], settings: Method) -> None:
-    """Two inputs of one name would be written to one output, and so would a combination with the name of an input."""
-    seen: dict[Entities, Path] = {}
+def _without_clashes(chosen: Collection[Source], settings: Inputs) -> tuple[list[Source], list[Problem]]:
+    """Leave out inputs that would be written to one output, and runs whose combination has the name of another input.
+
+    Raises
+    ------
+    DatasetError
+        If nothing is left.
+    """
+    by_name: dict[Entities, list[Source]] = defaultdict(list)
     for source in chosen:
-        if source.entities in seen:
-            raise DatasetError(
-                f"{seen[source.entities]} and {source.path} have the same entities, so their outputs "
-                "would have the same names. Remove one of them, or choose with --derivatives or --bids-filter-file."
+        by_name[source.entities].append(source)
+    clashes: dict[Entities, str] = {}
+    for entities, (source, *others) in by_name.items():
+        whole = by_name.get(drop(entities, ("run",))) if settings.combine_runs != "none" else None
+        if others:
+            clashes[entities] = (
+                f"{source.path} and {others[0].path} have the same entities, so their outputs would have the same "
+                "names. Remove one of them, or choose with --derivatives or --bids-filter-file."
             )
-        seen[source.entities] = source.path
-    for source in chosen if settings.combine_runs != "none" else ():
-        whole = seen.get(drop(source.entities, ("run",)))
-        if whole is not None and "run" in source.labels:
-            raise DatasetError(
-                f"{source.path} has a run- and {whole} has none: the combination of runs would overwrite the outputs "
-                "of the latter. Rename one of them, or choose with --run-id or --bids-filter-file."
+        elif whole is not None and "run" in source.labels:
+            clashes[entities] = (
+                f"{source.path} has a run- and {whole[0].path} has none: the combination of runs would overwrite the "
+                "outputs of the latter. Rename one of them, or choose with --run-id or --bids-filter-file."
             )
+    if len(clashes) == len(by_name) and clashes:
+        raise DatasetError(next(iter(clashes.values())))
+    problems = [Problem(by_name[entities][0].name, STAGE, sentence) for entities, sentence in clashes.items()]
+    return [source for source in chosen if source.entities not in clashes], problems
 
 
 def _inspect(
-    chosen: Iterable[Source], sources: Iterable[Source], sidecars: Sidecars
+    chosen: Iterable[Source], sources: Iterable[Source], sidecars: Sidecars, output_dir: Path
 ) -> tuple[tuple[Recording, ...], tuple[int, ...], list[Problem]]:
     companions = _companions(sources)
     ready: list[tuple[Recording, int]] = []
     faults: list[Problem] = []
     for series in sorted(chosen, key=lambda source: source.name):
         mask, confounds = (companions.get(_key(series, kind)) for kind in ("mask", "confounds"))
-        seen = inspect_series(series, mask, confounds, sidecars)
+        try:
+            seen = inspect_series(series, mask, confounds, sidecars)
+        except Exception as error:  # of one recording: the others go on
+            faults.append(Problem(series.name, STAGE, explain(error, output_dir, f"{series.name}_{STAGE}")))
+            continue
         if seen.recording is None:
             faults.append(Problem(series.name, STAGE, " ".join(seen.sentences), found=seen.found))
         else:

@@ -36,3 +36,24 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"The system refused to read or write ({what}). Mend that, and run the same command again; see {where}."
     return f"Internal error, please report it with {where} ({what})."
+
+
+def explain_step(output_dir: Path, workflow: str) -> str:
+    """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing.
+
+    Parameters
+    ----------
+    output_dir : Path
+        nipype writes below its ``logs/crashes``.
+    workflow : str
+        Name of the workflow of the recording.
+    """
+    notes = sorted((output_dir / "logs" / "crashes").glob("crash-*.txt"), reverse=True)
+    for path in notes:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if not lines or f".{workflow}." not in lines[0]:
+            continue
+        if any(f"[Errno {number}]" in lines[-1] for number in NO_ROOM):
+            return f"Nothing more could be written ({lines[-1]}): make room, and run the same command again."
+        return f"Internal error, please report it with {path.relative_to(output_dir).as_posix()} ({lines[-1]})."
+    return ""

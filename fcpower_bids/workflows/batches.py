@@ -7,6 +7,7 @@ from shutil import which
 
 from nipype import Workflow
 
+from fcpower_bids.outputs.crashes import explain_step
 from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
@@ -23,7 +24,7 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
 from fcpower_bids.workflows.execution import run_workflow
 from fcpower_bids.workflows.progress import Progress
-from fcpower_bids.workflows.recording import init_recording_wf
+from fcpower_bids.workflows.recording import init_recording_wf, workflow_name
 
 Job = tuple[Recording, tuple[Atlas, ...]]
 BATCH = 1000
@@ -33,7 +34,11 @@ KILLED = (
     "The process was killed from outside, alone and for the second time; as a rule memory ran out. "
     "Give more memory, or fewer atlases at a time."
 )
-SILENT = "It was not finished and left no error. See logs/crashes, and run the same command again."
+VANISHED = (
+    "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
+    "job: see the log of the scheduler or of the system, and run the same command again."
+)
+NOT_STARTED = "The run ended before its turn came. Run the same command again."
 STOPPED = "It was not started or not finished, because --stop-on-first-crash ended the run."
 
 
@@ -51,7 +56,7 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
             _run_batch(todo[start : start + BATCH], settings, datasets, work, progress)
     for recording, _ in todo:
         if _is_open(recording, settings):
-            reason = STOPPED if settings.stop_on_first_crash else SILENT
+            reason = STOPPED if settings.stop_on_first_crash else why_open(recording, settings)
             write_status(settings.output_dir, Status(recording.name, FAILED, _stage(recording, settings), reason))
     for earlier in known:
         if earlier is not None:
@@ -108,6 +113,12 @@ def is_done(job: Job, settings: Settings) -> bool:
 def _is_open(recording: Recording, settings: Settings) -> bool:
     status = read_status(settings.output_dir, recording.name)
     return status is None or status.state == RUNNING
+
+
+def why_open(recording: Recording, settings: Settings) -> str:
+    """Say why a recording has no final status: what nipype noted, or that its process is gone, or never was."""
+    noted = explain_step(settings.output_dir, workflow_name(recording))
+    return noted or (VANISHED if _stage(recording, settings) else NOT_STARTED)
 
 
 def _has_failed(recording: Recording, settings: Settings) -> bool:

@@ -21,7 +21,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import SILENT, Job
+from fcpower_bids.workflows.batches import Job, why_open
 from fcpower_bids.workflows.execution import run_workflow
 from fcpower_bids.workflows.progress import Progress
 from fcpower_bids.workflows.recording import workflow_name
@@ -34,10 +34,10 @@ def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: 
     """
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     workflow = Workflow(name="combinations", base_dir=str(work))
-    names = []
+    wholes = []
     for every_run in group_runs(recording for recording, _ in jobs):
         whole, runs = whole_of(every_run), tuple(run for run in every_run if run in finished)
-        names.append(whole.name)
+        wholes.append(whole)
         if not runs:
             reason = f"None of its {len(every_run)} runs passed, so there is nothing to combine."
             write_status(settings.output_dir, Status(whole.name, SKIPPED, Combine.stage, reason))
@@ -55,12 +55,12 @@ def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: 
             workflow.add_nodes([Node(step, name=workflow_name(whole), mem_gb=0.5)])
     if workflow.list_node_names():
         run_workflow(workflow, settings)
-        for name in names:
-            status = read_status(settings.output_dir, name)
+        for whole in wholes:
+            status = read_status(settings.output_dir, whole.name)
             if status is None or status.state == RUNNING:
-                write_status(settings.output_dir, Status(name, FAILED, Combine.stage, SILENT))
-        progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
-    return names
+                write_status(settings.output_dir, Status(whole.name, FAILED, Combine.stage, why_open(whole, settings)))
+        progress.say(f"{len(wholes)} combinations of runs ({settings.combine_runs})")
+    return [whole.name for whole in wholes]
 
 
 def _is_done(recording: Recording, settings: Settings) -> bool:

@@ -88,7 +88,8 @@ def _run_participants(settings: Settings) -> int:
         run_in_turn(jobs, settings, datasets, work, progress)
     combined = _combine(jobs, settings, work, progress)
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
-    names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
+    if settings.encoder is not None:  # one of an earlier run is no matter of this one
+        names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     return _finish(names, jobs, work, progress)
 
 

@@ -263,7 +263,7 @@ def _read_masks(metadata: Path | None) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(metadata.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordingError(
             f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
