@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write ``logs/status.tsv``, print what is not done and why, and return the exit code of a run with these ends."""
     output_dir = build_parser().parse_args(argv).output_dir
-    from fcpower_bids.workflows.overview import survey
+    from fcpower_bids.workflows.overview import survey  # loads pandas, which no other word of the line needs
 
     if not (output_dir / "logs" / "status").is_dir():
         raise DatasetError(f"{output_dir} holds no outputs of the participant level. Give the folder that it wrote to.")

@@ -141,7 +141,7 @@ def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     RecordingError
         If it is none, or damaged.
     """
-    import nibabel
+    import nibabel  # slow to load
     from nibabel.cifti2 import ParcelsAxis
 
     try:
