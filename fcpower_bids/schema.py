@@ -138,9 +138,9 @@ class TableSpec:
         """Keys of the columns that no table of this kind lacks."""
         return tuple(key for key, column in self.columns.items() if not column.optional)
 
-    def without(self, *keys: str) -> TableSpec:
-        """The same table without some columns."""
-        return replace(self, columns={key: one for key, one in self.columns.items() if key not in keys})
+    def shown(self, *keys: str) -> tuple[Column, ...]:
+        """Columns for a page, in the order of the page."""
+        return tuple(self.columns[key] for key in keys)
 
     def check(self, keys: Sequence[str]) -> None:
         """Compare with the columns of a frame.

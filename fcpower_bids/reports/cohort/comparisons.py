@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SCREEN_COLUMNS
 from fcpower_bids.reports.cohort.comparison_figures import draw_differences
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
-    Cell,
     Grid,
     Sources,
     count,
     make_grid,
-    number_cell,
-    p_cell,
-    text_cell,
 )
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column
 
 MOST_TARGETS = 6
 """Targets that are drawn; all are in the tables."""
@@ -33,20 +31,10 @@ HOW = (
     "from {reference}."
 )
 
-Column = tuple[str, str, Callable[[Any], Cell]]
-DIFFERENCE_CELLS: tuple[Column, ...] = (
-    ("mean_difference", "Difference", number_cell(3)),
-    ("ci_low", "95 % from", number_cell(3)),
-    ("ci_high", "to", number_cell(3)),
-    ("p_two_sided", "p", p_cell),
-    ("p_holm", "p (Holm)", p_cell),
+DIFFERENCE_CELLS = tuple(
+    COMPARISON_COLUMNS[key] for key in ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
 )
-SCORE_CELLS: tuple[Column, ...] = (
-    ("score", "Score", text_cell),
-    ("fold_mean", "Mean of folds", number_cell(3)),
-    ("fold_sd", "SD", number_cell(3)),
-    ("pooled_mean", "All predictions", number_cell(3)),
-)
+SCORE_CELLS = tuple(SCREEN_COLUMNS[key] for key in ("score", "fold_mean", "fold_sd", "pooled_mean"))
 
 
 def targets_of(frame: pd.DataFrame) -> list[str]:
@@ -183,6 +171,5 @@ def refused_grid(frame: pd.DataFrame, titles: Mapping[str, str], heading: str, s
     if refused.empty:
         return
     shown = refused.assign(entry=refused["representation"].astype(str).map(titles))
-    yield make_grid(
-        shown, [("entry", heading, text_cell), ("reason", "Why not", text_cell)], "Not possible here", "", sources
-    )
+    columns = (Column.text("entry", "", heading), SCREEN_COLUMNS["reason"])
+    yield make_grid(shown, columns, "Not possible here", "", sources)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fcpower_bids.analyses import ANALYSES, declared_tables
+from fcpower_bids.analyses.check.finding import CHECK
+from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.group import LEFT_OUT
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column, TableSpec
 from fcpower_bids.settings import Places
 
 SIGNIFICANT = 0.05
@@ -107,7 +114,7 @@ class GroupTables:
         if name not in self._frames:
             table = None
             try:
-                table = read_long(self.path(name), NEEDED.get(name, ())) if self.path(name).is_file() else None
+                table = read_long(self.path(name), declared()[name]) if self.path(name).is_file() else None
             except DatasetError as error:
                 self.problems[name] = str(error)
             self._frames[name] = None if table is None or table.empty else table
@@ -131,7 +138,7 @@ class GroupTables:
     @cached_property
     def alpha(self) -> float:
         """Exponent of the representation ``fc_power``; NaN where no sidecar says it."""
-        for name in WITH_ALPHA:
+        for name in declared():
             if "Alpha" in self.facts(name):
                 return float(self.facts(name)["Alpha"])
         return math.nan
@@ -160,28 +167,36 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
+COHORT_TABLES = (SCANS, EXCLUDED_TABLE, CHECK, CHECK_PAIRS, LEFT_OUT)
+"""Tables that no analysis writes."""
 
 
-def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a table of the group level, which may have millions of rows; names stay text, ``n/a`` is missing.
+@cache
+def declared() -> dict[str, TableSpec]:
+    """Every table that a page can be made from, by name."""
+    by_analysis = [table for name in ANALYSES for table in declared_tables(name)]
+    return {table.name: table for table in (*by_analysis, *COHORT_TABLES)}
+
+
+def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
+    """Read a table of the group level, which may have millions of rows; text stays text, ``n/a`` is missing.
 
     Raises
     ------
     DatasetError
-        If it cannot be read, or lacks one of the columns that are ``needed``.
+        If it cannot be read, or lacks a column.
     """
     options: dict[str, Any] = {"sep": "\t", "na_values": ["n/a"], "keep_default_na": False, "quoting": csv.QUOTE_NONE}
+    kinds = {one.written: str for one in spec.columns.values() if one.is_text}
     try:
-        header = pd.read_csv(path, nrows=0, **options).columns
-        kinds = {name: str for name in header if name in NAMES or name.endswith("_id")}
-        table = pd.read_csv(path, dtype=kinds, **options)
+        table = spec.as_read(pd.read_csv(path, dtype=kinds, **options))
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
-    lacking = [name for name in needed if name not in table.columns]
+    lacking = [spec.columns[key].written for key in spec.needed if key not in table.columns]
     if lacking:
         raise DatasetError(f"{path.name} has no column {' and no column '.join(lacking)}. {REMEDY}")
-    numbers = [name for name in needed if name not in kinds and name != "score"]  # of a score some tables give the name
-    text = [name for name in numbers if len(table) and not pd.api.types.is_numeric_dtype(table[name])]
+    numbers = [key for key in spec.needed if not spec.columns[key].is_text]
+    text = [key for key in numbers if len(table) and not pd.api.types.is_numeric_dtype(table[key])]
     if text:
         raise DatasetError(f"{path.name} holds text where numbers belong, in the column {' and '.join(text)}. {REMEDY}")
     return table
@@ -189,16 +204,25 @@ def read_long(path: Path, needed: Sequence[str] = ()) -> pd.DataFrame:
 
 def make_grid(
     frame: pd.DataFrame,
-    columns: Sequence[tuple[str, str, Callable[[Any], Cell]]],
+    columns: Iterable[Column],
     title: str = "",
     text: str = "",
     sources: Sources = (),
+    cells: Mapping[str, Callable[[Any], Cell]] | None = None,
 ) -> Grid:
-    """Show some columns of a frame: name, heading, and how a value becomes a cell."""
-    shown = [(column, heading, cell) for column, heading, cell in columns if column in frame.columns]
-    values = [[cell(value) for value in frame[column].tolist()] for column, _, cell in shown]
+    """Show the columns that a frame has under their headings; ``cells`` shows some in another way than by kind."""
+    shown = [column for column in columns if column.key in frame.columns]
+    show = {one.key: cell_of(one) for one in shown} | dict(cells or {})
+    values = [[show[one.key](value) for value in frame[one.key].tolist()] for one in shown]
     rows = tuple(zip(*values, strict=True))
-    return Grid(title, text, tuple(heading for _, heading, _ in shown), rows, sources)
+    return Grid(title, text, tuple(one.heading for one in shown), rows, sources)
+
+
+def cell_of(column: Column) -> Callable[[Any], Cell]:
+    """Return what shows the values of a column."""
+    if column.is_text:
+        return text_cell
+    return p_cell if column.kind == "p" else number_cell(column.digits)
 
 
 def text_cell(value: Any) -> Cell:
@@ -261,89 +285,3 @@ def make_checked(
         return make(tables)
     except Exception as error:
         return [Section(anchor, title, (f"This part could not be made. {tables.explain(error, anchor)}",))]
-
-
-NAMES = {
-    *("target", "representation", "reference", "session", "searched", "matched", "first_session", "second_session"),
-    *("what", "reason", "parcel_a", "parcel_b", "network_a", "network_b", "role", "criterion", "over", "form"),
-    *("at_grid_edge", "at_bound", "chosen", "transform", "fitted_to", "status", "control", "weighting", "monotone"),
-    *("atlas", "people", "part", "parcel", "other", "analysis", "scan", "state"),
-    *("check", "level", "finding", "consequence", "remedy", "verdict", "other_session", "site"),
-}
-"""Columns that are text even where they look like numbers."""
-
-WITH_ALPHA = (
-    *("prediction", "identification", "transform_screen", "spectral_controls", "learning_curves"),
-    *("identification_curves", "parcellation_sweep", "encoders", "spectrum_path"),
-)
-"""Tables whose sidecars say the exponent of ``fc_power``."""
-DIFFERENCE = ("mean_difference", "ci_low", "ci_high", "p_two_sided", "p_holm")
-NEEDED = {
-    "check": ("check", "level", "n", "finding", "consequence", "remedy"),
-    "check_pairs": ("verdict", "participant_id", "other", "similarity", "score"),
-    "excluded": ("participant_id", "session", "what", "reason"),
-    "scans": ("participant_id",),
-    "folds": ("participant_id",),
-    "prediction": ("target", "representation", "repeat", "fold", "n_train", "n_test", "at_grid_edge", "r", "auc"),
-    "prediction_summary": (
-        "target",
-        "representation",
-        "n_folds",
-        "p_permutation",
-        "p_max",
-        "r_fold_mean",
-        "auc_fold_mean",
-    ),
-    "predictions": ("participant_id", "target", "representation", "observed", "predicted"),
-    "comparisons": ("target", "representation", "reference", "mean_difference", "ci_low", "ci_high", "p_two_sided"),
-    "prediction_sites": ("target", "representation", "over", "site", "n_people", "score", "value"),
-    "null": ("target", "representation", "permutation", "score"),
-    "importance_networks": ("target", "representation", "network_a", "network_b", "importance"),
-    "identification": ("representation", "first_session", "n_searches", "accuracy", "ci_low", "ci_high", "chance"),
-    "identification_scans": ("representation", "participant_id", "session", "matched"),
-    "identification_comparisons": ("representation", "reference", "difference", "p_people", "p_holm"),
-    "identification_alpha": ("alpha", "accuracy", "i_diff", "d_prime"),
-    "identification_length": ("representation", "minutes", "accuracy"),
-    "alpha": ("criterion", "target", "alpha", "score"),
-    "alpha_optimum": ("criterion", "target", "alpha", "score", "score_at_star", "at_bound"),
-    "learning_curves": ("target", "representation", "n_people", "minutes", "part", "r", "auc"),
-    "learning_gains": (
-        "target",
-        "representation",
-        "reference",
-        "n_people",
-        "minutes",
-        "mean_difference",
-        "p_two_sided",
-    ),
-    "scaling_law": ("target", "representation", "w0", "w1", "w2", "at_bound"),
-    "identification_curves": ("representation", "n_people", "minutes", "part", "accuracy", "chance"),
-    "identification_gains": (
-        "representation",
-        "reference",
-        "n_people",
-        "minutes",
-        "mean_difference",
-        "ci_low",
-        "ci_high",
-    ),
-    "transform_screen": ("target", "representation", "status", "reason", "fold_mean", "reference", *DIFFERENCE),
-    "spectral_controls": ("target", "representation", "control", "status", "fold_mean", "reference", *DIFFERENCE),
-    "spectral_matched": ("target", "number", "score", *DIFFERENCE),
-    "spectral_reliability": ("target", "representation", "over", "rho"),
-    "parcellation_sweep": ("atlas", "people", "n_parcels", "n_people", "target", "representation", "r", "auc"),
-    "parcellation_gains": ("atlas", "people", "target", "representation", "reference", "score", *DIFFERENCE),
-    "parcellation_comparisons": ("target", "representation", "atlas", "reference", *DIFFERENCE),
-    "encoders": ("representation", "target", "score", "pooled", "fold_mean", "fold_sd"),
-    "encoder_folds": ("target", "representation", "r", "auc"),
-    "encoder_comparisons": ("target", "representation", "reference", "score", *DIFFERENCE),
-    "spectrum_histogram": ("alpha", "low", "high", "share"),
-    "spectrum_ranks": ("alpha", "rank", "mean", "path"),
-    "spectrum_path": ("participant_id", "alpha", "from_identity", "to_fc", "heat_trace", "participation_ratio"),
-    "spectrum_sphere": ("alpha", "rank", "x", "y", "length", "radius"),
-    "spectrum_matrices": ("alpha", "parcel", "other", "value"),
-    "left_out": ("analysis", "state", "reason"),
-    "qcfc": ("representation", "r"),
-    "qcfc_summary": ("representation", "n_people", "median_abs_r", "median_abs_r_chance", "share_significant"),
-}
-"""Columns without which a table is broken."""

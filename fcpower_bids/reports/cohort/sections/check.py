@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.check.finding import CHECK
+from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
 from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     count,
     make_grid,
-    number_cell,
-    text_cell,
 )
 
 ALARM, NOTE, SAME = "alarm", "note", "same scan"
@@ -48,12 +48,7 @@ def check_section(tables: GroupTables) -> list[Section]:
     grids = [
         make_grid(
             found,
-            [
-                ("level", "Level", text_cell),
-                ("finding", "What was found", text_cell),
-                ("consequence", "What it does to the scores", text_cell),
-                ("remedy", "What to do", text_cell),
-            ],
+            CHECK.shown("level", "finding", "consequence", "remedy"),
             sources=tables.links("check"),
         )
     ]
@@ -61,19 +56,11 @@ def check_section(tables: GroupTables) -> list[Section]:
         grids.append(
             make_grid(
                 pairs,
-                [
-                    ("verdict", "Looks like", text_cell),
-                    ("participant_id", "Person", tables.person),
-                    ("session", "Session", text_cell),
-                    ("other", "Other person", tables.person),
-                    ("other_session", "Session", text_cell),
-                    ("similarity", "Similarity", number_cell(2)),
-                    ("score", "Robust z", number_cell(1)),
-                    ("series_correlation", "Series agree", number_cell(2)),
-                ],
+                CHECK_PAIRS.columns.values(),
                 "Scans that are too much alike for their names",
                 "",
                 tables.links("check_pairs"),
+                {"participant_id": tables.person, "other": tables.person},
             )
         )
     return [Section("check", "Check before the first model", (said, *without_pairs(tables)), (), tuple(grids))]

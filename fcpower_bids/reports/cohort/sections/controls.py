@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.spectrum.controls import CONTROLS as CONTROL_TABLES
+from fcpower_bids.analyses.spectrum.transform_screen import TABLES as SCREEN_TABLES
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -31,10 +33,9 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     listed,
     make_grid,
-    number_cell,
-    text_cell,
 )
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column
 
 CONTROLS = "spectral_controls"
 MATCHED = "spectral_matched"
@@ -173,14 +174,13 @@ def _grid(controls: pd.DataFrame, titles: dict[str, str], tables: GroupTables) -
     facts = tables.facts(CONTROLS)
     return make_grid(
         shown.dropna(axis=1, how="all"),
-        [
-            ("target", "Target", text_cell),
-            ("title", "Control", text_cell),
-            ("monotone", "Monotone", text_cell),
-            ("n_ambiguous", "Ambiguous cuts", number_cell(0)),
+        (
+            *CONTROL_TABLES[0].shown("target"),
+            Column.text("title", "", "Control"),
+            *CONTROL_TABLES[0].shown("monotone", "n_ambiguous"),
             *SCORE_CELLS,
             *DIFFERENCE_CELLS,
-        ],
+        ),
         "All controls",
         " ".join(str(facts[key]) for key in ("Comparisons", "Identity", "AmbiguousCuts") if key in facts),
         tables.links(CONTROLS, f"{CONTROLS}_folds"),
@@ -243,13 +243,7 @@ def _screen_grid(screen: pd.DataFrame, tables: GroupTables) -> Grid:
     facts = tables.facts(SCREEN)
     return make_grid(
         screen.dropna(axis=1, how="all"),
-        [
-            ("target", "Target", text_cell),
-            ("transform", "Transform", text_cell),
-            ("fitted_to", "Fitted to", text_cell),
-            *SCORE_CELLS,
-            *DIFFERENCE_CELLS,
-        ],
+        (*SCREEN_TABLES[0].shown("target", "transform", "fitted_to"), *SCORE_CELLS, *DIFFERENCE_CELLS),
         "All transforms",
         " ".join(str(facts[key]) for key in ("Comparisons", "GroupFit") if key in facts),
         tables.links(SCREEN, f"{SCREEN}_folds"),

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.identification.curves import IDENTIFICATION_GAINS
+from fcpower_bids.analyses.prediction.learning_curves import GAINS as GAINS_TABLE
+from fcpower_bids.analyses.prediction.learning_curves import LAW as LAW_TABLE
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves, draw_gains
 from fcpower_bids.reports.cohort.comparisons import MOST_TARGETS, own_rows, targets_of
 from fcpower_bids.reports.cohort.tables import (
@@ -17,15 +20,13 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     make_grid,
-    number_cell,
-    p_cell,
-    text_cell,
 )
 from fcpower_bids.reports.kit.panel import Panel
 
 CURVES, GAINS, LAW = "learning_curves", "learning_gains", "scaling_law"
 SCANS, SCAN_GAINS = "identification_curves", "identification_gains"
 MOST_PAIRS = 3
+SHOWN = ("n_people", "minutes", "representation", "reference", "mean_difference", "ci_low", "ci_high")
 CELLS = ["minutes", "n_people"]
 
 
@@ -169,20 +170,12 @@ def _cells(part: pd.DataFrame, minutes: list[Any], people: list[Any]) -> tuple[n
 
 
 def _grids(tables: GroupTables) -> Iterator[Grid]:
-    cells = [("n_people", "People", number_cell(0)), ("minutes", "Minutes", number_cell(2))]
-    names = [("representation", "Representation", text_cell), ("reference", "Against", text_cell)]
-    interval = [
-        ("mean_difference", "Difference", number_cell(3)),
-        ("ci_low", "95 % from", number_cell(3)),
-        ("ci_high", "to", number_cell(3)),
-    ]
     if tables.frame(GAINS) is not None:
-        tests = [("p_two_sided", "p", p_cell), ("folds_won", "Folds won", number_cell(0))]
-        columns = [("target", "Target", text_cell), *cells, *names, *interval, *tests]
+        columns = GAINS_TABLE.shown("target", *SHOWN, "p_two_sided", "folds_won")
         rule = str(tables.facts(GAINS).get("GainRule", ""))
         yield make_grid(tables.titled(tables.rows(GAINS)), columns, "Gains in prediction", rule, tables.links(GAINS))
     if tables.frame(SCAN_GAINS) is not None:
-        columns = [*cells, *names, *interval, ("p_greater", "p (better)", p_cell)]
+        columns = IDENTIFICATION_GAINS.shown(*SHOWN, "p_greater")
         rule = str(tables.facts(SCAN_GAINS).get("GainRule", ""))
         rows = tables.titled(tables.rows(SCAN_GAINS))
         yield make_grid(rows, columns, "Gains in identification", rule, tables.links(SCAN_GAINS))
@@ -196,19 +189,9 @@ def _law_grid(tables: GroupTables) -> Grid:
     laws["at_bound"] = np.where(known, "yes", "no: a parameter is at its limit")
     return make_grid(
         laws,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("at_bound", "Determined", text_cell),
-            ("w0", "r without limits (w0)", number_cell(3)),
-            ("se_w0", "error", number_cell(3)),
-            ("w1", "People (w1)", number_cell(1)),
-            ("se_w1", "error", number_cell(1)),
-            ("w2", "People × minutes (w2)", number_cell(1)),
-            ("se_w2", "error", number_cell(1)),
-            ("rmse", "Misfit", number_cell(3)),
-            ("n_cells", "Cells", number_cell(0)),
-        ],
+        LAW_TABLE.shown(
+            "target", "representation", "at_bound", "w0", "se_w0", "w1", "se_w1", "w2", "se_w2", "rmse", "n_cells"
+        ),
         "Scaling law in people and minutes",
         " ".join(str(text) for text in tables.facts(LAW).get("Caveats", [])),
         tables.links(LAW),

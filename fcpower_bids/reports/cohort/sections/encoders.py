@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.encoder_comparison import ENCODER_COMPARISONS
+from fcpower_bids.analyses.prediction.encoder_comparison import ENCODERS as ENCODERS_TABLE
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -26,12 +28,10 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     make_grid,
-    number_cell,
-    p_cell,
-    text_cell,
 )
 from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column
 
 EMBEDDING = "embedding"
 ENCODERS, FOLDS, PAIRS = "encoders", "encoder_folds", "encoder_comparisons"
@@ -57,13 +57,13 @@ def encoder_section(tables: GroupTables) -> list[Section]:
     grid = make_grid(
         rows,
         [
-            ("question", "Question", text_cell),
-            ("representation", "Embedding", text_cell),
-            ("reference", "Against", text_cell),
-            ("gain", "Embedding minus connectivity", number_cell(3)),
-            ("low", "95 % from", number_cell(3)),
-            ("high", "to", number_cell(3)),
-            ("p", "p (Holm)", p_cell),
+            Column.text("question", "", "Question"),
+            Column.text("representation", "", "Embedding"),
+            Column.text("reference", "", "Against"),
+            Column.number("gain", "", "Embedding minus connectivity"),
+            Column.number("low", "", "95 % from"),
+            Column.number("high", "", "to"),
+            Column.p("p", "", "p (Holm)"),
         ],
         "Embedding against connectivity",
         "Positive where the embedding is better.",
@@ -191,20 +191,20 @@ def _encoder_grid(scores: pd.DataFrame, tables: GroupTables) -> Grid:
     )
     return make_grid(
         shown,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("params", "Weights", number_cell(0)),
-            ("parcels", "Parcels", number_cell(0)),
-            ("atlas", "Atlas", text_cell),
-            ("scan", "Reads", text_cell),
-            ("minutes", "Minutes", number_cell(1)),
-            ("score", "Score", text_cell),
-            ("pooled", "All predictions", number_cell(3)),
-            ("fold_mean", "Mean of folds", number_cell(3)),
-            ("fold_sd", "SD", number_cell(3)),
-            ("n_scored", "Folds or searches", number_cell(0)),
-        ],
+        ENCODERS_TABLE.shown(
+            "target",
+            "representation",
+            "params",
+            "parcels",
+            "atlas",
+            "scan",
+            "minutes",
+            "score",
+            "pooled",
+            "fold_mean",
+            "fold_sd",
+            "n_scored",
+        ),
         "Scores and inputs",
         str(tables.facts(ENCODERS).get("PooledAndPerFold", "")),
         tables.links(ENCODERS, FOLDS),
@@ -219,13 +219,11 @@ def _pair_grid(pairs: pd.DataFrame, tables: GroupTables) -> Iterator[Grid]:
         shown[column] = [tables.title(str(name)) for name in shown[column]]
     yield make_grid(
         shown,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("reference", "Against", text_cell),
+        (
+            *ENCODER_COMPARISONS.shown("target", "representation", "reference"),
             *DIFFERENCE_CELLS,
-            ("n_distinct", "Distinct folds", number_cell(0)),
-        ],
+            *ENCODER_COMPARISONS.shown("n_distinct"),
+        ),
         "Every pair",
         str(tables.facts(PAIRS).get("IdentificationTest", "")),
         tables.links(PAIRS),

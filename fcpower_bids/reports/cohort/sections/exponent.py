@@ -15,11 +15,10 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     make_grid,
-    number_cell,
     percent,
-    text_cell,
 )
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column
 
 OPTIMISM = (
     "The curves of the prediction score the test people, so the best point of a curve is optimistic; the exponent "
@@ -122,14 +121,14 @@ def _exponent_grids(optimum: pd.DataFrame, tables: GroupTables) -> Iterator[Grid
     yield make_grid(
         pd.DataFrame(rows).dropna(axis=1, how="all"),
         [
-            ("target", "Target", text_cell),
-            ("criterion", "Criterion", text_cell),
-            ("median", "Chosen α (median)", number_cell(2)),
-            ("low", "Quartile", number_cell(2)),
-            ("high", "Quartile", number_cell(2)),
-            ("score", "Mean score with the chosen α", number_cell(3)),
-            ("star", "with α = 0.35", number_cell(3)),
-            ("grid", "Best of the curve (optimistic)", number_cell(3)),
+            Column.text("target", "", "Target"),
+            Column.text("criterion", "", "Criterion"),
+            Column.number("median", "", "Chosen α (median)", 2),
+            Column.number("low", "", "Quartile", 2),
+            Column.number("high", "", "Quartile", 2),
+            Column.number("score", "", "Mean score with the chosen α"),
+            Column.number("star", "", "with α = 0.35"),
+            Column.number("grid", "", "Best of the curve (optimistic)"),
         ],
         "Chosen exponents",
         "",

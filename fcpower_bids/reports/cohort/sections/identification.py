@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.tables import (
@@ -14,11 +15,8 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     make_grid,
-    number_cell,
-    p_cell,
     percent,
     say_p,
-    text_cell,
 )
 from fcpower_bids.reports.kit.panel import Panel
 
@@ -189,23 +187,23 @@ def _identification_grid(tables: GroupTables) -> Grid:
     facts = tables.facts("identification")
     return make_grid(
         tables.titled(tables.rows("identification")),
-        [
-            ("representation", "Representation", text_cell),
-            ("first_session", "Session", text_cell),
-            ("second_session", "Other session", text_cell),
-            ("n_people", "People", number_cell(0)),
-            ("accuracy", "Accuracy", number_cell(3)),
-            ("ci_low", "95 % from", number_cell(3)),
-            ("ci_high", "to", number_cell(3)),
-            ("accuracy_first_to_second", "First to second", number_cell(3)),
-            ("accuracy_second_to_first", "Second to first", number_cell(3)),
-            ("chance", "Chance", number_cell(3)),
-            ("p_permutation", "p (permutation)", p_cell),
-            ("d_prime", "d′", number_cell(2)),
-            ("i_self", "Iself", number_cell(3)),
-            ("i_others", "Iothers", number_cell(3)),
-            ("i_diff", "Idiff", number_cell(1)),
-        ],
+        IDENTIFICATION.shown(
+            "representation",
+            "first_session",
+            "second_session",
+            "n_people",
+            "accuracy",
+            "ci_low",
+            "ci_high",
+            "accuracy_first_to_second",
+            "accuracy_second_to_first",
+            "chance",
+            "p_permutation",
+            "d_prime",
+            "i_self",
+            "i_others",
+            "i_diff",
+        ),
         "All pairs of sessions",
         " ".join(str(facts[key]) for key in ("Rule", "Ties") if key in facts),
         tables.links("identification", "identification_scans"),
@@ -217,15 +215,7 @@ def _icc_grid(tables: GroupTables) -> Iterator[Grid]:
         return
     yield make_grid(
         tables.titled(tables.rows("identification_icc")),
-        [
-            ("representation", "Representation", text_cell),
-            ("form", "Coefficient", text_cell),
-            ("mean", "Mean", number_cell(3)),
-            ("sd", "SD", number_cell(3)),
-            ("median", "Median", number_cell(3)),
-            ("n_people", "People", number_cell(0)),
-            ("n_features", "Features", number_cell(0)),
-        ],
+        IDENTIFICATION_ICC.shown("representation", "form", "mean", "sd", "median", "n_people", "n_features"),
         "Test-retest reliability of single features",
         "Intraclass correlation over sessions of each edge or embedding dimension (Shrout and Fleiss 1979), averaged.",
         tables.links("identification_icc"),

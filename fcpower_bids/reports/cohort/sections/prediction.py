@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.prediction import COMPARISONS, SUMMARY
+from fcpower_bids.analyses.prediction.reliability import RELIABILITY
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.findings import (
     NOT_FOUND,
@@ -22,10 +24,7 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     make_grid,
-    number_cell,
-    p_cell,
     say_p,
-    text_cell,
 )
 from fcpower_bids.reports.kit.matrices import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
@@ -239,21 +238,21 @@ def _summary_grid(tables: GroupTables) -> Grid:
     summary = summary.dropna(axis=1, how="all").sort_values("target", key=lambda name: name.map(order), kind="stable")
     return make_grid(
         summary,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("n_folds", "Folds", number_cell(0)),
-            ("r_fold_mean", "Mean r of folds", number_cell(3)),
-            ("r_fold_sd", "SD", number_cell(3)),
-            ("r_pooled_mean", "r of all predictions", number_cell(3)),
-            ("predictive_cod_pooled_mean", "Predictive COD", number_cell(3)),
-            ("mae_pooled_mean", "MAE", number_cell(3)),
-            ("auc_fold_mean", "Mean AUC of folds", number_cell(3)),
-            ("auc_pooled_mean", "AUC of all predictions", number_cell(3)),
-            ("balanced_accuracy_pooled_mean", "Balanced accuracy", number_cell(3)),
-            ("p_permutation", "p (permutation)", p_cell),
-            ("share_at_grid_edge", "Penalty at edge", number_cell(2)),
-        ],
+        SUMMARY.shown(
+            "target",
+            "representation",
+            "n_folds",
+            "r_fold_mean",
+            "r_fold_sd",
+            "r_pooled_mean",
+            "predictive_cod_pooled_mean",
+            "mae_pooled_mean",
+            "auc_fold_mean",
+            "auc_pooled_mean",
+            "balanced_accuracy_pooled_mean",
+            "p_permutation",
+            "share_at_grid_edge",
+        ),
         "All targets",
         "COD is 1 for perfect predictions, 0 for predicting the mean of the training people, and negative for worse.",
         tables.links("prediction_summary", "prediction", "prediction_pooled", "null", "folds"),
@@ -266,19 +265,19 @@ def _comparison_grids(tables: GroupTables) -> Iterator[Grid]:
         return
     yield make_grid(
         tables.titled(comparisons),
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("reference", "Against", text_cell),
-            ("mean_difference", "Difference", number_cell(3)),
-            ("ci_low", "95 % from", number_cell(3)),
-            ("ci_high", "to", number_cell(3)),
-            ("t", "t", number_cell(2)),
-            ("df", "df", number_cell(0)),
-            ("p_two_sided", "p", p_cell),
-            ("p_holm", "p (Holm)", p_cell),
-            ("n_distinct", "Distinct folds", number_cell(0)),
-        ],
+        COMPARISONS.shown(
+            "target",
+            "representation",
+            "reference",
+            "mean_difference",
+            "ci_low",
+            "ci_high",
+            "t",
+            "df",
+            "p_two_sided",
+            "p_holm",
+            "n_distinct",
+        ),
         "Paired differences",
         str(tables.facts("comparisons").get("Rule", "Corrected resampled t-test on shared folds.")),
         tables.links("comparisons", "prediction"),
@@ -292,15 +291,7 @@ def reliability_grid(tables: GroupTables, name: str) -> Iterator[Grid]:
         return
     yield make_grid(
         tables.titled(reliability),
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("over", "Halves of", text_cell),
-            ("rho", "Agreement", number_cell(3)),
-            ("reliability", "Reliability", number_cell(3)),
-            ("r", "r", number_cell(3)),
-            ("ceiling", "Ceiling of r", number_cell(3)),
-        ],
+        RELIABILITY.shown("target", "representation", "over", "rho", "reliability", "r", "ceiling"),
         "Reliability of the predictions",
         str(tables.facts(name).get("Rule", "")),
         tables.links(name),

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.group import LEFT_OUT
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.cohort.tables import (
@@ -22,7 +24,6 @@ from fcpower_bids.reports.cohort.tables import (
     count,
     make_grid,
     percent,
-    text_cell,
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
@@ -186,15 +187,11 @@ def cohort_section(tables: GroupTables) -> list[Section]:
         return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
     grid = make_grid(
         excluded.fillna("n/a"),
-        [
-            ("participant_id", "Person", lambda name: tables.person(str(name))),
-            ("session", "Session", text_cell),
-            ("what", "What", text_cell),
-            ("reason", "Reason", text_cell),
-        ],
+        EXCLUDED_TABLE.columns.values(),
         "Left out, and why",
         "Nothing that is missing was filled in.",
         tables.links("excluded"),
+        {"participant_id": lambda name: tables.person(str(name))},
     )
     kinds = excluded["what"].value_counts()
     said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
@@ -219,8 +216,7 @@ def _left_out_grid(tables: GroupTables) -> Iterator[Grid]:
     left_out = tables.frame("left_out")
     if left_out is None:
         return
-    columns = [("analysis", "Analysis", text_cell), ("state", "State", text_cell), ("reason", "Why", text_cell)]
-    yield make_grid(left_out, columns, "Analyses that were not done", "", tables.links("left_out"))
+    yield make_grid(left_out, LEFT_OUT.columns.values(), "Analyses that were not done", "", tables.links("left_out"))
 
 
 def _number(value: int | None) -> Cell:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing, number_cell, text_cell
-
-SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
+from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
+from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing
 
 
 def sites_section(tables: GroupTables) -> list[Section]:
@@ -18,19 +17,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
         return []
     grid = make_grid(
         tables.titled(found),
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("over", "Over", text_cell),
-            ("site", "Site", text_cell),
-            ("n_people", "People", number_cell(0)),
-            ("score", "Score", text_cell),
-            ("value", "Value", number_cell(2)),
-            ("ci_low", "95 % from", number_cell(2)),
-            ("ci_high", "to", number_cell(2)),
-            ("mae", "MAE", number_cell(3)),
-            ("bias", "Bias", number_cell(3)),
-        ],
+        PREDICTION_SITES.columns.values(),
         "Site by site",
         "A bias that differs between sites is what a new site would meet.",
         tables.links("prediction_sites"),

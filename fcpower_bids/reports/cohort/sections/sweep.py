@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.parcellation_sweep import COMPARISONS
+from fcpower_bids.analyses.prediction.parcellation_sweep import GAINS as GAINS_TABLE
 from fcpower_bids.reports.cohort.comparison_figures import draw_pairs
 from fcpower_bids.reports.cohort.comparisons import (
     DIFFERENCE_CELLS,
@@ -18,9 +20,10 @@ from fcpower_bids.reports.cohort.comparisons import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.cohort.tables import Grid, GroupTables, Section, count, make_grid, number_cell, text_cell
+from fcpower_bids.reports.cohort.tables import Grid, GroupTables, Section, count, make_grid
 from fcpower_bids.reports.kit.page import short_name
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.schema import Column
 
 SWEEP, GAINS, PAIRS = "parcellation_sweep", "parcellation_gains", "parcellation_comparisons"
 SHARED = "shared"
@@ -117,16 +120,16 @@ def _score_grid(sweep: pd.DataFrame, tables: GroupTables) -> Grid:
     return make_grid(
         _titled(means.reset_index(), tables).dropna(axis=1, how="all"),
         [
-            ("target", "Target", text_cell),
-            ("atlas", "Parcellation", text_cell),
-            ("people", "People", text_cell),
-            ("n_parcels", "Parcels", number_cell(0)),
-            ("n_people", "Number of people", number_cell(0)),
-            ("representation", "Representation", text_cell),
-            ("r_mean", "Mean r of folds", number_cell(3)),
-            ("r_std", "SD", number_cell(3)),
-            ("auc_mean", "Mean AUC of folds", number_cell(3)),
-            ("auc_std", "SD", number_cell(3)),
+            Column.text("target", "", "Target"),
+            Column.text("atlas", "", "Parcellation"),
+            Column.text("people", "", "People"),
+            Column.number("n_parcels", "", "Parcels", 0),
+            Column.number("n_people", "", "Number of people", 0),
+            Column.text("representation", "", "Representation"),
+            Column.number("r_mean", "", "Mean r of folds"),
+            Column.number("r_std", "", "SD"),
+            Column.number("auc_mean", "", "Mean AUC of folds"),
+            Column.number("auc_std", "", "SD"),
         ],
         "Scores by parcellation",
         str(tables.facts(SWEEP).get("People", "")),
@@ -138,16 +141,11 @@ def _gain_grid(gains: pd.DataFrame, tables: GroupTables) -> Grid:
     shown = _titled(gains, tables)
     return make_grid(
         shown,
-        [
-            ("target", "Target", text_cell),
-            ("atlas", "Parcellation", text_cell),
-            ("people", "People", text_cell),
-            ("representation", "Representation", text_cell),
-            ("reference", "Against", text_cell),
+        (
+            *GAINS_TABLE.shown("target", "atlas", "people", "representation", "reference"),
             *DIFFERENCE_CELLS,
-            ("folds_won", "Folds won", number_cell(0)),
-            ("n_distinct", "Distinct folds", number_cell(0)),
-        ],
+            *GAINS_TABLE.shown("folds_won", "n_distinct"),
+        ),
         "Representations under each parcellation",
         "",
         tables.links(GAINS),
@@ -162,13 +160,7 @@ def _pair_grid(tables: GroupTables) -> Iterator[Grid]:
     shown["reference"] = [short_name(str(name)) for name in shown["reference"]]
     yield make_grid(
         shown,
-        [
-            ("target", "Target", text_cell),
-            ("representation", "Representation", text_cell),
-            ("atlas", "Parcellation", text_cell),
-            ("reference", "Against", text_cell),
-            *DIFFERENCE_CELLS,
-        ],
+        (*COMPARISONS.shown("target", "representation", "atlas", "reference"), *DIFFERENCE_CELLS),
         "Parcellations against each other",
         str(tables.facts(PAIRS).get("Rule", "")),
         tables.links(PAIRS),
