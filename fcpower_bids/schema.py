@@ -164,6 +164,11 @@ class TableSpec:
         """Call the columns of a frame as the file does."""
         return frame.rename(columns={key: one.written for key, one in self.columns.items()})
 
+    def row_as_read(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the columns of one row of a file as the code does."""
+        keys = {one.written: key for key, one in self.columns.items()}
+        return {keys.get(name, name): value for name, value in row.items()}
+
     def as_read(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Call the columns of a file as the code does."""
         return frame.rename(columns={one.written: key for key, one in self.columns.items()})

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
 from fcpower_bids.outputs.tables import read_table
@@ -24,6 +25,7 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
+DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
 EXCLUDED_TABLE = TableSpec(
@@ -73,7 +75,7 @@ def _quality_row(one: Connectome) -> dict[str, str]:
     """The row of the atlas; read without pandas, because there are thousands of these files."""
     try:
         with one.beside(QUALITY).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            rows = [QUALITY_MEASURE.table.row_as_read(row) for row in csv.DictReader(file, **DIALECT)]
     except OSError:
         return {}
     return next((row for row in rows if row.get("atlas") == one.atlas_name), {})

@@ -8,11 +8,14 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
+from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Method
 
-COLUMNS = (
-    ("Node", "Parcel"),
-    ("coverage", "Share of the parcel's voxels that are inside the brain mask and have signal"),
+COLUMNS = join_columns(
+    Column.text("Node", "Parcel"),
+    Column.number(
+        "coverage", "Share of the parcel's voxels that are inside the brain mask and have signal", unit="share"
+    ),
 )
 
 

@@ -12,28 +12,31 @@ from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.core.signal.quality import band_leakage
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
+from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Method
 
-COLUMNS = (
-    ("atlas", "Parcellation"),
-    ("state", "done, or excluded when the recording does not pass the quality limits"),
-    ("volumes", "Volumes of the file"),
-    ("dummy_volumes", "Volumes dropped at the start"),
-    ("censored_volumes", "Later volumes left out because of motion"),
-    ("kept_volumes", "Volumes of the cleaned series"),
-    ("seconds_kept", "Seconds of the cleaned series"),
-    ("mean_fd", "Mean framewise displacement in mm over the volumes that are not dummies"),
-    ("max_fd", "Largest framewise displacement in mm over the volumes that are not dummies"),
-    ("n_regressors", "Rank of the nuisance regression"),
-    ("degrees_of_freedom", "Effective degrees of freedom left after censoring, filter and regression"),
-    ("band_leakage", "Share of power outside the pass-band after cleaning, mean over parcels"),
-    ("parcels", "Parcels of the atlas"),
-    ("uncovered_parcels", "Parcels below the coverage threshold, n/a in every output"),
-    ("mean_coverage", "Mean share of voxels with signal per parcel"),
-    ("rank", "Numerical rank of FC"),
-    ("clipped", "Eigenvalues of FC below the clipping tolerance"),
-    ("participation_ratio", "(sum of eigenvalues)^2 / sum of squares, of FC"),
-    ("participation_ratio_power", "The same of FC^alpha"),
+COLUMNS = join_columns(
+    Column.text("atlas", "Parcellation"),
+    Column.text("state", "done, or excluded when the recording does not pass the quality limits"),
+    Column.number("volumes", "Volumes of the file", unit="volumes"),
+    Column.number("dummy_volumes", "Volumes dropped at the start", unit="volumes"),
+    Column.number("censored_volumes", "Later volumes left out because of motion", unit="volumes"),
+    Column.number("kept_volumes", "Volumes of the cleaned series", unit="volumes"),
+    Column.number("seconds_kept", "Seconds of the cleaned series", unit="s"),
+    Column.number("mean_fd", "Mean framewise displacement in mm over the volumes that are not dummies", unit="mm"),
+    Column.number("max_fd", "Largest framewise displacement in mm over the volumes that are not dummies", unit="mm"),
+    Column.number("n_regressors", "Rank of the nuisance regression"),
+    Column.number("degrees_of_freedom", "Effective degrees of freedom left after censoring, filter and regression"),
+    Column.number(
+        "band_leakage", "Share of power outside the pass-band after cleaning, mean over parcels", unit="share"
+    ),
+    Column.number("parcels", "Parcels of the atlas"),
+    Column.number("uncovered_parcels", "Parcels below the coverage threshold, n/a in every output"),
+    Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
+    Column.number("rank", "Numerical rank of FC"),
+    Column.number("clipped", "Eigenvalues of FC below the clipping tolerance"),
+    Column.number("participation_ratio", "(sum of eigenvalues)^2 / sum of squares, of FC", unit="modes"),
+    Column.number("participation_ratio_power", "The same of FC^alpha", unit="modes"),
 )
 
 
@@ -43,7 +46,7 @@ def tabulate_quality(
     """Return one row with the figures of ``COLUMNS``; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
     fd = cleaning.framewise_displacement[after_dummies]
-    row: dict[str, Any] = {name: None for name, _ in COLUMNS}
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
         "atlas": atlas.name,
         "state": "excluded" if cleaning.excluded else "done",

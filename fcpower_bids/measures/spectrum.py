@@ -11,12 +11,13 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import power_weights, spectrum_summary
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries
+from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Method
 
-COLUMNS = (
-    ("rank", "Place of the eigenvalue, the largest first"),
-    ("eigenvalue", "Eigenvalue of FC over the covered parcels"),
-    ("eigenvalue_power", "The eigenvalue raised to Alpha; 0 where it is below the clipping tolerance"),
+COLUMNS = join_columns(
+    Column.number("rank", "Place of the eigenvalue, the largest first"),
+    Column.number("eigenvalue", "Eigenvalue of FC over the covered parcels"),
+    Column.number("eigenvalue_power", "The eigenvalue raised to Alpha; 0 where it is below the clipping tolerance"),
 )
 NAMES = {
     "rank": "Rank",

@@ -13,9 +13,11 @@ import numpy as np
 from fcpower_bids.core.connectome.connectivity import average_connectivity
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import RecordingError
+from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, COVERAGE, OUTLIERS, QUALITY, TIMESERIES, output_path
 from fcpower_bids.outputs.recording import Results, write_combination
-from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
+from fcpower_bids.outputs.recording_tables import VOLUMES
+from fcpower_bids.outputs.tables import read_declared, read_json, read_matrix
 from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import connect
@@ -115,11 +117,11 @@ def _scaled(series: np.ndarray) -> np.ndarray:
 
 
 def _quality(output_dir: Path, run: Recording) -> dict[str, Any]:
-    return dict(read_table(output_path(output_dir, run, QUALITY)).iloc[0])
+    return dict(read_declared(output_path(output_dir, run, QUALITY), QUALITY_MEASURE.table).iloc[0])
 
 
 def _cleaning(output_dir: Path, runs: Sequence[Recording], settings: Participant) -> Cleaning:
-    volumes = [read_table(output_path(output_dir, run, OUTLIERS)) for run in runs]
+    volumes = [read_declared(output_path(output_dir, run, OUTLIERS), VOLUMES) for run in runs]
     quality = [_quality(output_dir, run) for run in runs]
     sidecar = output_path(output_dir, runs[0], CONNECTIVITY).with_suffix(".json")
     names = read_json(sidecar).get("NuisanceParameters", []) if sidecar.exists() else []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fcpower_bids._version import __version__
-from fcpower_bids.outputs.tables import write_json, write_table
+from fcpower_bids.outputs.tables import write_declared, write_json
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Seed
@@ -30,7 +30,7 @@ LEFT_OUT = TableSpec(
 def write_group_tables(folder: Path, tables: Mapping[str, Table], settings: Seed) -> None:
     """Write tables and sidecars, called as they are in ``tables``."""
     for name, table in tables.items():
-        write_table(folder / f"{name}.tsv", table.spec.as_written(table.frame))
+        write_declared(folder / f"{name}.tsv", table.frame, table.spec)
         about = {
             **table.spec.describe(table.columns),
             **table.facts,

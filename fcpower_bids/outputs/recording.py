@@ -14,8 +14,9 @@ from fcpower_bids._version import __version__
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
+from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
-from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
+from fcpower_bids.outputs.tables import write_declared, write_json, write_matrix
 from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import FC, make_transform
@@ -90,18 +91,10 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
         }
     )
     path = output_path(output_dir, recording, OUTLIERS)
-    yield write_table(path, outliers)
-    yield write_json(_beside(path), {**base, **OUTLIER_COLUMNS, "Threshold": results.settings.fd_thresh})
+    yield write_declared(path, outliers, VOLUMES)
+    yield write_json(_beside(path), {**base, **VOLUMES.describe(), "Threshold": results.settings.fd_thresh})
     for measure in (measure for measure in MEASURES.values() if measure.of_recording):
         yield from _measure_of_recording(output_dir, results, measure)
-
-
-OUTLIER_COLUMNS = {
-    "framewise_displacement": {"Description": "Framewise displacement", "Units": "mm"},
-    "dvars": {"Description": "Root mean square change of the signal, as the input table has it"},
-    "dummy": {"Description": "Dropped at the start of the run (1 = yes)"},
-    "kept": {"Description": "In the cleaned series (1 = yes)"},
-}
 
 
 def _measure_of_recording(output_dir: Path, results: Results, measure: Measure) -> Iterator[Path]:
@@ -112,8 +105,8 @@ def _measure_of_recording(output_dir: Path, results: Results, measure: Measure) 
         tables.append(table)
         metadata |= facts
     path = output_path(output_dir, results.recording, measure.output)
-    yield write_table(path, pd.concat(tables, ignore_index=True))
-    yield write_json(_beside(path), {**common_metadata(results), **metadata, **_columns(measure)})
+    yield write_declared(path, pd.concat(tables, ignore_index=True), measure.table)
+    yield write_json(_beside(path), {**common_metadata(results), **metadata, **measure.table.describe()})
 
 
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
@@ -131,8 +124,8 @@ def _measure_of_atlas(output_dir: Path, results: Results, number: int, measure: 
     atlas = results.atlases[number]
     table, facts = measure.compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
     path = output_path(output_dir, results.recording, measure.output, atlas)
-    yield write_table(path, table)
-    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **_columns(measure)})
+    yield write_declared(path, table, measure.table)
+    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **measure.table.describe()})
 
 
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
@@ -220,10 +213,6 @@ def _with_fc(results: Results, number: int) -> ParcelSeries:
     matrix = results.connectomes[0].get(f"{number}/{FC}")
     one = results.series[number]
     return one if matrix is None else replace(one, connectivity=matrix)
-
-
-def _columns(measure: Measure) -> dict[str, Any]:
-    return {name: {"Description": text} for name, text in measure.columns}
 
 
 def _beside(path: Path) -> Path:

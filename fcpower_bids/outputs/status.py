@@ -20,16 +20,31 @@ import pandas as pd
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import read_json, write_json, write_table
+from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
 TABLE, ENDING = "logs/status.tsv", ".json"
-COLUMNS = ("recording", "state", "stage", "reason", "seconds", "peak_mb")
 ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
 """Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
+
+
+STATUS_TABLE = TableSpec(
+    "logs/status",
+    "One row per recording that was looked at in any run.",
+    join_columns(
+        Column.text("recording", "Its name"),
+        Column.text("state", "done, skipped, excluded or failed; running while it is at work"),
+        Column.text("stage", "The step that it reached"),
+        Column.text("reason", "Why it is not done, and what to do"),
+        Column.number("seconds", "Computing time", unit="s"),
+        Column.number("peak_mb", "Largest memory of the process that worked on it", unit="MB"),
+    ),
+    ("recording",),
+)
 
 
 @dataclass(frozen=True)
@@ -162,8 +177,9 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
 
 def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
     """Return one row per recording that has a status, sorted by name; nothing else is read."""
+    columns = list(STATUS_TABLE.columns)
     found = [status for name in sorted(set(recordings)) if (status := read_status(output_dir, name)) is not None]
-    return pd.DataFrame([{name: getattr(status, name) for name in COLUMNS} for status in found], columns=list(COLUMNS))
+    return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
 
 
 def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
@@ -189,7 +205,7 @@ def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFram
             path.unlink(missing_ok=True)
             return None
         table = status_rows(output_dir, names)
-        write_table(path, table)
+        write_declared(path, table, STATUS_TABLE)
     return table
 
 

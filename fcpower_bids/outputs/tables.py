@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import write_text
 
 MISSING = "n/a"
@@ -115,6 +116,23 @@ def table_text(table: pd.DataFrame) -> str:
         text[name] = [_cell(value) for value in text[name].tolist()]
     lines = ["\t".join(map(_cell, text.columns))] + ["\t".join(row) for row in text.to_numpy(dtype=object).tolist()]
     return "\n".join(lines) + "\n"
+
+
+def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
+    """Write a table with the columns of its declaration, called as that says.
+
+    Raises
+    ------
+    TypeError
+        It has other columns: a slip of ours.
+    """
+    spec.check(list(map(str, table.columns)))
+    return write_table(path, spec.as_written(table))
+
+
+def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:
+    """Read what :func:`write_declared` wrote; columns are called by their keys."""
+    return spec.as_read(read_table(path))
 
 
 def _cell(value: Any) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.schema import Columns, TableSpec
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -219,8 +221,8 @@ class Measure:
     ----------
     output : Output
         How its file is called.
-    columns : tuple of (str, str)
-        Name and description of every column, for the sidecar.
+    columns : mapping of str to Column
+        Of its table, by key.
     compute : callable
         ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata.
     of_recording : bool
@@ -230,7 +232,14 @@ class Measure:
     """
 
     output: Output
-    columns: tuple[tuple[str, str], ...]
+    columns: Columns
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     of_recording: bool = False
     of_excluded: bool = False
+
+    @property
+    def table(self) -> TableSpec:
+        """The declaration of its table, named as the documentation calls its files."""
+        place = "SOURCE" if self.of_recording else "SOURCE_ATLAS"
+        entities = [f"{key}-{value}" for key, value in self.output.entities]
+        return TableSpec("_".join([place, *entities, self.output.suffix]), "", self.columns)

@@ -10,10 +10,22 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from fcpower_bids.outputs.tables import write_table
+from fcpower_bids.outputs.tables import write_declared
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
 
 FINISHED = "finished"
+RESOURCES = TableSpec(
+    "logs/resources",
+    "With `--resource-monitor`: one row per step of the last run.",
+    join_columns(
+        Column.text("recording", "What it worked on"),
+        Column.text("step", "parcellate, clean, connect, embed, write, ..."),
+        Column.number("seconds", "How long it took", unit="s"),
+        Column.number("peak_mb", "Largest memory of its process so far", unit="MB"),
+        Column.text("started", "When it began"),
+    ),
+)
 """Done or excluded: the summary tells which."""
 
 
@@ -90,7 +102,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         if self._steps:
-            write_table(self.settings.output_dir / "logs" / "resources.tsv", pd.DataFrame(self._steps))
+            write_declared(self.settings.output_dir / f"{RESOURCES.name}.tsv", pd.DataFrame(self._steps), RESOURCES)
 
     def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
         """Print what became of the recordings, with the reason of each that is not done."""

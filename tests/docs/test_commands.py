@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli import container, group_tables, usage
+from fcpower_bids.cli import container, group_tables, recording_tables, usage
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
 from fcpower_bids.cli.run import main
@@ -275,9 +275,15 @@ def print_usage(text: str, study: Path, place: Path) -> None:
     assert usage.reference() == read(ROOT / "docs" / "usage.md")
 
 
-@kind(r"python -m fcpower_bids\.cli\.group_tables ")
+@kind(r"python -m fcpower_bids\.cli\.group_tables$")
 def print_group_tables(text: str, study: Path, place: Path) -> None:
-    assert group_tables.main([str(study / "out")]) == 0
+    assert group_tables.describe_tables() == read(ROOT / "docs" / "group_outputs.md")
+
+
+@kind(r"python -m fcpower_bids\.cli\.recording_tables docs/outputs\.md$")
+def fill_recording_tables(text: str, study: Path, place: Path) -> None:
+    page = read(ROOT / "docs" / "outputs.md")
+    assert recording_tables.fill_columns(page) == page
 
 
 @kind(r"python -m fcpower_bids\.encoders\.cohort ")

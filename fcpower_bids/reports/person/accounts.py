@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.measures.quality import COLUMNS
+from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import Status, read_status
-from fcpower_bids.outputs.tables import MISSING, read_json, read_table
+from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
+from fcpower_bids.schema import TableSpec
 
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
-OVER_TIME = ("framewise_displacement", "dvars", "dummy", "kept")
-"""Columns of the table of volumes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +157,12 @@ class Account:
     @cached_property
     def quality(self) -> list[dict[str, Any]]:
         """Rows of the quality table, one per atlas; none for a failed recording or a combination."""
-        return read_table(self.tables["qc"]).to_dict("records") if "qc" in self.tables else []  # type: ignore[return-value]
+        return read_declared(self.tables["qc"], QUALITY.table).to_dict("records") if "qc" in self.tables else []  # type: ignore[return-value]
 
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
         """Motion, dummy and kept volumes."""
-        return read_columns(self.tables["outliers"], *OVER_TIME) if "outliers" in self.tables else None
+        return read_columns(self.tables["outliers"], VOLUMES) if "outliers" in self.tables else None
 
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
@@ -225,7 +225,8 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
     suffix = parse_name(path.name)[1]
     about = read_json(path.with_suffix(".json")).get("Atlas")
     if about is None:
-        absent = {name for name, _ in COLUMNS} - set(read_table(path).columns) if suffix == "qc" else set()
+        there = read_declared(path, QUALITY.table).columns if suffix == "qc" else QUALITY.columns
+        absent = {one.written for key, one in QUALITY.columns.items() if key not in there}
         if absent:
             raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
         account.tables[suffix] = path
@@ -237,20 +238,21 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
         view.tables[suffix] = path
 
 
-def read_columns(path: Path, *names: str) -> pd.DataFrame:
-    """Read columns of numbers of a table.
+def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
+    """Read the columns of numbers of a table, by their keys.
 
     Raises
     ------
     DatasetError
         If it is not a table, lacks one of them, or one holds text.
     """
-    table = read_table(path)
-    lacking = [name for name in names if name not in table.columns]
+    table = read_declared(path, spec)
+    keys = [key for key in spec.needed if not spec.columns[key].is_text]
+    lacking = [spec.columns[key].written for key in keys if key not in table.columns]
     if lacking:
         raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run participant level again.")
     try:
-        return table[list(names)].astype(float)
+        return table[keys].astype(float)
     except ValueError as error:
         raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
 

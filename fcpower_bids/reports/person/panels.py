@@ -12,6 +12,8 @@ import numpy as np
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.measures.coverage import COVERAGE
+from fcpower_bids.measures.spectrum import SPECTRUM
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
@@ -165,7 +167,7 @@ def make_eigenvalues(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("eigenvalues")
     if path is None:
         return
-    table, facts = read_columns(path, "eigenvalue", "eigenvalue_power"), read_json(path.with_suffix(".json"))
+    table, facts = read_columns(path, SPECTRUM.table), read_json(path.with_suffix(".json"))
     ratios = (facts["ParticipationRatio"], facts["ParticipationRatioPower"])
     before, after = table["eigenvalue"].to_numpy(), table["eigenvalue_power"].to_numpy()
     yield Panel(
@@ -235,7 +237,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     path = context.view.tables.get("bold")
     if path is None:
         return
-    coverage = read_columns(path, "coverage")["coverage"].to_numpy()
+    coverage = read_columns(path, COVERAGE.table)["coverage"].to_numpy()
     facts = read_json(path.with_suffix(".json"))
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]

@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_t
 from fcpower_bids.reports.cohort.page import PARTS, make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections.controls import control_title
 from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
-from fcpower_bids.reports.cohort.tables import NEEDED, GroupTables
+from fcpower_bids.reports.cohort.tables import GroupTables, declared
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from tests.reports.cohort.test_page import EVIL
@@ -101,7 +101,7 @@ def test_every_analysis_has_its_section_and_no_part_failed(sections, page):
 
 
 def test_every_table_is_checked_for_its_columns():
-    assert set(TABLES) <= set(NEEDED)
+    assert set(TABLES) <= set(declared())
 
 
 def test_every_panel_and_table_names_its_data_and_says_what_it_shows(outputs, sections):

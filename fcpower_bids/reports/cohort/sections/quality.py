@@ -13,8 +13,10 @@ import pandas as pd
 
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.group import LEFT_OUT
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.outputs.status import STATUS_TABLE
+from fcpower_bids.outputs.tables import read_declared
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.cohort.tables import (
     Cell,
@@ -66,13 +68,14 @@ def read_quality_tables(root: Path) -> pd.DataFrame:
 def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        lacking = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+        names = [QUALITY.columns[key].written for key in NEEDED]
+        lacking = [name for name in names if name not in (reader.fieldnames or ())]
         if lacking:
             raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
         for row in reader:
             name = path.name.removesuffix(QUALITY_END)
             yield {
-                **row,
+                **QUALITY.table.row_as_read(row),
                 "recording": name,
                 "participant_id": name.split("_", 1)[0],
                 "address": relative_link(path, root),
@@ -226,7 +229,7 @@ def _number(value: int | None) -> Cell:
 def _steps(tables: GroupTables) -> Iterator[tuple[str, int | None, int | None]]:
     path = tables.root / "logs" / "status.tsv"
     if path.is_file():
-        status = read_table(path)
+        status = read_declared(path, STATUS_TABLE)
         status = status[(status["stage"] != "combine") & ~status["recording"].str.endswith("_embedding")]
         done = status[status["state"] == "done"]
         for name, part in (("Found by the participant level", status), ("Passed the participant level", done)):
