@@ -344,7 +344,7 @@ def test_bins_that_are_put_together_lose_nothing(outputs):
 
 def test_what_was_not_done_is_listed_with_its_reason(sections):
     rows = grid(sections, "cohort", "Analyses that were not done").rows
-    assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "Nobody <i>moved</i>."]]
+    assert [[cell.text for cell in row] for row in rows] == [["qc_fc", "left out", "Nobody <i>moved</i>."]]
 
 
 def test_the_flow_shows_the_scans_of_each_session_and_how_long_they_are(sections):
