@@ -14,6 +14,8 @@ from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
+TAKEN = ("models", "predicted", "index")
+"""Names in ``group/``, and of pages, that no results can have."""
 SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
 POSITIVE = (
     "repeats",
@@ -36,7 +38,19 @@ NOT_NEGATIVE = (
 
 def problems_of(settings: Settings) -> list[str]:
     """Return every reason why these settings cannot work, in plain sentences."""
-    checks = (_folders, _band, _exponent, _numbers, _penalties, _choices, _names, _files, _encoder, _torch)
+    checks = (
+        _folders,
+        _band,
+        _exponent,
+        _numbers,
+        _penalties,
+        _choices,
+        _names,
+        _files,
+        _encoder,
+        _torch,
+        _results_name,
+    )
     return [problem for check in checks for problem in check(settings)]
 
 
@@ -114,6 +128,11 @@ def _names(settings: Settings) -> Iterator[str]:
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
+
+
+def _results_name(settings: Settings) -> Iterator[str]:
+    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", settings.name)):
+        yield f"--name {settings.name} must be letters, digits, - and _, and not {' or '.join(TAKEN)}."
 
 
 def _files(settings: Settings) -> Iterator[str]:

@@ -27,7 +27,8 @@ caveats. Missing values are `n/a`; numbers are written without loss. A score wit
 | `analyses.json` | which analyses are done, of which cohort and by which choices; without it all run again |
 | `models/target-TARGET-REPRESENTATION_model.npz` | with `--save-models`: a fitted model, arrays and text, no code; `fcpower_bids predict MODEL OUTPUT_DIR` applies it |
 
-The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files.
+The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files. With `--name NAME` all of this is in
+`OUTPUT_DIR/group/NAME`, and the page is `OUTPUT_DIR/group_NAME.html`.
 """  # noqa: E501
 
 

@@ -25,7 +25,7 @@ ROWS = 256
 
 THROUGH_THE_COHORT = frozenset(
     {
-        *("analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
+        *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
         "atlas_dir",
     }
 )

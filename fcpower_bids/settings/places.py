@@ -17,6 +17,18 @@ class Places(Choices):
     level: str
     work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
 
+    name: str = option("", "group", "name of these results: group/NAME/ and group_NAME.html [group/ and group.html]")
+
+    @property
+    def results(self) -> Path:
+        """Folder of the tables of the group level."""
+        return self.output_dir / "group" / self.name
+
+    @property
+    def results_page(self) -> Path:
+        """Page of the cohort."""
+        return self.output_dir / (f"group_{self.name}.html" if self.name else "group.html")
+
     @property
     def work(self) -> Path:
         """The work folder."""

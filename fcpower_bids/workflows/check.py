@@ -36,7 +36,7 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     Cohort
         The same with the people who seem to share a scan, whom no split separates.
     """
-    folder = settings.output_dir / "group"
+    folder = settings.results
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
     finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, _own(settings))

@@ -42,7 +42,7 @@ def run_group(settings: Settings) -> int:
     Incomplete
         At the end, if an analysis, a model or a part of the page failed.
     """
-    folder, attempts = settings.output_dir / "group", Attempts(settings)
+    folder, attempts = settings.results, Attempts(settings)
     if not settings.reports_only:
         import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
@@ -60,7 +60,7 @@ def run_group(settings: Settings) -> int:
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
 
     attempts.run(PAGE, partial(write_group_report, settings))
-    say(f"Tables: {folder}  Page: {settings.output_dir / 'group.html'}", settings)
+    say(f"Tables: {folder}  Page: {settings.results_page}", settings)
     attempts.tell()
     return 0
 
@@ -71,7 +71,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     An analysis whose tables are there, of the same cohort and the same choices, is not done again.
     """
     settings = attempts.settings
-    folder = settings.output_dir / "group"
+    folder = settings.results
     finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)
     names = analyses_to_run(settings)
     for name in names:
@@ -143,7 +143,7 @@ def _save_models(cohort: Cohort, attempts: Attempts) -> None:
 def _save_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
     from fcpower_bids.analyses.engine.final_model import fit_final_model  # only --save-models needs it
 
-    path = model_path(settings.output_dir / "group" / "models", target, representation)
+    path = model_path(settings.results / "models", target, representation)
     return save_model(path, *fit_final_model(cohort, settings, target, representation))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.targets import choose_targets
-from fcpower_bids.core.inference.odd_values import group_share, rank_association, repeated_extremes
+from fcpower_bids.core.inference.odd_values import group_share, one_class_groups, rank_association, repeated_extremes
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -20,7 +20,8 @@ from fcpower_bids.settings import Analysis
 FloatArray = NDArray[np.float64]
 Targets = Mapping[str, FloatArray]
 
-SIGNIFICANT = 0.01
+SIGNIFICANT = 0.005
+"""For all tests of one kind together, so that a sound cohort is seldom accused."""
 SITE = re.compile(
     r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
     r"(_?(id|name|no|nr|number|code|label))?\d?",
@@ -154,15 +155,15 @@ def _lonely_classes(name: str, values: FloatArray, sites: NDArray[Any]) -> Itera
     known = np.isfinite(values)
     if len(np.unique(values[known])) != 2:
         return
-    classes = pd.Series(values[known]).groupby(sites[known]).nunique()
-    lonely = [str(site) for site in classes.index[classes == 1]]
+    lonely = one_class_groups(values, sites, SIGNIFICANT)
+    n_sites = len(set(sites[known].tolist()))
     if lonely:
         yield Finding(
             "classes per site",
             LOOK,
             len(lonely),
             float("nan"),
-            f"{len(lonely)} of {len(classes)} sites have one class of {name} only: {name_some(lonely)}.",
+            f"{len(lonely)} of {n_sites} sites have one class of {name} only: {name_some(lonely)}.",
             "Recognising such a site is recognising the class.",
             "Leave these sites out, or read the score within sites.",
         )

@@ -36,7 +36,7 @@ CHECK = TableSpec(
 FACTS = {
     "Rule": (
         "Every target is held against the site (one-way analysis of variance), minutes, degrees of freedom, number of "
-        "scans and mean FD (Spearman); p below 0.01 divided by the number of such tests is reported. Pairs of scans: "
+        "scans and mean FD (Spearman); p below 0.005 divided by the number of such tests is reported. Pairs of scans: "
         "see check_pairs."
     )
 }

@@ -100,6 +100,35 @@ def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
     return Association(share, float(stats.f.sf(f, n_groups - 1, n - n_groups)), n)
 
 
+def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list[str]:
+    """Groups with only one of two classes that chance would hardly make so.
+
+    The chance is that of drawing a group of that size from all people without the other class (hypergeometric), and is
+    compared with ``level`` over the number of groups.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        Two numbers; NaN is missing.
+    groups : array_like of str, shape (n,)
+    level : float
+    """
+    known = np.asarray(values, dtype=np.float64)
+    labels = np.asarray(groups).astype(str)[np.isfinite(known)]
+    positive = known[np.isfinite(known)] == np.nanmax(known)
+    n, total = len(positive), int(positive.sum())
+    found = []
+    for name in np.unique(labels).tolist():
+        own = positive[labels == name]
+        size = len(own)
+        chance = sum(stats.hypergeom.pmf(size, n, k, size) for k in (total, n - total))
+        if own.all() != own.any():
+            continue
+        if chance < level / len(np.unique(labels)):
+            found.append(name)
+    return found
+
+
 def rank_association(values: ArrayLike, others: ArrayLike) -> Association:
     """Spearman's correlation of two variables of shape (n,), over the people who have both."""
     first, second = (np.asarray(each, dtype=np.float64) for each in (values, others))

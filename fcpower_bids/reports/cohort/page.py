@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fcpower_bids.errors import Incomplete
+from fcpower_bids.reports.cohort.index import write_index
 from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
@@ -43,7 +44,7 @@ PARTS = (
 
 
 def write_group_report(settings: Places) -> Path:
-    """Write ``group.html``.
+    """Write ``group.html``, or ``group_NAME.html`` of named results, and the index where there are several.
 
     Parameters
     ----------
@@ -64,13 +65,14 @@ def write_group_report(settings: Places) -> Path:
     sections = make_sections(tables)
     text = render_page(
         "group.html",
-        title="Group report",
+        title=f"Group report: {settings.name}" if settings.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=judge_cohort(tables, sections),
         sections=sections,
         links=_links(tables),
     )
-    page = write_text(settings.output_dir / "group.html", text)
+    page = write_text(settings.results_page, text)
+    write_index(settings)
     if tables.failures:
         reasons = " ".join(tables.failures.values())
         raise Incomplete(f"A part of {page.name} is missing. {reasons}") from tables.causes[0]
@@ -84,5 +86,5 @@ def make_sections(tables: GroupTables) -> list[Section]:
 
 def _links(tables: GroupTables) -> list[tuple[str, str]]:
     """Every file of ``group/``, for a reader who wants the numbers."""
-    files = [path for path in sorted((tables.root / "group").glob("*")) if path.suffix in (".tsv", ".json", ".toml")]
+    files = [path for path in sorted(tables.settings.results.glob("*")) if path.suffix in (".tsv", ".json", ".toml")]
     return [(path.name, relative_link(path, tables.root)) for path in files]

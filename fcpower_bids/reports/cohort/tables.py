@@ -98,7 +98,7 @@ class GroupTables:
 
     def path(self, name: str) -> Path:
         """Where a table is, or would be."""
-        return self.root / "group" / f"{name}.tsv"
+        return self.settings.results / f"{name}.tsv"
 
     def explain(self, error: Exception, part: str) -> str:
         """Say why a part of the page cannot be made; it is a failure unless a table is to blame."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.odd_values import group_share, rank_association, repeated_extremes
+from fcpower_bids.core.inference.odd_values import group_share, one_class_groups, rank_association, repeated_extremes
 
 
 @pytest.mark.parametrize("code", [-1, 0, 99, 150, -818])
@@ -67,3 +69,12 @@ def test_ranks_over_those_who_have_both():
     one, two = np.array([1, 2, 3, 4, 9, np.nan]), np.array([10, 20, 25, 80, 81, 3.0])
     found = rank_association(one, two)
     assert (found.size, found.n) == (pytest.approx(1), 5)
+
+
+def test_groups_of_one_class_by_counting():
+    values = np.r_[np.ones(8), 0, 0, 0, 0, 0, 0, 1, 1]
+    groups = np.repeat(["a", "b"], 8)
+    chance = math.comb(10, 8) / math.comb(16, 8)  # the other class has too few people for a group of eight
+    assert one_class_groups(values, groups, 2 * chance * 1.01) == ["a"]
+    assert one_class_groups(values, groups, 2 * chance * 0.99) == []
+    assert one_class_groups([0, 0, 1, 1.0], list("aabb"), 0.05) == []

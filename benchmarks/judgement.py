@@ -1,0 +1,63 @@
+"""How often the check accuses sound cohorts, and how often the tests reject a true null.
+
+``python -m benchmarks.judgement [--cohorts 200] [--draws 1000]`` prints the figures of ``docs/check.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+import numpy as np
+
+from fcpower_bids.analyses.check.check import check_cohort
+from fcpower_bids.core.inference.differences import exact_mcnemar
+from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
+from tests.analyses.check.cohorts import in_memory
+from tests.analyses.cohorts import choose
+from tests.derivatives.planted import draw_series
+
+
+def false_alarms(first: int, last: int, people: int = 24) -> Counter[str]:
+    """Count the findings above a note in sound cohorts, by check; ``cohorts`` counts those with any."""
+    found: Counter[str] = Counter()
+    for seed in range(first, last):
+        settings = choose(targets=("age", "score", "patient"), nprocs=1)
+        tables, _ = check_cohort(in_memory(draw_series(people, seed=seed), seed), settings)
+        table = tables["check"].frame
+        serious = table[table["level"] != "note"]["check"].tolist()
+        found.update(serious)
+        found["cohorts"] += bool(serious)
+    return found
+
+
+def type_one_error(people: int, draws: int, seed: int = 0) -> dict[str, float]:
+    """Share of true nulls rejected at 0.05: identification of two searches per person, and paired errors."""
+    rng = np.random.default_rng(seed)
+    rejected = Counter({"McNemar over searches": 0, "sign flips over people": 0, "sign flips of errors": 0})
+    for draw in range(draws):
+        # Both searches of a person go together in three of four people: the same brain, the same scan.
+        first = rng.choice([-1, 0, 1], people, p=[0.15, 0.7, 0.15])
+        second = np.where(rng.random(people) < 0.75, first, rng.choice([-1, 0, 1], people, p=[0.15, 0.7, 0.15]))
+        searches = np.concatenate([first, second])
+        net = sum_by_block(searches, np.tile(np.arange(people), 2))
+        rejected["McNemar over searches"] += exact_mcnemar(int((searches > 0).sum()), int((searches < 0).sum())) < 0.05
+        rejected["sign flips over people"] += sign_flip_p_value(net) < 0.05
+        errors = rng.standard_normal(people) * rng.gamma(1, 1, people)
+        rejected["sign flips of errors"] += sign_flip_p_value(errors, n_flips=999, seed=draw) < 0.05
+    return {name: count / draws for name, count in rejected.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cohorts", type=int, default=200, help="sound cohorts of 24 people and two sessions")
+    parser.add_argument("--draws", type=int, default=1000, help="draws of each null")
+    choices = parser.parse_args()
+    found = false_alarms(0, choices.cohorts)
+    print(f"{found.pop('cohorts')} of {choices.cohorts} sound cohorts are accused: {dict(found)}")
+    for people in (30, 100, 300):
+        print(people, "people:", {name: round(rate, 3) for name, rate in type_one_error(people, choices.draws).items()})
+
+
+if __name__ == "__main__":
+    main()

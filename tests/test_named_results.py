@@ -1,0 +1,45 @@
+"""Two questions in one output folder: each keeps its tables and its page, and an index lists both."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+
+from fcpower_bids.cli.run import main
+from tests.derivatives.planted import make_cohort
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    return make_cohort(tmp_path_factory.mktemp("named"), 9, "a")[0]
+
+
+def run(cohort, *options):
+    return main([*map(str, [cohort.bids, cohort.out, "group", *QUICK, *options])])
+
+
+def test_a_second_question_leaves_the_first_as_it_is(cohort):
+    assert run(cohort, "--targets", "age") == 0
+    assert not (cohort.out / "group_index.html").exists()
+    before = {path.name: path.read_bytes() for path in (cohort.out / "group").glob("*.*")}
+    first_page = (cohort.out / "group.html").read_bytes()
+    assert run(cohort, "--targets", "score", "--name", "score_alone") == 0
+    assert {path.name: path.read_bytes() for path in (cohort.out / "group").glob("*.*")} == before
+    assert (cohort.out / "group.html").read_bytes() == first_page
+    assert set(cohort.table("score_alone/prediction")["target"]) == {"score"}
+    assert set(cohort.table("prediction")["target"]) == {"age"}
+    page = (cohort.out / "group_score_alone.html").read_text()
+    assert 'href="group/score_alone/prediction.tsv"' in page
+    index = html.unescape((cohort.out / "group_index.html").read_text())
+    for address, headline in (("group.html", "Whether age"), ("group_score_alone.html", "Whether score")):
+        assert f'href="{address}"' in index
+        assert f"{headline} can be predicted was not tested against chance." in index
+
+
+@pytest.mark.parametrize("name", ["models", "../x", "a b"])
+def test_a_name_that_cannot_be_a_folder_is_refused(cohort, name, capsys):
+    assert run(cohort, "--targets", "age", "--name", name) == 2
+    assert f"--name {name} must be" in capsys.readouterr().err
