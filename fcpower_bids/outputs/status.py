@@ -27,6 +27,8 @@ from fcpower_bids.settings import Embedding, Method, Participant
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+TRAILER = 8
+"""Bytes at the end of a gzip stream: checksum and size of what was compressed."""
 TABLE, ENDING = "logs/status.tsv", ".json"
 ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
 """Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
@@ -84,15 +86,25 @@ class Status:
 def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
     """Return what the results of a recording depend on, in one comparable string.
 
-    Configuration and version; size and time of the recording's files and of a strategy of the user's; the content of
-    the atlases, which may lie anywhere and are written anew now and then without a change.
+    Configuration and version; size, time and checksum of the recording's files and of a strategy of the user's; the
+    content of the atlases, which may lie anywhere and are written anew now and then without a change.
     """
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
-    stats = [file.stat() for file in files if file is not None and file.exists()]
-    inputs = ";".join(f"{stat.st_size},{stat.st_mtime_ns}" for stat in stats)
+    inputs = ";".join(_file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
     parcels = ",".join(_atlas_state(atlas) for atlas in atlases)
     return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
+
+
+def _file_state(file: Path) -> str:
+    """Size and time, and the checksum that a gzip stream ends with: it costs no reading of the content."""
+    stat = file.stat()
+    mark = ""
+    if file.name.endswith(".gz") and stat.st_size >= TRAILER:
+        with file.open("rb") as stream:
+            stream.seek(-TRAILER, os.SEEK_END)
+            mark = stream.read().hex()
+    return f"{stat.st_size},{stat.st_mtime_ns},{mark}"
 
 
 def _strategy_state(settings: Method) -> str:

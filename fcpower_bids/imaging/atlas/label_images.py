@@ -12,6 +12,7 @@ from nibabel.cifti2 import BrainModelAxis, LabelAxis
 
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.imaging.inflating import DAMAGED
+from fcpower_bids.imaging.integrity import content_fault
 
 CIFTI_LABELS = ".dlabel.nii"
 LABEL_NOISE = 1e-3
@@ -177,6 +178,8 @@ def _load(path: Path) -> Any:
 
 
 def _read(path: Path, image: Any) -> np.ndarray:
+    if (fault := content_fault(path, image)) is not None:
+        raise UsageError(f"The atlas {path} {fault}: fetch or copy it again.")
     try:
         return np.asanyarray(image.dataobj)
     except DAMAGED as error:

@@ -17,6 +17,7 @@ from nibabel.cifti2 import BrainModelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.inflating import DAMAGED, open_gzip
+from fcpower_bids.imaging.integrity import header_fault
 
 SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}
 LONGEST_PLAUSIBLE_TR = 30.0
@@ -92,6 +93,8 @@ def header_summary(path: Path) -> HeaderSummary:
     """
     path = Path(path)
     image = load_header(path)
+    if (fault := header_fault(path, image)) is not None:
+        raise RecordingError(f"{path} {fault}: copy it again or rerun the step that wrote it.")
     if not hasattr(image, "nifti_header"):
         summary = _nifti_summary(path, image)
     elif path.name.endswith(".dtseries.nii"):
@@ -195,7 +198,8 @@ def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterato
                 n_read += 1
                 yield stored
             # The checksum of a gzip stream comes after its last byte: reading on is what verifies it.
-            stream.read(1)
+            if stream.read(1):
+                raise EOFError("more data follow than its header declares")
     except DAMAGED as error:
         raise RecordingError(
             f"{path} is truncated or damaged: {n_dummy + n_read} of its {header.n_volumes} volumes could be read "

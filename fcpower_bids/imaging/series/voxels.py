@@ -18,6 +18,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.inflating import DAMAGED
+from fcpower_bids.imaging.integrity import content_fault
 from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
 from fcpower_bids.records import Atlas
 
@@ -151,6 +152,8 @@ def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndar
     if mask is None:
         return np.ones(int(np.prod(header.shape[:3])), dtype=bool)
     image = load_header(mask)
+    if (fault := content_fault(mask, image)) is not None:
+        raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
     if not is_same_grid(image.shape, image.affine, *header.grid):
         raise RecordingError(
             f"The mask {mask} {image.shape} and the run {bold} {header.shape[:3]} are on different grids: "
