@@ -5,6 +5,9 @@ It raises `errors.Unfit` with one plain sentence where the cohort cannot answer 
 one line here.
 """
 
+from importlib import import_module
+from typing import Any
+
 from fcpower_bids.registry import Registry
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
@@ -34,6 +37,19 @@ ALL = "all"
 
 DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 """Analyses that run where none is named, as far as the cohort has what they need."""
+
+
+def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
+    """Raise what an analysis would raise after its first look, where its module says what that is: ``check_choices``.
+
+    Raises
+    ------
+    fcpower_bids.errors.Unfit
+        The cohort or a choice does not allow the analysis.
+    """
+    check = getattr(import_module(ANALYSES[name].__module__), "check_choices", None)
+    if check is not None:
+        check(cohort, settings)
 
 
 def analyses_to_run(settings: Analysis) -> tuple[str, ...]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
-from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
-from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.outputs.models import model_path, save_model
@@ -74,6 +74,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     folder = settings.results
     finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)
     names = analyses_to_run(settings)
+    _check_choices(names, cohort, by_atlas, settings)
     for name in names:
         key, given = keys[name in OF_COHORTS], by_atlas if name in OF_COHORTS else cohort
         if finished.has(name, key):
@@ -97,6 +98,19 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
             outdated[name] = OUTDATED
             say(f"{name}: {OUTDATED}", settings)
     write_group_tables(folder, {LEFT_OUT.name: _left_out(attempts, outdated)}, settings)
+
+
+def _check_choices(names: Sequence[str], cohort: Cohort, by_atlas: Mapping[str, Cohort], settings: Settings) -> None:
+    """End the run before the first analysis where one that was named, or a choice, is not possible."""
+    for name in names:
+        try:
+            check_choices(name, by_atlas if name in OF_COHORTS else cohort, settings)
+        except Unfit as error:
+            if not _may_leave_out(name, settings, error):
+                raise DatasetError(f"{name}: {error}") from error
+        except Exception:
+            # Met again, and noted with its traceback, when the analysis runs.
+            continue
 
 
 def _run_analysis(

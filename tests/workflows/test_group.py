@@ -179,3 +179,18 @@ def test_by_default_people_without_motion_and_phenotypes_are_identified(lines, s
 def test_by_default_a_mistake_stops_the_run(lines):
     with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 40 folds"):
         lines(folds=40)
+
+
+@pytest.mark.parametrize(
+    ("last", "choices", "words"),
+    [
+        ("learning_curves", {"sample_sizes": (999,)}, "999 training people are not possible"),
+        ("learning_curves", {"scan_minutes": (99.0,)}, "99 minutes are longer than the shortest scan"),
+        ("spectral_controls", {"kernel": "linear"}, "leave out --kernel"),
+        ("prediction", {"folds": 40}, "fewer than 40 folds"),
+    ],
+)
+def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(settings, last, choices, words):
+    with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
+        run_group(replace(settings, analyses=("fingerprinting", last), **choices))
+    assert not (settings.output_dir / "group" / "identification.tsv").exists()

@@ -41,6 +41,11 @@ PERMUTATIONS = 999
 MANY = 3000
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse a cohort without repeated sessions."""
+    repeated_scans(cohort, ~scans_without_features(cohort, expand_names(cohort, settings)))
+
+
 def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Identify people between sessions.
 

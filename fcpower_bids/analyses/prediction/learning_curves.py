@@ -118,6 +118,13 @@ SIZE_FACTS = {
 }
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse lengths and sizes that are not possible."""
+    choose_minutes(cohort, settings.scan_minutes)
+    if len(cohort.phenotypes.columns):
+        choose_sizes(open_study(cohort, settings).folds, settings.sample_sizes)
+
+
 def analyse_learning_curves(
     cohort: Cohort, settings: Analysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
 ) -> dict[str, Table]:

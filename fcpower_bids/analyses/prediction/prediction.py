@@ -134,6 +134,11 @@ TABLES = (
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no prediction: columns, targets, folds."""
+    open_study(cohort, settings)
+
+
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes by nested cross-validation.
 

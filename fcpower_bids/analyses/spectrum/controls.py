@@ -119,6 +119,17 @@ FACTS = {
 }
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse another kernel, and what allows no prediction."""
+    _open(cohort, settings)
+
+
+def _open(cohort: Cohort, settings: Analysis) -> Study:
+    if settings.kernel != "correlation":
+        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
+    return open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
+
+
 def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
 
@@ -142,9 +153,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit
         As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
     """
-    if settings.kernel != "correlation":
-        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
-    study = open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
+    study = _open(cohort, settings)
     controls = _Controls(study)
     for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
         add()
