@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern, load_strategy, strategy_names
+from fcpower_bids.imaging.rows import table_fault
 
 __all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy_names"]
 
@@ -42,6 +43,9 @@ FIRST_PATTERNS = (
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMBINED = re.compile(r"a_comp_cor_\d+")
+NEVER_NEGATIVE = ("framewise_displacement", "dvars")
+LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
+"""Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
 FIRST_COMPONENTS = 6
 """fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
 
@@ -110,6 +114,7 @@ def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_vol
     needed = {*wanted, *(_base(name) for name in made), *markers, "framewise_displacement", "dvars"}
     present = [name for name in names if name in needed] or names[:1]
     columns = _read_columns(table, {name: spelling[name] for name in present})
+    _check_ranges(table, columns)
     n_rows = len(columns[present[0]])
     if n_volumes is not None and n_rows != n_volumes:
         raise RecordingError(
@@ -126,19 +131,22 @@ def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_vol
         framewise_displacement=columns.get("framewise_displacement", unknown),
         dvars=columns.get("dvars", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(*notes, *component_notes),
+        notes=(*notes, *component_notes, *_motionless(columns)),
     )
 
 
 def _read_header(table: Path) -> dict[str, str]:
     """Return today's names of the columns and, for each, the name in the file."""
     try:
-        with table.open(encoding="utf-8-sig") as lines:
-            header = lines.readline().rstrip("\r\n").split("\t")
-    except (OSError, UnicodeDecodeError) as error:
+        fault = table_fault(table)
+    except OSError as error:
         raise RecordingError(
             f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
+    if fault is not None:
+        raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
+    with table.open(encoding="utf-8-sig") as lines:
+        header = lines.readline().rstrip("\r\n").split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
     return {_translate(name): name for name in header}
@@ -164,6 +172,27 @@ def _read_columns(table: Path, spelling: Mapping[str, str]) -> dict[str, NDArray
             f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
         ) from None
     return {name: frame[original].to_numpy() for name, original in spelling.items()}
+
+
+def _check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> None:
+    """Refuse what cannot be by what it means: displacements and changes below zero, numbers beyond all scales."""
+    for name, values in columns.items():
+        least = 0.0 if name in NEVER_NEGATIVE else -LARGEST
+        most = LARGEST_DISPLACEMENT if name == "framewise_displacement" else LARGEST
+        wrong = np.flatnonzero((values < least) | (values > most))
+        if len(wrong):
+            raise RecordingError(
+                f"{table} has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be: copy it again or "
+                "run fMRIPrep again."
+            )
+
+
+def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Say so when the head never moved by the smallest bit, which no measurement gives."""
+    moved = columns.get("framewise_displacement")
+    if moved is None or len(moved) < 3 or np.nan_to_num(moved).any() or np.isnan(moved[1:]).all():
+        return []
+    return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
 
 
 def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> tuple[str, ...]:

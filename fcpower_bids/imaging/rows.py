@@ -1,0 +1,46 @@
+"""The one gate for tables of others: encoding, names of columns, and as many fields in every row as in the header.
+
+Readers of tables are lenient: a tab at the end of a row moves every value to the next column, without a word.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from pathlib import Path
+
+LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def table_fault(path: Path, separator: str = "\t") -> str | None:
+    """Say what is wrong with a table whose fields are not quoted; None when nothing is.
+
+    Parameters
+    ----------
+    path : Path
+        A text file with a header.
+    separator : str
+        One character.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    content = path.read_bytes()
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "is encoded as UTF-16: save it as UTF-8"
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return f"is not encoded as UTF-8 (byte {error.start}): save it as UTF-8"
+    header, *rows = LINE_END.split(text)
+    names = header.split(separator)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        return f"has the column '{twice[0]}' twice: remove or rename one of them"
+    for number, row in enumerate(rows, start=2):
+        if row.strip() and (found := row.count(separator) + 1) != len(names):
+            return f"has {found} fields in line {number} where its header has {len(names)}: correct it"
+    return None
