@@ -167,3 +167,95 @@ def test_penalties_and_selection_of_ones_own_are_taken_as_they_are(tree):
 def test_a_penalty_below_zero_is_refused(tree, capsys):
     assert tree.group("--targets", "age", "--penalties", "-1", "1") == 2
     assert "--penalties" in capsys.readouterr().err
+
+
+def ages_of(tree):
+    people = pd.read_csv(tree.bids / "participants.tsv", sep="\t").set_index("participant_id")
+    return people["age"].loc[sorted(tree.series)].to_numpy(float)
+
+
+def assert_predicted(tree, repeat, test, train, penalty=0.5):
+    """The predictions of the test people by a regression on the training people, and on nobody else."""
+    names = sorted(tree.series)
+    kernel, y = np.corrcoef(edges_end_to_end(tree)), ages_of(tree)
+    wrote = tree.table("predictions")
+    wrote = wrote[(wrote["representation"] == "fc") & (wrote["repeat"] == repeat)].set_index("participant_id")
+    rows = [names.index(name) for name in test]
+    expected = ridge(kernel, y, np.array([names.index(name) for name in train]), np.array(rows), penalty)
+    np.testing.assert_allclose(wrote.loc[test, "predicted"], expected, rtol=0, atol=1e-6)
+
+
+FIXED = ("--targets", "age", "--penalties", "0.5", "--seed", "7")
+
+
+def test_the_folds_of_an_earlier_run_are_used_again_whatever_the_seed(tree, tmp_path):
+    assert tree.group("--targets", "age") == 0
+    before, folds = tree.table("predictions"), tree.table("folds")
+    shuffled = pd.read_csv(tree.out / "group" / "folds.tsv", sep="\t", dtype=str).sample(frac=1, random_state=1)
+    shuffled.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    assert tree.group("--targets", "age", "--seed", "99", "--folds-file", tmp_path / "mine.tsv") == 0
+    pd.testing.assert_frame_equal(tree.table("folds"), folds)
+    after = tree.table("predictions")
+    np.testing.assert_allclose(after["predicted"], before["predicted"], rtol=0, atol=1e-9)
+    assert tree.facts("prediction")["Folds"] == "those of mine.tsv"
+
+
+def test_a_table_of_splits_says_who_tests_in_which_repeat(tree, tmp_path):
+    names = sorted(tree.series)
+    first = ["train", "n/a", *("abc"[i % 3] for i in range(PEOPLE - 2))]
+    second = ["x" if i < 7 else "y" for i in range(PEOPLE)]
+    table = pd.DataFrame({"participant_id": names, "published": first, "halves": second})
+    stranger = pd.DataFrame({"participant_id": ["sub-77"], "published": ["a"], "halves": ["x"]})
+    path = tmp_path / "splits.tsv"
+    pd.concat([table, stranger]).to_csv(path, sep="\t", index=False)
+    assert tree.group(*FIXED, "--folds-file", path, "--inner-folds", "2") == 0
+    for label in "abc":
+        train = [name for name, fold in zip(names, first, strict=True) if fold not in (label, "n/a")]
+        assert_predicted(tree, 0, [name for name, fold in zip(names, first, strict=True) if fold == label], train)
+    assert_predicted(tree, 1, names[:7], names[7:])
+    wrote = tree.table("predictions")
+    assert set(wrote.loc[wrote["repeat"] == 0, "participant_id"]) == set(names[2:])
+    assert "such as sub-77" in " ".join(tree.facts("prediction")["CohortNotes"])
+
+
+def test_people_who_are_set_aside_are_tested_once_by_all_others(tree, tmp_path):
+    names = sorted(tree.series)
+    path = tmp_path / "locked.tsv"
+    path.write_text("participant_id\n" + "\n".join([names[3], names[8].removeprefix("sub-"), names[9]]) + "\n")
+    assert tree.group(*FIXED, "--test-people", path) == 0
+    tested = [names[3], names[8], names[9]]
+    assert sorted(set(tree.table("predictions")["participant_id"])) == tested
+    assert_predicted(tree, 0, tested, [name for name in names if name not in tested])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("person\tsplit\nsub-01\ta\n", "no column participant_id"),
+        ("participant_id\nsub-01\n", "no column of folds"),
+        ("participant_id\tsplit\nsub-01\ttrain\n", "tests nobody"),
+        ("participant_id\tsplit\nsub-99\ta\n", "names nobody who has a scan here"),
+        ("participant_id\tsplit\nsub-01\ta\nsub-01\ta\n", "sub-01 twice"),
+        ("participant_id\trepeat\tfold\trole\nsub-01\t0\t0\tjudge\n", "the role 'judge'"),
+        ("participant_id\tsplit\nsub-01\ta\nsub-02\tb\n", "trains on 1 of the people"),
+    ],
+)
+def test_folds_that_cannot_be_used_are_told_in_one_sentence(tree, tmp_path, capsys, text, words):
+    (tmp_path / "folds.tsv").write_text(text)
+    assert tree.group(*FIXED, "--folds-file", tmp_path / "folds.tsv") == 3
+    assert words in capsys.readouterr().err
+
+
+def test_a_family_on_both_sides_of_a_split_that_was_brought_is_named(tree, tmp_path, capsys):
+    names = sorted(tree.series)  # two by two of one family
+    table = pd.DataFrame({"participant_id": names, "split": ["a" if i < 7 else "b" for i in range(PEOPLE)]})
+    table.to_csv(tmp_path / "folds.tsv", sep="\t", index=False)
+    assert tree.group(*FIXED, "--family-column", "family_id", "--folds-file", tmp_path / "folds.tsv") == 3
+    assert "sub-07 is tested in fold a and sub-08 trains there" in capsys.readouterr().err
+
+
+def test_two_ways_of_saying_who_is_tested_are_refused(tree, tmp_path, capsys):
+    (tmp_path / "folds.tsv").write_text("participant_id\tsplit\nsub-01\ta\n")
+    both = ("--folds-file", tmp_path / "folds.tsv", "--test-people", tmp_path / "folds.tsv")
+    assert tree.group(*FIXED, *both) == 2
+    assert "both say who is tested" in capsys.readouterr().err

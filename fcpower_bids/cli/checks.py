@@ -43,6 +43,7 @@ def problems_of(settings: Settings) -> list[str]:
         _band,
         _exponent,
         _numbers,
+        _folds,
         _penalties,
         _choices,
         _names,
@@ -98,6 +99,20 @@ def _fault(name: str, value: float) -> str | None:
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
 
 
+def _folds(settings: Settings) -> Iterator[str]:
+    given = [
+        name
+        for name, value in (
+            ("--folds-file", settings.folds_file),
+            ("--test-people", settings.test_people),
+            ("--hold-out-sites", settings.hold_out_sites),
+        )
+        if value
+    ]
+    if len(given) > 1:
+        yield f"{' and '.join(given)} both say who is tested. Give one of them."
+
+
 def _penalties(settings: Settings) -> Iterator[str]:
     given = settings.penalties
     if any(not math.isfinite(value) or value < 0 for value in given) or len(set(given)) < len(given):
@@ -136,7 +151,7 @@ def _results_name(settings: Settings) -> Iterator[str]:
 
 
 def _files(settings: Settings) -> Iterator[str]:
-    for name in ("bids_filter_file", "exclude_file", "use_plugin", "config_file"):
+    for name in ("bids_filter_file", "exclude_file", "folds_file", "test_people", "use_plugin", "config_file"):
         value = getattr(settings, name)
         if value is not None and not value.is_file():
             yield f"--{name.replace('_', '-')} {value} is not there."

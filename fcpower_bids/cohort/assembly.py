@@ -8,6 +8,7 @@ from itertools import compress
 from fcpower_bids.cohort.cache import Edges, read_edges
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
+from fcpower_bids.cohort.fold_files import load_folds
 from fcpower_bids.cohort.inclusion import (
     PERSON,
     Exclusion,
@@ -76,11 +77,19 @@ def load_cohort(settings: Assembly) -> Cohort:
     table = tabulate_scans(scans, settings)
     people = sorted(set(table["participant_id"]))
     columns = _columns_of(phenotypes, people, settings)
+    folds, about_folds = load_folds(settings, people)
     facts = read_parcel_facts(settings.output_dir, chosen[0], parcels)
     embeddings, without_embedding = read_embeddings(scans)
     series, about_series = series_of(scans, parcels)
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
-    notes += [*_combination_note(scans, settings), *facts.notes, *about_series, *phenotypes.notes, *columns.notes]
+    notes += [
+        *_combination_note(scans, settings),
+        *facts.notes,
+        *about_folds,
+        *about_series,
+        *phenotypes.notes,
+        *columns.notes,
+    ]
     return Cohort(
         scans=table,
         edges=assemble_edges(scans, edges, kept_parcels, folder, settings),
@@ -94,6 +103,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         repetition_times=tuple(scan[0].repetition_time for scan in scans),
         targets=columns.targets,
         notes=tuple(dict.fromkeys(notes)),
+        folds=folds,
         joined=count_people(phenotypes, people, renamed, settings),
     )
 

@@ -26,7 +26,7 @@ ROWS = 256
 THROUGH_THE_COHORT = frozenset(
     {
         *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
-        "atlas_dir",
+        *("atlas_dir", "folds_file", "test_people"),
     }
 )
 """Choices that say which analyses run, or that change numbers through the cohort alone."""
@@ -96,7 +96,7 @@ def digest_cohort(cohort: Cohort) -> str:
         *(len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike),
     ]
     digest.update(json.dumps(plain(facts)).encode())
-    for frame in (cohort.scans, cohort.phenotypes):
+    for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):
         digest.update(frame.to_csv().encode())
     for label, embedding in sorted(cohort.embeddings.items()):
         digest.update(label.encode() + np.ascontiguousarray(embedding, dtype=float).tobytes())

@@ -51,6 +51,9 @@ class Cohort:
         the latter whose names match only without leading zeros (``renamed``).
     alike : tuple of (str, str)
         People who seem to share a scan: they never span a split.
+    folds : pandas.DataFrame or None
+        Folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),
+        ``inner_fold`` (-1 where it is to be drawn).
     """
 
     scans: pd.DataFrame
@@ -72,6 +75,7 @@ class Cohort:
     )
     joined: Mapping[str, int] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()
+    folds: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, eq=False)

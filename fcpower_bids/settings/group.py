@@ -42,6 +42,10 @@ class GroupLevel(Choices):
     repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
     folds: int | None = option(None, "group", "outer folds [preset]")
     inner_folds: int | None = option(None, "group", "inner folds [preset]")
+    folds_file: Path | None = option(
+        None, "group", "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
+    )
+    test_people: Path | None = option(None, "group", "table of the people who are tested once, by all others")
     penalties: tuple[float, ...] = option((), "group", "ridge penalties, as they are, in the place of the preset's")
     selection: str | None = option(
         None,

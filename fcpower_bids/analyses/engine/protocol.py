@@ -8,13 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
-from fcpower_bids.core.regression.folds import Fold, cbig_folds, family_numbers, leave_one_site_out, replicated_folds
+from fcpower_bids.core.regression.folds import (
+    Fold,
+    Rows,
+    cbig_folds,
+    family_numbers,
+    inner_folds,
+    leave_one_site_out,
+    replicated_folds,
+)
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
@@ -57,10 +66,12 @@ class Study:
 
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
-        unused = ("n_folds", "splits") if self.settings.hold_out_sites else ()
+        brought = self.settings.folds_file or self.settings.test_people
+        unused = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
+        how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
-            "Folds": "each site held out in turn" if self.settings.hold_out_sites else "K-fold",
+            "Folds": f"those of {brought.name}" if brought else how,
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,
             "NumberOfPeople": len(self.people.names),
@@ -85,7 +96,11 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     names = expand_names(cohort, settings)
     people = choose_people(cohort, settings, names, preset.covariates)
     targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
-    folds = draw_folds(people, settings, preset)
+    folds = (
+        draw_folds(people, settings, preset)
+        if cohort.folds is None
+        else take_folds(cohort.folds, people, settings, preset)
+    )
     for target in targets:
         _check_known(target, folds)
     return Study(cohort, settings, preset, people, targets, folds)
@@ -130,6 +145,46 @@ def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> 
         raise Unfit(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
     listed = None if families is None else families.tolist()
     return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
+
+
+def take_folds(brought: pd.DataFrame, people: People, settings: Analysis, preset: PredictionPreset) -> tuple[Fold, ...]:
+    """Take folds that were brought, without the people who cannot take part; draw the inner folds that they lack.
+
+    Raises
+    ------
+    Unfit
+        A fold has nobody to test or too few to train, or a family on both sides.
+    """
+    place = {name: row for row, name in enumerate(people.names)}
+    rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
+    family, folds = family_numbers(people.families, len(place)), []
+    for repeat, (_, of_repeat) in enumerate(rows.sort_values("row").groupby("repeat", sort=False)):
+        for number, (label, one) in enumerate(of_repeat.groupby("fold")):
+            test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
+            training = one.loc[one["role"] == "train"]
+            train, inner = training["row"].to_numpy(dtype=np.intp), training["inner_fold"].to_numpy()
+            _check_fold(str(label), test, train, family, people, preset)
+            if (inner >= 0).all() and np.unique(inner).size > 1:
+                own = tuple(train[inner == each] for each in np.unique(inner))
+            else:
+                own = inner_folds(train, family, preset.n_inner, (settings.random_seed, repeat, number + 1))
+            folds.append(Fold(repeat, number, train, test, own))
+    return tuple(folds)
+
+
+def _check_fold(label: str, test: Rows, train: Rows, family: Rows, people: People, preset: PredictionPreset) -> None:
+    if not test.size or train.size < 2 * preset.n_inner:
+        raise Unfit(
+            f"Fold {label} tests {test.size} and trains on {train.size} of the people who can take part; it needs one "
+            f"to test and {2 * preset.n_inner} to train."
+        )
+    shared = np.intersect1d(family[test], family[train])
+    if shared.size:
+        one, other = (people.names[side[np.isin(family[side], shared)][0]] for side in (test, train))
+        raise Unfit(
+            f"{one} is tested in fold {label} and {other} trains there, though they are of one family or seem to share "
+            "a scan. Correct the file, or exclude one of them."
+        )
 
 
 def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:

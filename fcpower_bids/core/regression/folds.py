@@ -126,7 +126,7 @@ def replicated_folds(
         labels = deal_families(family, n_folds, np.random.default_rng((seed, repeat)))
         for fold in range(n_folds):
             train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
-            inner = _inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
+            inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
             folds.append(Fold(repeat, fold, train, test, inner))
     return tuple(folds)
 
@@ -174,7 +174,7 @@ def leave_one_site_out(
             if inner_by_site:
                 inner = _partition(train, site[train])
             else:
-                inner = _inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
+                inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
             folds.append(Fold(repeat, fold, train, test, inner))
     return tuple(folds)
 
@@ -250,7 +250,8 @@ def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]
     }
 
 
-def _inner_folds(train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...]) -> tuple[Rows, ...]:
+def inner_folds(train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...]) -> tuple[Rows, ...]:
+    """Divide training rows at random into inner folds, families whole; `family` numbers those of all rows."""
     try:
         return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed)))
     except Unfit as problem:
