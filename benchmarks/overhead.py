@@ -42,7 +42,7 @@ atlases = (load_atlas("builtin", recordings[0].space, (), settings.work / "atlas
 started = time.perf_counter(), time.process_time()
 for recording in recordings:
     (parcels,) = parcellate(recording.bold, recording.mask, atlases)
-    cleaning, series = clean_recording(recording, atlases, [(parcels.series, parcels.coverage)], settings)
+    cleaning, series = clean_recording(recording, [atlases[0].name], [(parcels.series, parcels.coverage)], settings)
     found = connect(series[0].clean, atlases[0].names, settings)
     matrices = {f"0/{name}": matrix for name, (matrix, _) in found.items()}
     facts = {f"0/{name}": about for name, (_, about) in found.items()}

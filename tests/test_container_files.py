@@ -395,7 +395,7 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     from nipype import Function, Node, Workflow
 
     from fcpower_bids.settings import Settings
-    from fcpower_bids.workflows.execution import configure_nipype, plugin
+    from fcpower_bids.workflows.execution.cluster import configure_nipype, plugin
 
     ready_program(
         tmp_path / "bin",
@@ -406,12 +406,12 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     ready_program(tmp_path / "bin", "squeue", "echo JOBID")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("LOGNAME", "somebody")  # nipype names the jobs with it
-    monkeypatch.setattr("fcpower_bids.workflows.execution.CLUSTER_POLL_SECONDS", 0.01)
+    monkeypatch.setattr("fcpower_bids.workflows.execution.cluster.CLUSTER_POLL_SECONDS", 0.01)
     (tmp_path / "out").mkdir()
     example = ROOT / "docs" / "examples" / "slurm_plugin.yml"
     settings = Settings(Path("in"), tmp_path / "out", "participant", use_plugin=example)
     configure_nipype(settings)
-    name, arguments = plugin(settings)
+    name, arguments = plugin(example)
     assert (name, arguments["max_jobs"]) == ("SLURM", 100)
     step = Function(function=double, input_names=["x"], output_names=["y"])
     step.inputs.x = 21

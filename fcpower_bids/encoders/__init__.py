@@ -6,12 +6,12 @@ An encoder maps the series of a recording (T, P) to one vector (d,). Importing t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.registry import Registry
-from fcpower_bids.settings import Embedding
+from fcpower_bids.settings import Embedding, Participant
 
 if TYPE_CHECKING:
     from fcpower_bids.encoders.embedding import Encoder
@@ -95,6 +95,39 @@ def load_encoder(
         **published,
     )
     return encoder
+
+
+def open_encoder(
+    settings: Participant, names: tuple[str, ...], places: Mapping[str, tuple[float, float, float]]
+) -> Any:
+    """Load the encoder of ``--encoder`` for these parcels.
+
+    Parameters
+    ----------
+    settings : Participant
+        Everything that concerns the encoder.
+    names : tuple of str
+        Parcels of the recordings.
+    places : mapping of str to tuple of float
+        Their MNI centroids in mm, where known: a published encoder finds parcels by them if it does not know the names.
+
+    Raises
+    ------
+    fcpower_bids.errors.FcPowerError
+        The encoder cannot be loaded, or not for these parcels.
+    """
+    return load_encoder(
+        settings.encoder or "",
+        settings.encoder_weights,
+        revision=settings.encoder_revision,
+        seed=settings.random_seed,
+        allow_missing_parcels=settings.allow_missing_parcels,
+        parcel_names=names,
+        protocol=settings.encoder_protocol,
+        aux=settings.encoder_aux,
+        accept_licence=settings.accept_encoder_licence,
+        places=places,
+    )
 
 
 def embedding_label(settings: Embedding) -> str:

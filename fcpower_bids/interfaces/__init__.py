@@ -1,16 +1,5 @@
-"""nipype interfaces: load, call one function, save.
+"""nipype interfaces: load, call one function, save. Each can be used alone, in any nipype workflow.
 
-Worker processes import this folder before they run a step, so it also passes on how much nipype may log: its own
-configuration stays behind in the parent process.
+Ports are files, numbers and names. What passes from node to node is a file of arrays and JSON (`bundles`), one per
+atlas where a step works atlas by atlas; ``numpy.load`` reads it.
 """
-
-import logging
-import os
-
-LOG_LEVEL_VARIABLE = "FCPOWER_NIPYPE_LOG_LEVEL"
-
-if LOG_LEVEL_VARIABLE in os.environ:
-    import nipype  # noqa: F401  (its import sets the levels that are replaced here)
-
-    for name in ("nipype.workflow", "nipype.interface", "nipype.utils"):
-        logging.getLogger(name).setLevel(os.environ[LOG_LEVEL_VARIABLE])

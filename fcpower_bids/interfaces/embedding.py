@@ -1,4 +1,4 @@
-"""The embedding step; what goes wrong with it costs the embedding, never the connectomes."""
+"""The embedding node; what goes wrong with it costs the embedding, never the connectomes."""
 
 from __future__ import annotations
 
@@ -7,52 +7,82 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from nipype.interfaces.base import traits
+from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
-from fcpower_bids.encoders import PUBLISHED, embedding_label, load_encoder
+from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.errors import FcPowerError
-from fcpower_bids.interfaces.bundles import load_series, save_bundle
-from fcpower_bids.interfaces.recording import RecordingInputSpec, RecordingStep
+from fcpower_bids.imaging.atlas.centroids import parcel_centroids
+from fcpower_bids.imaging.atlas.described import open_atlas
+from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
+from fcpower_bids.interfaces.choices import settings_of
+from fcpower_bids.interfaces.step import Step
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Participant
 
-Places = Mapping[str, tuple[float, float, float]]
+CHOICES = (
+    *("encoder", "encoder_weights", "encoder_revision", "encoder_read", "encoder_protocol", "encoder_aux"),
+    *("accept_encoder_licence", "allow_missing_parcels", "random_seed"),
+)
 
 
-class EmbedInputSpec(RecordingInputSpec):
-    """The embedding step knows what its weights looked like, so that other weights are another result."""
+class EmbedInputSpec(BaseInterfaceInputSpec):
+    """Cleaned series, their atlases, and the encoder."""
 
-    weights_state = traits.Str(desc="size and time of the weights")
+    series = traits.List(File(exists=True), mandatory=True, desc="of Bandpass, one per atlas")
+    atlases = traits.List(File(exists=True), mandatory=True, desc="as for Parcellate")
+    encoder = traits.Str(mandatory=True, desc="an entry of fcpower_bids.encoders.ENCODERS")
+    encoder_weights = traits.Str(desc="its weights: a folder, a file or a hub id")
+    encoder_revision = traits.Str(desc="revision of the hub id")
+    encoder_read = traits.Str("sequence", usedefault=True, desc="how a recording is read: sequence or windows")
+    encoder_protocol = traits.Str("own", usedefault=True, desc="feed a published encoder its own way or the paper's")
+    encoder_aux = traits.List(traits.Str(), desc="further files of a published encoder, or folders with them")
+    accept_encoder_licence = traits.Bool(False, usedefault=True, desc="you accept the licence of published weights")
+    allow_missing_parcels = traits.Bool(False, usedefault=True, desc="fill parcels that the atlas lacks")
+    random_seed = traits.Int(0, usedefault=True, desc="seed of the weights of random-init")
+    weights_state = traits.Str(desc="size and time of what is in a folder of weights, which nipype does not look into")
 
 
-class Embed(RecordingStep):
+class EmbedOutputSpec(TraitedSpec):
+    """One file per atlas."""
+
+    embeddings = traits.List(File(exists=True), desc="embedding (d,) under each atlas, or why there is none")
+
+
+class Embed(Step):
     """Embed the cleaned series under every atlas."""
 
     input_spec = EmbedInputSpec
-    stage = "embed"
+    output_spec = EmbedOutputSpec
 
-    def work(self, folder: Path) -> Path:  # noqa: D102
-        from fcpower_bids.encoders.checkpoints import CheckpointError  # a step loads what it needs, no more
+    def work(self, folder: Path) -> None:  # noqa: D102
+        settings = settings_of({name: value for name in CHOICES if (value := self.given(name)) is not None})
+        atlases = {atlas.name: atlas for atlas in (open_atlas(Path(path)) for path in self.inputs.atlases)}
+        found = [_embed(path, settings, atlases) for path in self.inputs.series]
+        # Where it fits another atlas, the encoder is sound and this atlas is just not the one it is for.
+        otherwise = "skipped" if any(arrays for arrays, _ in found) else "failed"
+        self._results["embeddings"] = []
+        for arrays, facts in found:
+            if "problem" in facts:
+                facts["problem"][0] = facts["problem"][0] or otherwise
+            self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
 
-        cleaning, series = load_series(Path(self.inputs.bundle))
-        settings: Participant = self.inputs.settings
-        arrays: dict[str, Any] = {}
-        facts: dict[str, Any] = {}
-        unsuited: dict[str, str] = {}
-        for number, (one, atlas) in enumerate(zip(series, self.inputs.atlases, strict=True)):
-            key = f"{number}/{embedding_label(settings)}"
-            try:
-                encoder = _encoder(settings, atlas)
-                vectors = encoder.embed([one.clean], atlas.names, cleaning.repetition_time, settings.encoder_read)
-                arrays[key], facts[key] = vectors[0], encoder.provenance(settings.encoder_read)
-            except CheckpointError as error:
-                unsuited[f"problem/{atlas.name}"] = str(error)
-            except FcPowerError as error:
-                state = "skipped" if error.exit_code == 0 else "failed"
-                facts[f"problem/{atlas.name}"] = [state, str(error)]
-        # Where it fits another atlas of the run, the encoder is sound and this atlas is just not the one it is for.
-        facts |= {key: ["skipped" if arrays else "failed", reason] for key, reason in unsuited.items()}
-        return save_bundle(folder / "embedding.npz", arrays, {} if cleaning.excluded else facts)
+
+def _embed(path: str, settings: Participant, atlases: Mapping[str, Atlas]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
+    from fcpower_bids.encoders.checkpoints import CheckpointError  # loads torch
+
+    arrays, about = load_bundle(path)
+    facts = {"atlas": about["atlas"], "label": embedding_label(settings)}
+    try:
+        encoder = _encoder(settings, atlases[about["atlas"]])
+        vectors = encoder.embed(
+            [arrays["series"]], tuple(about["parcels"]), about["repetition_time"], settings.encoder_read
+        )
+        return {"embedding": vectors[0]}, {**facts, "about": encoder.provenance(settings.encoder_read)}
+    except CheckpointError as error:
+        return {}, {**facts, "problem": ["", str(error)]}
+    except FcPowerError as error:
+        return {}, {**facts, "problem": ["skipped" if error.exit_code == 0 else "failed", str(error)]}
 
 
 @lru_cache(maxsize=4)
@@ -62,39 +92,5 @@ def _encoder(settings: Participant, atlas: Atlas) -> Any:
 
 
 def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
-    # a step loads what it needs, no more
-    from fcpower_bids.imaging.atlas.centroids import parcel_centroids
-
     centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
     return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}
-
-
-def open_encoder(settings: Participant, names: tuple[str, ...], places: Places) -> Any:
-    """Load the encoder of ``--encoder`` for these parcels.
-
-    Parameters
-    ----------
-    settings : Participant
-        Everything that concerns the encoder.
-    names : tuple of str
-        Parcels of the recordings.
-    places : mapping of str to tuple of float
-        Their MNI centroids in mm, where known: a published encoder finds parcels by them if it does not know the names.
-
-    Raises
-    ------
-    fcpower_bids.errors.FcPowerError
-        The encoder cannot be loaded, or not for these parcels.
-    """
-    return load_encoder(
-        settings.encoder or "",
-        settings.encoder_weights,
-        revision=settings.encoder_revision,
-        seed=settings.random_seed,
-        allow_missing_parcels=settings.allow_missing_parcels,
-        parcel_names=names,
-        protocol=settings.encoder_protocol,
-        aux=settings.encoder_aux,
-        accept_licence=settings.accept_encoder_licence,
-        places=places,
-    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,36 @@ from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
-from fcpower_bids.outputs.tables import write_declared, write_json, write_matrix
-from fcpower_bids.records import Atlas, Cleaning, Measure, Output, ParcelSeries, Recording
+from fcpower_bids.outputs.tables import declared_text, write_declared, write_json, write_matrix
+from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
+from fcpower_bids.store import write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 """Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
+
+
+Measured = tuple[str, Mapping[str, Any]]
+"""A table as text, and the metadata of its sidecar."""
+
+
+class Written(NamedTuple):
+    """What was written of a recording.
+
+    Attributes
+    ----------
+    files : tuple of str
+        Relative to the output folder.
+    excluded : str
+        Why it has no connectome; empty when it has one.
+    problems : dict of str to (str, str)
+        State and reason of each embedding that there is not, by the name of its atlas.
+    """
+
+    files: tuple[str, ...]
+    excluded: str
+    problems: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +60,8 @@ class Results:
     series: list[ParcelSeries]
     connectomes: Bundle
     embeddings: Bundle
+    tables: Mapping[str, Measured] = field(default_factory=dict)
+    """What measures gave, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
     sources: tuple[Path, ...] = ()
     """What it was made from, where that is not the recording's own files."""
 
@@ -53,21 +78,27 @@ def finish_recording(
     Status
         ``done``, or ``excluded`` with the reason.
     """
+    written = write_recording(output_dir, results)
+    return conclude_recording(output_dir, results.recording.name, written, fingerprint, seconds())
+
+
+def write_recording(output_dir: Path, results: Results) -> Written:
+    """Write all files of a recording but its status."""
     paths = [path for part in (_recording_files, _atlas_files) for path in part(output_dir, results)]
     names = tuple(path.relative_to(output_dir).as_posix() for path in paths)
-    reason = results.cleaning.excluded
-    state, stage = (EXCLUDED, "clean") if reason else (DONE, "write")
-    status = Status(results.recording.name, state, stage, reason, seconds(), peak_megabytes(), fingerprint, names)
+    facts = results.embeddings[1]
+    problems = {key.partition("/")[2]: facts[key] for key in facts if key.startswith("problem/")}
+    return Written(names, results.cleaning.excluded, problems)
+
+
+def conclude_recording(output_dir: Path, recording: str, written: Written, fingerprint: str, seconds: float) -> Status:
+    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
+    state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
+    status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
     write_status(output_dir, status)
-    for key, (state, sentence) in _embedding_problems(results):
-        name = f"{results.recording.name}_{key.partition('/')[2]}_embedding"
-        write_status(output_dir, Status(name, state, "embed", sentence))
+    for atlas, (problem, sentence) in written.problems.items():
+        write_status(output_dir, Status(f"{recording}_{atlas}_embedding", problem, "embed", sentence))
     return status
-
-
-def _embedding_problems(results: Results) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Embeddings that were skipped or failed; the recording itself is done all the same."""
-    return ((key, facts) for key, facts in results.embeddings[1].items() if key.startswith("problem/"))
 
 
 def write_combination(output_dir: Path, results: Results) -> list[Path]:
@@ -93,39 +124,71 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
     yield write_json(_beside(path), {**base, **VOLUMES.describe(), "Threshold": results.settings.fd_thresh})
-    for measure in (measure for measure in MEASURES.values() if measure.of_recording):
-        yield from _measure_of_recording(output_dir, results, measure)
+    for name, measure in MEASURES.items():
+        if measure.of_recording:
+            yield from _measure_of_recording(output_dir, results, name)
 
 
-def _measure_of_recording(output_dir: Path, results: Results, measure: Measure) -> Iterator[Path]:
-    tables: list[pd.DataFrame] = []
-    metadata: dict[str, Any] = {}
-    for number, atlas in enumerate(results.atlases):
-        table, facts = measure.compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
-        tables.append(table)
-        metadata |= facts
+def _measure_of_recording(output_dir: Path, results: Results, name: str) -> Iterator[Path]:
+    measure = MEASURES[name]
+    text, facts = results.tables.get(name) or measure_recording(results, name)
     path = output_path(output_dir, results.recording, measure.output)
-    yield write_declared(path, pd.concat(tables, ignore_index=True), measure.table)
-    yield write_json(_beside(path), {**common_metadata(results), **metadata, **measure.table.describe()})
+    yield write_text(path, text)
+    yield write_json(_beside(path), {**common_metadata(results), **facts, **measure.table.describe()})
 
 
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
     for number in range(len(results.atlases)):
-        for measure in (measure for measure in MEASURES.values() if not measure.of_recording):
-            if measure.of_excluded or not results.cleaning.excluded:
-                yield from _measure_of_atlas(output_dir, results, number, measure)
+        for name, measure in MEASURES.items():
+            if not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
+                yield from _measure_of_atlas(output_dir, results, number, name)
         if not results.cleaning.excluded:
             yield from _series_files(output_dir, results, number)
             yield from _connectome_files(output_dir, results, number)
             yield from _embedding_files(output_dir, results, number)
 
 
-def _measure_of_atlas(output_dir: Path, results: Results, number: int, measure: Measure) -> Iterator[Path]:
+def _measure_of_atlas(output_dir: Path, results: Results, number: int, name: str) -> Iterator[Path]:
     atlas = results.atlases[number]
-    table, facts = measure.compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
-    path = output_path(output_dir, results.recording, measure.output, atlas)
-    yield write_declared(path, table, measure.table)
-    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **measure.table.describe()})
+    text, facts = results.tables.get(f"{number}/{name}") or measure_atlas(results, name, number)
+    path = output_path(output_dir, results.recording, MEASURES[name].output, atlas)
+    yield write_text(path, text)
+    yield write_json(_beside(path), {**common_metadata(results, atlas), **facts, **MEASURES[name].table.describe()})
+
+
+def measure_all(results: Results) -> dict[str, Measured]:
+    """Return every table that a recording has, by the names that ``Results.tables`` uses."""
+    tables: dict[str, Measured] = {}
+    for name, measure in MEASURES.items():
+        if measure.of_recording:
+            tables[name] = measure_recording(results, name)
+        elif measure.of_excluded or not results.cleaning.excluded:
+            numbers = range(len(results.atlases))
+            tables |= {f"{number}/{name}": measure_atlas(results, name, number) for number in numbers}
+    return tables
+
+
+def measure_recording(results: Results, name: str) -> Measured:
+    """Return one measure under every atlas, in one table."""
+    tables: list[pd.DataFrame] = []
+    metadata: dict[str, Any] = {}
+    for number in range(len(results.atlases)):
+        table, facts = _compute(results, name, number)
+        tables.append(table)
+        metadata |= facts
+    return declared_text(pd.concat(tables, ignore_index=True), MEASURES[name].table), metadata
+
+
+def measure_atlas(results: Results, name: str, number: int) -> Measured:
+    """Return one measure under one atlas."""
+    table, facts = _compute(results, name, number)
+    return declared_text(table, MEASURES[name].table), facts
+
+
+def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, dict[str, Any]]:
+    atlas = results.atlases[number]
+    table, facts = MEASURES[name].compute(_with_fc(results, number), results.cleaning, atlas, results.settings)
+    return table, facts
 
 
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
@@ -142,7 +205,7 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     matrices, facts = results.connectomes
     atlas = results.atlases[number]
-    for name in (FC, *results.settings.transforms):
+    for name in (key.partition("/")[2] for key in matrices if key.partition("/")[0] == str(number)):
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
         yield write_matrix(path, matrices[f"{number}/{name}"], atlas.names, index=atlas.names)

@@ -126,8 +126,13 @@ def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
     TypeError
         It has other columns: a slip of ours.
     """
+    return write_text(path, declared_text(table, spec))
+
+
+def declared_text(table: pd.DataFrame, spec: TableSpec) -> str:
+    """Return what :func:`write_declared` writes."""
     spec.check(list(map(str, table.columns)))
-    return write_table(path, spec.as_written(table))
+    return table_text(spec.as_written(table))
 
 
 def read_declared(path: Path, spec: TableSpec) -> pd.DataFrame:

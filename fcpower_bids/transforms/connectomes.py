@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -14,6 +15,17 @@ from fcpower_bids.settings import Method
 from fcpower_bids.transforms import TRANSFORMS
 
 FC = "fc"
+ESTIMATOR = "Pearson correlation"
+
+
+Connectome = tuple[np.ndarray, dict[str, Any]]
+"""A matrix (P, P), and what its sidecar says."""
+
+
+def transform_parameters(name: str, settings: Method) -> dict[str, Any]:
+    """Return the user's values of a transform's parameters: a field that is called like an option is that option."""
+    options = {field.name for field in fields(Method)}
+    return {field.name: getattr(settings, field.name) for field in fields(TRANSFORMS[name]) if field.name in options}
 
 
 def make_transform(name: str, settings: Method) -> Any:
@@ -24,17 +36,55 @@ def make_transform(name: str, settings: Method) -> Any:
     UsageError
         If the transform is fitted on a group, which one recording is not.
     """
+    return recording_transform(name, transform_parameters(name, settings))
+
+
+def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
+    """Return a transform of single recordings with these parameters.
+
+    Raises
+    ------
+    UsageError
+        If the transform is fitted on a group, which one recording is not.
+    """
     transform = TRANSFORMS[name]
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
-    options = {field.name for field in fields(Method)}
-    chosen = [field.name for field in fields(transform) if field.name in options]
-    return transform(**{key: getattr(settings, key) for key in chosen})
+    return transform(**parameters)
+
+
+def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
+    """Compute FC from one cleaned series (T, P).
+
+    Raises
+    ------
+    RecordingError
+        If a parcel carries no information; parcels are named.
+    """
+    with _naming(names):
+        return pearson_connectivity(series), {"Estimator": ESTIMATOR}
+
+
+def transform_recording(transform: Any, matrix: Array, series: np.ndarray, names: Sequence[str]) -> Connectome:
+    """Transform FC (P, P), or the series (T, P) that it is made from where the transform needs that.
+
+    Raises
+    ------
+    RecordingError
+        If the transform is not possible for this recording, or there is no series (T = 0); parcels are named.
+    """
+    source = series if transform.needs == "series" else matrix
+    if not len(source):
+        raise RecordingError(f"The transform '{transform.label}' needs a series, which averaged runs do not have.")
+    with _naming(names):
+        transformed = transform.fit([source]).transform([source])[0]
+        _check_values(transform, transformed, matrix)
+        return transformed, transform.metadata(source)
 
 
 def connect(
     series: np.ndarray, names: Sequence[str], settings: Method, connectivity: np.ndarray | None = None
-) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
+) -> dict[str, Connectome]:
     """Compute FC and its transforms from one cleaned series.
 
     Parameters
@@ -60,29 +110,26 @@ def connect(
     """
     if not len(series) and connectivity is None:
         return {}
-    try:
-        matrix = pearson_connectivity(series) if connectivity is None else connectivity
-        connectomes = {FC: (matrix, {"Estimator": "Pearson correlation"})}
-        for name in settings.transforms:
-            transform = make_transform(name, settings)
-            source = series if transform.needs == "series" else matrix
-            if not len(source):
-                raise Unfit(f"The transform '{name}' needs a series, which averaged runs do not have.")
-            transformed = transform.fit([source]).transform([source])[0]
-            _check_values(name, transformed, matrix)
-            connectomes[name] = (transformed, transform.metadata(source))
-    except Unfit as error:
-        raise RecordingError(_with_names(error, names)) from error
+    fc = connectivity_of(series, names) if connectivity is None else (connectivity, {"Estimator": ESTIMATOR})
+    connectomes = {FC: fc}
+    for name in settings.transforms:
+        connectomes[name] = transform_recording(make_transform(name, settings), fc[0], series, names)
     return connectomes
 
 
-def _check_values(name: str, transformed: Array, matrix: Array) -> None:
+@contextmanager
+def _naming(names: Sequence[str]) -> Iterator[None]:
+    """Name the parcels of an error by which a recording is refused."""
+    try:
+        yield
+    except Unfit as error:
+        parcels = [names[i] for i in getattr(error, "parcels", ())]
+        listed = f"{error} Parcels: {', '.join(parcels)}." if parcels else str(error)
+        raise RecordingError(listed) from error
+
+
+def _check_values(transform: Any, transformed: Array, matrix: Array) -> None:
     """Refuse to hand on what no sound FC becomes; `Unfit` would blame the recording for it."""
     covered = covered_parcels(matrix)
     if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():
-        raise FloatingPointError(f"The transform '{name}' gave no number where FC has one.")
-
-
-def _with_names(error: Unfit, names: Sequence[str]) -> str:
-    parcels = [names[i] for i in getattr(error, "parcels", ())]
-    return f"{error} Parcels: {', '.join(parcels)}." if parcels else str(error)
+        raise FloatingPointError(f"The transform '{transform.label}' gave no number where FC has one.")

@@ -12,7 +12,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEnc
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
-from fcpower_bids.encoders import PUBLISHED, embedding_label
+from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
@@ -92,8 +92,6 @@ def load_series_encoder(
 
 
 def _open_encoder(parcels: tuple[str, ...], settings: Settings, centroids: np.ndarray | None) -> Any:
-    from fcpower_bids.interfaces.embedding import open_encoder  # loads torch
-
     places = {} if centroids is None else {n: (x, y, z) for n, (x, y, z) in zip(parcels, centroids, strict=True)}
     return open_encoder(settings, parcels, places)
 

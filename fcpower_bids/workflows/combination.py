@@ -1,13 +1,15 @@
-"""The workflow that combines runs, after the runs themselves are done."""
+"""The combination of runs, after the runs themselves are done."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from typing import Any
 
-from nipype import Node, Workflow
-
-from fcpower_bids.interfaces.combination import Combine
-from fcpower_bids.outputs.combination import group_runs, whole_of
+from fcpower_bids.outputs.combination import combine_runs, group_runs, whole_of
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import (
     DONE,
     FAILED,
@@ -16,51 +18,70 @@ from fcpower_bids.outputs.status import (
     Status,
     fingerprint,
     is_finished,
+    peak_megabytes,
     read_status,
     write_status,
 )
-from fcpower_bids.records import Recording
+from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.batches import Job, why_open
-from fcpower_bids.workflows.execution import run_workflow
+from fcpower_bids.workflows.execution.batches import Job, why_open
+from fcpower_bids.workflows.execution.pool import processes, run_calls
 from fcpower_bids.workflows.progress import Progress
-from fcpower_bids.workflows.recording import workflow_name
+
+STAGE = "combine"
+COMBINE = "fcpower_bids.workflows.combination:combine"
 
 
-def run_combinations(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
+def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
     """Combine the finished runs of every session and task, and return the names of the combinations.
 
     A single run is combined too, so that every session has a result under the same name.
     """
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
-    workflow = Workflow(name="combinations", base_dir=str(work))
-    wholes = []
+    names: list[str] = []
+    calls: list[tuple[Any, ...]] = []
     for every_run in group_runs(recording for recording, _ in jobs):
         whole, runs = whole_of(every_run), tuple(run for run in every_run if run in finished)
-        wholes.append(whole)
+        names.append(whole.name)
         if not runs:
             reason = f"None of its {len(every_run)} runs passed, so there is nothing to combine."
-            write_status(settings.output_dir, Status(whole.name, SKIPPED, Combine.stage, reason))
+            write_status(settings.output_dir, Status(whole.name, SKIPPED, STAGE, reason))
             continue
         mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)
         if not is_finished(settings.output_dir, whole.name, mark):
-            step = Combine(
-                recording=whole,
-                runs=runs,
-                atlases=finished[runs[0]],
-                settings=settings.method_only(),
-                output_dir=str(settings.output_dir),
-                fingerprint=mark,
-            )
-            workflow.add_nodes([Node(step, name=workflow_name(whole), mem_gb=0.5)])
-    if workflow.list_node_names():
-        run_workflow(workflow, settings)
-        for whole in wholes:
+            calls.append((whole, runs, finished[runs[0]], settings, mark))
+    if calls:
+        with suppress(BrokenProcessPool):
+            for _ in run_calls(COMBINE, calls, processes(settings)):
+                pass
+        for whole, *_ in calls:
             status = read_status(settings.output_dir, whole.name)
             if status is None or status.state == RUNNING:
-                write_status(settings.output_dir, Status(whole.name, FAILED, Combine.stage, why_open(whole, settings)))
-        progress.say(f"{len(wholes)} combinations of runs ({settings.combine_runs})")
-    return [whole.name for whole in wholes]
+                write_status(settings.output_dir, Status(whole.name, FAILED, STAGE, why_open(whole, settings)))
+        progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
+    return names
+
+
+def combine(
+    whole: Recording, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings, fingerprint: str
+) -> None:
+    """Combine what was written of the runs of one session and task, and write the status of their combination."""
+    output_dir, started = settings.output_dir, time.perf_counter()
+
+    def note(state: str, reason: str = "", outputs: tuple[str, ...] = ()) -> None:
+        seconds = round(time.perf_counter() - started, 3)
+        mark = fingerprint if state == DONE else ""
+        write_status(output_dir, Status(whole.name, state, STAGE, reason, seconds, peak_megabytes(), mark, outputs))
+
+    note(RUNNING)
+    try:
+        paths = combine_runs(output_dir, runs, atlases, settings.method_only())
+    except Exception as error:
+        reason = explain(error, output_dir, f"{whole.name}_{STAGE}")
+        with suppress(OSError):  # the disk may be full
+            note(FAILED, reason)
+        return
+    note(DONE, outputs=tuple(path.relative_to(output_dir).as_posix() for path in paths))
 
 
 def _is_done(recording: Recording, settings: Settings) -> bool:

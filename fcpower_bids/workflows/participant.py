@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -28,13 +29,11 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
-from fcpower_bids.workflows.batches import BATCH_NAME, Job, draw_workflow, is_done
 from fcpower_bids.workflows.combination import run_combinations
-from fcpower_bids.workflows.execution import configure_nipype, processes
+from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
+from fcpower_bids.workflows.execution.pool import processes, start_server
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
-from fcpower_bids.workflows.pool import start_server
 from fcpower_bids.workflows.progress import Progress, say
-from fcpower_bids.workflows.recording import workflow_name
 from fcpower_bids.workflows.turns import run_in_turn
 
 FEW = 100
@@ -66,10 +65,8 @@ def run_participants(settings: Settings) -> int:
 
 def _run_participants(settings: Settings) -> int:
     load_strategy(settings.strategy)  # an impossible one is refused now, not by each recording
-    if not settings.dry_run:
-        configure_nipype(settings)
-        if not settings.reports_only and settings.use_plugin is None:
-            start_server()
+    if not settings.dry_run and not settings.reports_only and settings.use_plugin is None:
+        start_server()
     discovery = find_recordings(settings)
     if settings.dry_run:
         print(preflight_table(discovery, settings))  # noqa: T201
@@ -86,7 +83,7 @@ def _run_participants(settings: Settings) -> int:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
     if jobs and not settings.reports_only:
         run_in_turn(jobs, settings, datasets, work, progress)
-    combined = _combine(jobs, settings, work, progress)
+    combined = _combine(jobs, settings, progress)
     names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
     if settings.encoder is not None:  # one of an earlier run is no matter of this one
         names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
@@ -100,8 +97,8 @@ def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -
     whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
     progress.summarise(table, settings.output_dir, whole is not None)
     incomplete = _report(table["recording"], settings)
-    if not settings.debug:
-        _clear_work(work, jobs, settings)
+    with suppress(OSError):
+        work.rmdir()  # only when empty: each recording removes its own when it is done
     code = exit_code(table["state"].tolist(), settings.strict)
     if incomplete is not None:
         incomplete.exit_code = ALL_FAILED if code == ALL_FAILED else SOME_FAILED
@@ -117,11 +114,11 @@ def _write_methods(jobs: list[Job], settings: Settings) -> int:
     return 0
 
 
-def _combine(jobs: list[Job], settings: Settings, work: Path, progress: Progress) -> list[str]:
+def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
     if settings.combine_runs == "none":
         return []
 
-    return run_combinations(jobs, settings, work, progress)
+    return run_combinations(jobs, settings, progress)
 
 
 def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
@@ -164,22 +161,14 @@ def _atlas(spec: str, recording: Recording, settings: Settings, loaded: dict[Any
 
 
 def _prepare_work(settings: Settings) -> Path:
-    """Return the folder of this version and configuration: nipype knows nothing of changes of the code."""
-    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{settings.configuration_hash()}"
+    """Return the folder of the nodes of this version and output folder: nipype knows nothing of changes of the code."""
+    mark = hashlib.sha256(str(settings.output_dir.absolute()).encode()).hexdigest()[:8]
+    work = settings.work / f"fcpower_{__version__.replace('.', '_')}_{mark}"
     if settings.clean_workdir:
         shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(settings.work / PARCELS, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
     return work
-
-
-def _clear_work(work: Path, jobs: list[Job], settings: Settings) -> None:
-    """Remove the intermediate results of finished recordings only: other jobs may be at work beside this one."""
-    for job in jobs:
-        if is_done(job, settings):
-            shutil.rmtree(work / BATCH_NAME / workflow_name(job[0]), ignore_errors=True)
-    for folder in (work / BATCH_NAME, work):
-        with suppress(OSError):
-            folder.rmdir()  # only when empty
 
 
 def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:

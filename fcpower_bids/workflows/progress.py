@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from tqdm import tqdm
@@ -20,7 +20,7 @@ RESOURCES = TableSpec(
     "With `--resource-monitor`: one row per step of the last run.",
     join_columns(
         Column.text("recording", "What it worked on"),
-        Column.text("step", "parcellate, clean, connect, embed, write, ..."),
+        Column.text("step", "Its node: parcellate, bandpass, connectivity, power, embed, measure, sink, ..."),
         Column.number("seconds", "How long it took", unit="s"),
         Column.number("peak_mb", "Largest memory of its process so far", unit="MB"),
         Column.text("started", "When it began"),
@@ -33,6 +33,24 @@ def say(text: str, settings: Settings) -> None:
     """Write one line to the standard error, above a live line if there is one; nothing with ``--quiet``."""
     if not settings.quiet:
         tqdm.write(text, file=sys.stderr)
+
+
+class Outcome(NamedTuple):
+    """How a recording ended.
+
+    Attributes
+    ----------
+    recording : str
+        Its name.
+    failed_at : str
+        The node that failed; empty when none did.
+    nodes : list of dict
+        Name, seconds, peak memory in MB and start of each node that has run, or was kept from before.
+    """
+
+    recording: str
+    failed_at: str
+    nodes: list[dict[str, Any]]
 
 
 class Progress:
@@ -52,8 +70,7 @@ class Progress:
         self.started = time.monotonic()
         self._bar: tqdm | None = None
         self._count = 0
-        self._seen: set[str] = set()
-        self._steps: list[dict[str, Any]] = []
+        self._nodes: list[dict[str, Any]] = []
 
     def say(self, text: str) -> None:
         """Write one line."""
@@ -67,22 +84,11 @@ class Progress:
         if sys.stderr.isatty() and not self.settings.quiet:
             self._bar = tqdm(total=self.total, initial=already_done, unit="rec", file=sys.stderr, dynamic_ncols=True)
 
-    def on_event(self, node: Any, event: str) -> None:
-        """Follow nipype: the last step of a recording, or the first that fails, is the end of it."""
-        if self.settings.resource_monitor and event == "end":
-            self._measure(node)
-        _, _, path = node.fullname.partition(".")
-        recording, _, step = path.rpartition(".")
-        if recording in self._seen or not (event == "exception" or (event == "end" and step == "write")):
-            return
-        self._seen.add(recording)
-        self._step(node.inputs.recording.name, "failed at " + step if event == "exception" else FINISHED)
-
-    def _measure(self, node: Any) -> None:
-        runtime = node.result.runtime
-        row = {"recording": node.inputs.recording.name, "step": node.name, "seconds": round(runtime.duration, 3)}
-        # A step that was kept from an earlier run has the figures of that run.
-        self._steps.append({**row, "peak_mb": runtime.peak_mb, "started": runtime.startTime})
+    def finished(self, outcome: Outcome) -> None:
+        """Count a recording that has ended."""
+        if self.settings.resource_monitor:
+            self._nodes += [{"recording": outcome.recording, **row} for row in outcome.nodes]
+        self._step(outcome.recording, f"failed at {outcome.failed_at}" if outcome.failed_at else FINISHED)
 
     def failed(self, recording: str) -> None:
         """Note a recording whose process was killed."""
@@ -98,11 +104,11 @@ class Progress:
         self.say(f"[{self._count}/{self.total}] {recording}: {what} ({elapsed:.0f} s)")
 
     def end(self) -> None:
-        """Stop the live line, and write what each step took with ``--resource-monitor``."""
+        """Stop the live line, and write what each node took with ``--resource-monitor``."""
         if self._bar is not None:
             self._bar.close()
-        if self._steps:
-            write_declared(self.settings.output_dir / f"{RESOURCES.name}.tsv", pd.DataFrame(self._steps), RESOURCES)
+        if self._nodes:
+            write_declared(self.settings.output_dir / f"{RESOURCES.name}.tsv", pd.DataFrame(self._nodes), RESOURCES)
 
     def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
         """Print what became of the recordings, with the reason of each that is not done."""

@@ -1,76 +1,136 @@
-"""The workflow of one recording: parcellate -> clean -> connect -> (embed) -> write."""
+"""The workflow of one recording: parcellate -> bandpass -> connectivity -> power and other transforms -> sink."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nipype import Node, Workflow
+from nipype import IdentityInterface, Merge, Node, Workflow
 
-from fcpower_bids.interfaces.recording import Clean, Connect, Parcellate, Sink
+from fcpower_bids.interfaces.choices import choices_of
+from fcpower_bids.interfaces.cleaning import CHOICES as CLEANING
+from fcpower_bids.interfaces.cleaning import Bandpass
+from fcpower_bids.interfaces.connectomes import Connectivity, Power, Transform
+from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
+from fcpower_bids.interfaces.embedding import Embed
+from fcpower_bids.interfaces.outputs import Measure, Sink
+from fcpower_bids.interfaces.parcellation import Parcellate
 from fcpower_bids.outputs.status import weights_state
-from fcpower_bids.records import Atlas, Recording
-from fcpower_bids.settings import Settings
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Participant
+from fcpower_bids.transforms.connectomes import transform_parameters
 
-MEMORY_GB = {"parcellate": 0.4, "clean": 0.5, "connect": 0.5, "embed": 1.5, "write": 0.5}
-"""What a step needs at most at 450 parcels and 5,000 volumes; measured, rounded up."""
+INPUTS = ("bold", "mask", "confounds", "confounds_metadata", "repetition_time", "entities", "atlases")
+OUTPUTS = ("parcels", "cleaning", "series", "connectivity", "connectomes", "tables", "embeddings", "files")
+SUMMARIES = ("excluded", "problems")
 
 
 def init_recording_wf(
-    recording: Recording,
-    atlases: tuple[Atlas, ...],
-    settings: Settings,
-    datasets: dict[str, Path],
-    fingerprint: str,
+    choices: Participant,
+    output_dir: Path,
+    datasets: Mapping[str, Path],
+    name: str = "recording",
+    keep: Path | None = None,
 ) -> Workflow:
-    """Wire the steps of one recording.
+    """Wire the nodes of one recording; its files and atlases go into ``inputnode``.
 
     Parameters
     ----------
-    recording : Recording
-        What is processed.
-    atlases : tuple of Atlas
-        All in the space of the recording.
-    settings : Settings
-        Every choice.
-    datasets : dict of str to Path
+    choices : Participant
+        Of the method and the encoder; each node gets those that its numbers depend on.
+    output_dir : Path
+        Where the sink writes.
+    datasets : mapping of str to Path
         Input datasets by the name that BIDS URIs use.
-    fingerprint : str
-        What the results depend on.
+    name : str
+        Of the workflow: its folder below ``base_dir``.
+    keep : Path, optional
+        Folder that keeps parcel means.
     """
-    known = {
-        "recording": recording,
-        "atlases": atlases,
-        "settings": settings.method_only(),
-        "fingerprint": fingerprint,
-        "output_dir": str(settings.output_dir),
-    }
-    parcellate, clean, connect = (
-        _step(name, step, known) for name, step in (("parcellate", Parcellate), ("clean", Clean), ("connect", Connect))
+    inputs = Node(IdentityInterface(fields=INPUTS), name="inputnode")
+    outputs = Node(IdentityInterface(fields=[*OUTPUTS, *SUMMARIES]), name="outputnode")
+    parcellate = _node("parcellate", Parcellate, keep=None if keep is None else str(keep))
+    bandpass = _node("bandpass", Bandpass, **{name: getattr(choices, name) for name in CLEANING})
+    connectivity = _node("connectivity", Connectivity)
+    method = choices_of(choices)
+    measure = _node("measure", Measure, method=method)
+    sink = _node(
+        "sink",
+        Sink,
+        method=method,
+        output_dir=str(output_dir),
+        datasets={name: str(path) for name, path in datasets.items()},
     )
-    write = _step("write", Sink, {**known, "datasets": tuple(datasets.items())})
-    workflow = Workflow(name=workflow_name(recording), base_dir=str(settings.work))
+    workflow = Workflow(name=name)
     workflow.connect(
         [
-            (parcellate, clean, [("bundle", "bundle")]),
-            (clean, connect, [("bundle", "bundle")]),
-            (clean, write, [("bundle", "bundle")]),
-            (connect, write, [("bundle", "connectomes")]),
+            (inputs, parcellate, _same("bold", "mask", "atlases")),
+            (inputs, bandpass, [*_same("confounds", "confounds_metadata", "repetition_time"), ("bold", "source")]),
+            (inputs, measure, _same("atlases")),
+            (inputs, sink, _same("bold", "mask", "confounds", "entities", "atlases")),
+            (parcellate, bandpass, _same("parcels")),
+            (bandpass, connectivity, _same("series")),
         ]
     )
-    if settings.encoder is not None:
-        from fcpower_bids.interfaces.embedding import Embed  # loads torch
-
-        embed = _step("embed", Embed, {**known, "weights_state": weights_state(settings)})
-        workflow.connect([(clean, embed, [("bundle", "bundle")]), (embed, write, [("bundle", "embedding")])])
+    for node in (measure, sink, outputs):
+        workflow.connect(
+            [
+                (parcellate, node, _same("parcels")),
+                (bandpass, node, _same("cleaning", "series")),
+                (connectivity, node, _same("connectivity")),
+            ]
+        )
+    connectomes = _transforms(workflow, choices, bandpass, connectivity)
+    workflow.connect([(connectomes, sink, [("out", "connectomes")]), (connectomes, outputs, [("out", "connectomes")])])
+    workflow.connect([(measure, sink, _same("tables")), (measure, outputs, _same("tables"))])
+    if choices.encoder is not None:
+        embed = _embed(choices)
+        workflow.connect([(bandpass, embed, _same("series")), (inputs, embed, _same("atlases"))])
+        workflow.connect([(embed, sink, _same("embeddings")), (embed, outputs, _same("embeddings"))])
+    workflow.connect(sink, "files", outputs, "files")
+    workflow.connect([(sink, outputs, _same(*SUMMARIES))])
     return workflow
 
 
-def _step(name: str, interface: type, inputs: dict[str, Any]) -> Node:
-    return Node(interface(**inputs), name=name, mem_gb=MEMORY_GB[name], n_procs=1)
+def _transforms(workflow: Workflow, choices: Participant, bandpass: Node, connectivity: Node) -> Node:
+    """Add a node for each transform, and one that gathers FC and what they give."""
+    gather = Node(Merge(1 + len(choices.transforms)), name="connectomes")
+    workflow.connect(connectivity, "connectivity", gather, "in1")
+    for number, name in enumerate(choices.transforms, 2):
+        parameters = transform_parameters(name, choices)
+        if name == "power":
+            node = _node(name, Power, **parameters)
+        else:
+            node = _node(name, Transform, transform=name, parameters=parameters)
+            workflow.connect(bandpass, "series", node, "series")
+        workflow.connect(
+            [(connectivity, node, _same("connectivity")), (node, gather, [("transformed", f"in{number}")])]
+        )
+    return gather
 
 
-def workflow_name(recording: Recording) -> str:
-    """Return the recording's name in the characters that nipype allows."""
-    return re.sub(r"\W", "_", recording.name.replace("+", "plus"))
+def _embed(choices: Participant) -> Node:
+    given: dict[str, Any] = {name: getattr(choices, name) for name in ENCODER}
+    given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
+    return _node("embed", Embed, **given, weights_state=weights_state(choices))
+
+
+def _node(name: str, interface: type, **inputs: Any) -> Node:
+    return Node(interface(**{key: value for key, value in inputs.items() if value is not None}), name=name)
+
+
+def _same(*names: str) -> list[tuple[str, str]]:
+    """Connections from outputs to inputs of the same name."""
+    return [(name, name) for name in names]
+
+
+def set_recording(workflow: Workflow, recording: Recording, atlases: Sequence[Path]) -> None:
+    """Give a recording and its atlases to a workflow of :func:`init_recording_wf`."""
+    inputs = workflow.get_node("inputnode").inputs
+    for name in ("bold", "mask", "confounds", "confounds_metadata"):
+        if (path := getattr(recording, name)) is not None:
+            setattr(inputs, name, str(path))
+    inputs.repetition_time = recording.repetition_time
+    inputs.entities = list(recording.entities)
+    inputs.atlases = [str(path) for path in atlases]

@@ -10,7 +10,7 @@ from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.outputs.status import read_status
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
-from fcpower_bids.workflows.batches import Job, is_done, run_jobs
+from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
 from fcpower_bids.workflows.progress import Progress
 
 

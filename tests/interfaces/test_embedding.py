@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -14,12 +13,12 @@ from fcpower_bids.encoders import embedding_label
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.errors import UsageError
-from fcpower_bids.interfaces.bundles import load_bundle, save_series
+from fcpower_bids.imaging.atlas.described import describe_atlas
+from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
 from fcpower_bids.interfaces.embedding import Embed, _encoder
-from fcpower_bids.records import Atlas, ParcelSeries, Recording
+from fcpower_bids.records import Atlas
 from fcpower_bids.settings import Settings
 from tests.encoders.published.test_brainmass import published_shapes
-from tests.measures.test_measures import make_cleaning
 
 ORDER = parcel_order("Schaefer100")
 
@@ -77,25 +76,28 @@ def test_an_atlas_with_names_of_its_own_is_found_by_place(chosen, tmp_path):
 
 
 def embed(folder, settings, atlases):
-    """Run the step on one recording; facts of its bundle that are problems."""
+    """Run the node on one recording: the labels of its embeddings, and its problems by atlas."""
     rng = np.random.default_rng(0)
     series = [
-        ParcelSeries(np.ones(100), rng.random((60, 100)), rng.standard_normal((60, 100)), np.empty((0, 0)))
-        for _ in atlases
+        save_bundle(
+            folder / f"{atlas.name}.npz",
+            {"series": rng.standard_normal((60, 100))},
+            {"atlas": atlas.name, "parcels": atlas.names, "repetition_time": 2.0},
+        )
+        for atlas in atlases
     ]
-    bundle = save_series(folder / "clean.npz", make_cleaning(), series)
-    recording = Recording(folder / "bold.nii.gz", (("sub", "01"), ("task", "rest")), 2.0)
-    step = Embed(
-        recording=recording,
-        atlases=atlases,
-        settings=settings,
-        bundle=str(bundle),
-        fingerprint="",
-        output_dir=str(folder),
-        weights_state="",
+    node = Embed(
+        series=series,
+        atlases=[str(describe_atlas(atlas, folder)) for atlas in atlases],
+        encoder=settings.encoder,
+        encoder_weights=settings.encoder_weights,
+        encoder_protocol=settings.encoder_protocol,
+        accept_encoder_licence=True,
     )
-    arrays, facts = load_bundle(Path(step.run(cwd=str(folder)).outputs.bundle))
-    return sorted(arrays), {key: value for key, value in facts.items() if key.startswith("problem/")}
+    (folder / "node").mkdir(exist_ok=True)
+    found = [load_bundle(path) for path in node.run(cwd=str(folder / "node")).outputs.embeddings]
+    problems = {facts["atlas"]: facts["problem"] for _, facts in found if "problem" in facts}
+    return [facts["label"] for arrays, facts in found if "embedding" in arrays], problems
 
 
 def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(chosen, tmp_path):
@@ -104,12 +106,12 @@ def test_an_atlas_that_is_not_that_of_the_encoder_is_skipped_beside_one_that_is(
     other = label_image(tmp_path / "other.nii.gz", [f"roi{i}" for i in range(100)], ORDER.coordinates + 20)
     other = replace(other, entities=(("atlas", "Other"),))
     found, problems = embed(tmp_path, settings, (named, other))
-    assert found == ["0/brainmasspaper"]
-    assert problems["problem/atlas-Other"][0] == "skipped"
+    assert found == ["brainmasspaper"]
+    assert problems["atlas-Other"][0] == "skipped"
     found, problems = embed(tmp_path, settings, (other,))
     assert found == []
-    assert problems["problem/atlas-Other"][0] == "failed"
-    assert "use --atlas Schaefer100" in problems["problem/atlas-Other"][1]
+    assert problems["atlas-Other"][0] == "failed"
+    assert "use --atlas Schaefer100" in problems["atlas-Other"][1]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
     status = finish_recording(
         tmp_path / "out", replace(results, cleaning=cleaning, series=series, connectomes=({}, {})), "mark"
     )
-    assert (status.state, status.stage, status.reason) == ("excluded", "clean", "Too short.")
+    assert (status.state, status.stage, status.reason) == ("excluded", "bandpass", "Too short.")
     assert not any("relmat" in name or "timeseries" in name for name in status.outputs)
     assert sidecar(tmp_path / "out", "desc-fcpower_qc")["Reason"] == "Too short."
 

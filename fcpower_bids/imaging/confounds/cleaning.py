@@ -11,7 +11,7 @@ from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
-from fcpower_bids.records import Atlas, Cleaning, ParcelSeries, Recording
+from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
 Parcels = tuple[np.ndarray, np.ndarray]
@@ -19,7 +19,7 @@ Parcels = tuple[np.ndarray, np.ndarray]
 
 
 def clean_recording(
-    recording: Recording, atlases: Sequence[Atlas], parcels: Sequence[Parcels], settings: Method
+    recording: Recording, atlas_names: Sequence[str], parcels: Sequence[Parcels], settings: Method
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
@@ -27,8 +27,8 @@ def clean_recording(
     ----------
     recording : Recording
         Gives the confounds table and the repetition time.
-    atlases : sequence of Atlas
-        Give the parcels' names for error messages.
+    atlas_names : sequence of str
+        For error messages.
     parcels : sequence of (ndarray (T, P), ndarray (P,))
         Parcel means and coverage, one pair per atlas.
     settings : Method
@@ -50,8 +50,8 @@ def clean_recording(
     kept = _kept_volumes(recording, confounds, n_dummy, settings)
     excluded = _too_short(kept, recording.repetition_time, settings)
     series = [
-        (_covered(mean, coverage, atlas, settings), coverage)
-        for (mean, coverage), atlas in zip(parcels, atlases, strict=True)
+        (_covered(mean, coverage, name, settings), coverage)
+        for (mean, coverage), name in zip(parcels, atlas_names, strict=True)
     ]
     cleaned: list[CleanedSeries] = []
     if not excluded:
@@ -114,12 +114,12 @@ def _too_short(kept: np.ndarray, repetition_time: float, settings: Method) -> st
     )
 
 
-def _covered(mean: np.ndarray, coverage: np.ndarray, atlas: Atlas, settings: Method) -> np.ndarray:
+def _covered(mean: np.ndarray, coverage: np.ndarray, atlas_name: str, settings: Method) -> np.ndarray:
     """Parcels below the coverage threshold become NaN; they stay in their place everywhere."""
     seen = coverage >= settings.min_coverage
     if not seen.any():
         raise RecordingError(
-            f"No parcel of {atlas.name} is covered to {settings.min_coverage:g}. "
+            f"No parcel of {atlas_name} is covered to {settings.min_coverage:g}. "
             "Check that the scan is in the space of the atlas, and its brain mask."
         )
     return np.where(seen, mean, np.nan)

@@ -15,11 +15,13 @@ STAGES = {
     "inputs": "looking at the inputs",
     "atlas": "loading the atlas",
     "parcellate": "averaging the voxels of each parcel",
-    "clean": "cleaning the series",
-    "connect": "computing the connectomes",
+    "bandpass": "cleaning the series",
+    "connectivity": "computing the connectome",
+    "power": "computing FC^alpha",
+    "measure": "computing the quality tables",
     "embed": "embedding",
     "combine": "combining the runs",
-    "write": "writing the results",
+    "sink": "writing the results",
 }
 WORDS = {DONE: "used", EXCLUDED: "excluded", FAILED: "failed", SKIPPED: "skipped", RUNNING: "not finished"}
 MANY_CENSORED = 0.3

@@ -43,7 +43,7 @@ def parcels():
 
 
 def clean(recording, parcels, **choices):
-    cleaning, (series,) = clean_recording(recording, [ATLAS], [parcels], replace(WHOLE, **choices))
+    cleaning, (series,) = clean_recording(recording, [ATLAS.name], [parcels], replace(WHOLE, **choices))
     return cleaning, series
 
 
@@ -123,7 +123,7 @@ def test_equal_to_nilearn_voxel_by_voxel(troubled_demo, tmp_path, band):
     high, low = (edge or 0.0 for edge in band)
     choices = replace(WHOLE, strategy="24P", high_pass=high, low_pass=low)
     (parcels,) = parcellate(bold, mask, [atlas])
-    _, (ours,) = clean_recording(recording, [atlas], [(parcels.series, parcels.coverage)], choices)
+    _, (ours,) = clean_recording(recording, [atlas.name], [(parcels.series, parcels.coverage)], choices)
 
     image, brain = load_img(bold), load_img(mask).get_fdata() > 0
     confounds = load_confounds(table, None, load_strategy("24P"), 80).values

@@ -1,12 +1,16 @@
-"""Batches of recordings through nipype, and what to do when a process is killed."""
+"""All recordings through processes or a cluster, and what to do when a process is killed."""
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from pathlib import Path
-from shutil import which
+from typing import Any
 
-from nipype import Workflow
-
+from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.outputs.crashes import explain_step
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -22,14 +26,13 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.execution import run_workflow
+from fcpower_bids.workflows.execution.pool import processes, run_calls
 from fcpower_bids.workflows.progress import Progress
-from fcpower_bids.workflows.recording import init_recording_wf, workflow_name
 
 Job = tuple[Recording, tuple[Atlas, ...]]
-BATCH = 1000
-"""Recordings per nipype graph; building a graph takes time and memory in proportion."""
-BATCH_NAME = "participants"
+PARCELS = "parcels"
+"""Folder of the work folder that keeps the parcel means of all recordings."""
+PROCESS = "fcpower_bids.workflows.execution.job:process_recording"
 KILLED = (
     "The process was killed from outside, alone and for the second time; as a rule memory ran out. "
     "Give more memory, or fewer atlases at a time."
@@ -49,11 +52,13 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
     for recording, _ in todo:
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
-    for start in range(0, len(todo), BATCH):
-        if not (
-            settings.stop_on_first_crash and any(_has_failed(recording, settings) for recording, _ in todo[:start])
-        ):
-            _run_batch(todo[start : start + BATCH], settings, datasets, work, progress)
+    if settings.use_plugin is not None and todo:
+        from fcpower_bids.workflows.execution.cluster import run_on_cluster  # loads nipype
+
+        named = ((workflow_name(call[0]), call) for call in _calls(todo, settings, datasets, work))
+        run_on_cluster(PROCESS, named, settings, work)
+    else:
+        _run_here(todo, settings, datasets, work, progress)
     for recording, _ in todo:
         if _is_open(recording, settings):
             reason = STOPPED if settings.stop_on_first_crash else why_open(recording, settings)
@@ -64,44 +69,65 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
     progress.end()
 
 
-def _run_batch(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
-    """Run a batch; when the pool of processes breaks, the recordings at work run alone and the rest together."""
-    for _ in range(len(batch) + 1):  # each round but the first two needs another killed recording
-        if not batch or run_workflow(init_batch_wf(batch, settings, datasets, work), settings, progress.on_event):
+def _run_here(todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
+    """Run jobs on this machine; when a worker is killed, the recordings at work run alone and the rest together."""
+    n_processes = processes(settings)
+    for _ in range(len(todo) + 1):  # each round but the first two needs another killed recording
+        if not todo or _run(todo, n_processes, settings, datasets, work, progress):
             return
-        suspects = [job for job in batch if _stage(job[0], settings)]
+        suspects = [job for job in todo if _stage(job[0], settings)]
         for suspect in suspects:
-            intact = run_workflow(init_batch_wf([suspect], settings, datasets, work), settings, progress.on_event)
-            if not intact:
+            if not _run([suspect], 1, settings, datasets, work, progress):
                 stage = _stage(suspect[0], settings)
                 write_status(settings.output_dir, Status(suspect[0].name, FAILED, stage, KILLED))
                 progress.failed(suspect[0].name)
-        batch = [job for job in batch if _is_open(job[0], settings) and job not in suspects]
+        todo = [job for job in todo if _is_open(job[0], settings) and job not in suspects]
 
 
-def init_batch_wf(batch: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Workflow:
-    """Put the workflows of many recordings side by side."""
-    workflow = Workflow(name=BATCH_NAME, base_dir=str(work))
-    workflow.add_nodes(
-        [
-            init_recording_wf(recording, atlases, settings, datasets, fingerprint(recording, settings, atlases))
-            for recording, atlases in batch
-        ]
-    )
-    return workflow
+def _run(
+    todo: list[Job], n_processes: int, settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress
+) -> bool:
+    """Run jobs until all have ended; return False when a worker was killed on the way."""
+    try:
+        with closing(run_calls(PROCESS, _calls(todo, settings, datasets, work), n_processes)) as outcomes:
+            for outcome in outcomes:
+                progress.finished(outcome)
+                if outcome.failed_at and settings.stop_on_first_crash:
+                    return True
+    except BrokenProcessPool:
+        return False
+    return True
+
+
+def _calls(todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Iterator[tuple[Any, ...]]:
+    """Make the arguments of each job when it is about to begin."""
+    described: dict[Atlas, Path] = {}
+    for recording, atlases in todo:
+        for atlas in atlases:
+            if atlas not in described:
+                described[atlas] = describe_atlas(atlas, settings.work / "atlases")
+        paths = tuple(described[atlas] for atlas in atlases)
+        mark = fingerprint(recording, settings, atlases)
+        yield recording, paths, settings, datasets, mark, work / workflow_name(recording), settings.work / PARCELS
 
 
 def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Path:
     """Write the graph of one recording to ``logs/workflow.dot``, and as SVG where graphviz is installed."""
-    recording, atlases = job
-    workflow = init_recording_wf(recording, atlases, settings, datasets, "")
+    from fcpower_bids.workflows.recording import init_recording_wf  # loads nipype
+
+    workflow = init_recording_wf(settings, settings.output_dir, datasets)
     path = settings.output_dir / "logs" / "workflow.dot"
-    if which("dot"):
+    if shutil.which("dot"):
         workflow.write_graph(dotfilename=str(path), graph2use="orig", format="svg", simple_form=True)
     else:
         lines = [f'  "{source.name}" -> "{target.name}";' for source, target in workflow._graph.edges()]
         write_text(path, "\n".join(["digraph recording {", *lines, "}"]) + "\n")
     return path
+
+
+def workflow_name(recording: Recording) -> str:
+    """Return the recording's name in the characters that nipype allows."""
+    return re.sub(r"\W", "_", recording.name.replace("+", "plus"))
 
 
 def is_done(job: Job, settings: Settings) -> bool:
@@ -119,11 +145,6 @@ def why_open(recording: Recording, settings: Settings) -> str:
     """Say why a recording has no final status: what nipype noted, or that its process is gone, or never was."""
     noted = explain_step(settings.output_dir, workflow_name(recording))
     return noted or (VANISHED if _stage(recording, settings) else NOT_STARTED)
-
-
-def _has_failed(recording: Recording, settings: Settings) -> bool:
-    status = read_status(settings.output_dir, recording.name)
-    return status is not None and status.state == FAILED
 
 
 def _stage(recording: Recording, settings: Settings) -> str:

@@ -1,0 +1,72 @@
+"""An atlas as one file: what was found and read once can be handed to every step and to any other workflow."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.imaging.atlas.datasets import parse_name
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.records import Atlas
+from fcpower_bids.store import write_bytes
+
+
+def atlas_digest(atlas: Atlas) -> str:
+    """Return sixteen characters that differ whenever an atlas says something else, wherever its image lies."""
+    stat = atlas.image.stat()
+    digest = hashlib.sha256(_image_digest(atlas.image, stat.st_size, stat.st_mtime_ns))
+    fields = dataclasses.asdict(atlas)
+    del fields["image"]
+    digest.update(json.dumps(fields, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache
+def _image_digest(path: Path, size: int, time: int) -> bytes:
+    """Hash an image that all recordings share, once as long as its size and time stay."""
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def describe_atlas(atlas: Atlas, folder: Path) -> Path:
+    """Write an atlas as JSON under a name made from its content; a file that is there already is right.
+
+    Parameters
+    ----------
+    atlas : Atlas
+        The label image stays where it is.
+    folder : Path
+        Made if missing.
+    """
+    fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
+    content = json.dumps({**fields, "digest": atlas_digest(atlas)}, indent=1, ensure_ascii=False).encode()
+    path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
+    return path if path.is_file() else write_bytes(path, content)
+
+
+def open_atlas(path: Path) -> Atlas:
+    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table beside it.
+
+    Raises
+    ------
+    UsageError
+        If it is neither.
+    """
+    stat = Path(path).stat()
+    return _open(Path(path), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _open(path: Path, size: int, time: int) -> Atlas:
+    """Read a file once per process as long as its size and time stay."""
+    if path.suffix != ".json":
+        found = parse_name(path)
+        return load_atlas(str(path), found.space or "unknown", cifti=found.is_cifti)
+    fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    fields.pop("digest")
+    entities = tuple((key, value) for key, value in fields.pop("entities"))
+    lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Atlas(**{**fields, **lists, "entities": entities, "image": Path(fields["image"])})

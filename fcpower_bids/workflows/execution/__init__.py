@@ -1,0 +1,1 @@
+"""Where recordings are computed: processes of this machine, or a cluster."""

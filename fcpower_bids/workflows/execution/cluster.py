@@ -1,0 +1,104 @@
+"""nipype: what it keeps in global state, and its plugins for clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+from nipype import Node, Workflow, config, logging
+from nipype.interfaces.base import BaseInterfaceInputSpec, SimpleInterface, TraitedSpec, traits
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.settings import Settings
+
+CLUSTER_POLL_SECONDS = 2.0
+"""How long nipype sleeps between two looks at a cluster."""
+
+
+def configure_nipype(settings: Settings) -> None:
+    """Set what nipype keeps in global state: hashing by time stamp, no network, quiet logs."""
+    _configure(str(settings.output_dir / "logs" / "crashes"), "INFO" if settings.debug else "CRITICAL")
+
+
+@lru_cache(maxsize=1)
+def _configure(crashes: str, level: str) -> None:
+    config.update_config(
+        {
+            "execution": {
+                "poll_sleep_duration": CLUSTER_POLL_SECONDS,
+                "hash_method": "timestamp",
+                "check_version": "false",
+                "crashfile_format": "txt",
+                "crashdump_dir": crashes,
+                "create_report": "false",
+                "remove_unnecessary_outputs": "false",
+                "stop_on_first_crash": "false",
+            },
+            "logging": {"workflow_level": level, "interface_level": level},
+        }
+    )
+    logging.update_logging(config)
+
+
+def plugin(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the nipype plugin and its arguments of a file of the user.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or does not name a plugin.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return str(content["plugin"]), dict(content.get("plugin_args") or {})
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path} must be YAML with 'plugin: NAME' and optionally 'plugin_args:' ({error}).") from error
+
+
+class CallInputSpec(BaseInterfaceInputSpec):
+    """A function by name, and its arguments."""
+
+    function = traits.Str(mandatory=True, desc="module:function")
+    arguments = traits.Tuple(mandatory=True, desc="by position")
+
+
+class Call(SimpleInterface):
+    """One call as one job of a cluster; it writes its results itself."""
+
+    input_spec = CallInputSpec
+    output_spec = TraitedSpec
+    _always_run = True
+
+    def _run_interface(self, runtime: Any) -> Any:
+        module, _, name = self.inputs.function.partition(":")
+        getattr(import_module(module), name)(*self.inputs.arguments)
+        return runtime
+
+
+def run_on_cluster(function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], settings: Settings, work: Path) -> None:
+    """Make every call a job of the plugin of ``--use-plugin``, and wait for all.
+
+    Parameters
+    ----------
+    function : str
+        ``module:function``; it writes what became of its call, errors included.
+    calls : iterable of (str, tuple)
+        Name and arguments.
+    settings : Settings
+        Names the plugin.
+    work : Path
+        Folder of the jobs' scripts.
+    """
+    assert settings.use_plugin is not None
+    name, arguments = plugin(settings.use_plugin)
+    configure_nipype(settings)
+    workflow = Workflow(name="jobs", base_dir=str(work))
+    workflow.add_nodes([Node(Call(function=function, arguments=given), name=label) for label, given in calls])
+    try:
+        workflow.run(plugin=name, plugin_args=arguments)
+    except RuntimeError:
+        return  # jobs that have died: their statuses say that they did not finish

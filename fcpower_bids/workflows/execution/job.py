@@ -1,0 +1,122 @@
+"""One recording in one process: its nodes one after the other, its errors as its status.
+
+Only worker processes import this module, and with it nipype.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nipype import Node
+from nipype.pipeline.engine.utils import topological_sort
+from nipype.pipeline.plugins.base import PluginBase
+
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.recording import Written, conclude_recording
+from fcpower_bids.outputs.status import FAILED, RUNNING, Status, peak_megabytes, write_status
+from fcpower_bids.records import Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.execution.cluster import configure_nipype
+from fcpower_bids.workflows.progress import Outcome
+from fcpower_bids.workflows.recording import init_recording_wf, set_recording
+
+
+class Serial(PluginBase):
+    """Runs the nodes of a graph in this process; the first error ends it, and is raised as it was.
+
+    Parameters
+    ----------
+    before : callable
+        Called with the name of each node before it runs.
+    """
+
+    def __init__(self, before: Callable[[str], None]) -> None:
+        super().__init__()
+        self.before = before
+        self.results: dict[str, Any] = {}
+
+    def run(self, graph: Any, config: Any, updatehash: bool = False) -> None:
+        """Run every node whose inputs have changed."""
+        nodes: list[Node] = topological_sort(graph)[0]
+        for node in nodes:
+            self.before(node.name)
+            try:
+                self.results[node.name] = node.run(updatehash=updatehash)
+            except Exception as error:
+                raise getattr(node.interface, "error", None) or error from None
+
+
+def process_recording(
+    recording: Recording,
+    atlases: Sequence[Path],
+    settings: Settings,
+    datasets: Mapping[str, Path],
+    fingerprint: str,
+    work: Path,
+    keep: Path,
+) -> Outcome:
+    """Run the workflow of one recording and write its status; never raises what concerns the recording alone.
+
+    Parameters
+    ----------
+    recording : Recording
+        What is processed.
+    atlases : sequence of Path
+        Files of `imaging.atlas.described`, all in the space of the recording.
+    settings : Settings
+        Every choice.
+    datasets : mapping of str to Path
+        Input datasets by the name that BIDS URIs use.
+    fingerprint : str
+        What the results depend on.
+    work : Path
+        Folder of its intermediate results, removed when it is done.
+    keep : Path
+        Folder that keeps parcel means.
+    """
+    configure_nipype(settings)
+    started, stage = time.perf_counter(), [""]
+
+    def note(state: str, reason: str = "") -> None:
+        seconds = round(time.perf_counter() - started, 3)
+        write_status(settings.output_dir, Status(recording.name, state, stage[0], reason, seconds, peak_megabytes()))
+
+    def before(node: str) -> None:
+        stage[0] = node
+        note(RUNNING)
+
+    plugin = Serial(before)
+    try:
+        workflow = init_recording_wf(settings, settings.output_dir, datasets, work.name, keep)
+        workflow.base_dir = str(work.parent)
+        set_recording(workflow, recording, atlases)
+        workflow.run(plugin=plugin)
+    except Exception as error:
+        reason = explain(error, settings.output_dir, f"{recording.name}_{stage[0]}")
+        with suppress(OSError):  # the disk may be full
+            note(FAILED, reason)
+        return Outcome(recording.name, stage[0], _nodes(plugin))
+    outputs = plugin.results["sink"].outputs
+    written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
+    conclude_recording(
+        settings.output_dir, recording.name, written, fingerprint, round(time.perf_counter() - started, 3)
+    )
+    if not settings.debug:
+        shutil.rmtree(work, ignore_errors=True)
+    return Outcome(recording.name, "", _nodes(plugin))
+
+
+def _nodes(plugin: Serial) -> list[dict[str, Any]]:
+    rows = []
+    for name, result in plugin.results.items():
+        runtime = result.runtime
+        peak = getattr(runtime, "peak_mb", None)
+        rows.append(
+            {"step": name, "seconds": round(runtime.duration, 3), "peak_mb": peak, "started": runtime.startTime}
+        )
+    return rows
