@@ -179,7 +179,7 @@ def test_pain_09_a_dry_run_says_what_is_needed(exact_demo, tmp_path):
     found = run_app(copy, tmp_path / "out", "--dry-run")
     row = next(line for line in found.out.splitlines() if line.startswith("sub-01_ses-a"))
     assert row.split()[1:5] == ["yes", "NO", "yes", "yes"]
-    assert "desc-brain_mask.nii.gz is not beside it" in found.out
+    assert "desc-brain_mask.nii.gz is not next to it" in found.out
 
 
 def test_pain_10_progress_is_told_for_every_recording(exact_run, exact_demo):

@@ -101,7 +101,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
     if mask is None:
         expected = f"{series.name}_desc-brain_mask.nii.gz"
         raise RecordingError(
-            f"{series.path} has no brain mask: {expected} is not beside it. Copy it there or run fMRIPrep again."
+            f"{series.path} has no brain mask: {expected} is not next to it. Copy it there or run fMRIPrep again."
         )
     _check_content(mask)
 
@@ -109,7 +109,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
 def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | None) -> None:
     if confounds is None:
         raise RecordingError(
-            f"{series.path} has no confounds table: no desc-confounds_timeseries.tsv of its run is beside it. "
+            f"{series.path} has no confounds table: no desc-confounds_timeseries.tsv of its run is next to it. "
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
@@ -152,7 +152,7 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
     if value is None and in_header is None:
         raise RecordingError(
             f"{series.path} has no repetition time, neither in its header nor in a JSON file: "
-            f'write {{"RepetitionTime": seconds}} to {_stem(series.path)}.json beside it.'
+            f'write {{"RepetitionTime": seconds}} to {_stem(series.path)}.json next to it.'
         )
     stated = in_header if value is None else _number(value, source)
     where = source or series.path

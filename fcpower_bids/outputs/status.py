@@ -1,4 +1,4 @@
-"""One row per recording: what became of it and why.
+"""One row per recording: its status and the reason.
 
 Each recording has a JSON of its own under ``logs/status``, so that parallel jobs on one output folder never write to
 the same file; ``logs/status.tsv`` is put together from them. A job for a few participants of a large study does not do
@@ -51,7 +51,7 @@ STATUS_TABLE = TableSpec(
 
 @dataclass(frozen=True)
 class Status:
-    """What became of one recording.
+    """The status of one recording.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ class Selection(Choices):
     task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label")
     run_id: tuple[str, ...] = option((), "selection", "runs [all]")
     space: tuple[str, ...] = option(
-        (), "selection", "spaces [per run the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]"
+        (), "selection", "spaces [per recording the first of MNI152NLin2009cAsym, MNI152NLin6Asym, fsLR]"
     )
     bids_filter_file: Path | None = option(
         None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)"

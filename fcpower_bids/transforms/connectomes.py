@@ -106,7 +106,7 @@ def connect(
     Raises
     ------
     RecordingError
-        If a parcel carries no information, or a transform cannot be had from this series; parcels are named.
+        If a parcel carries no information, or a transform is not available for this series; parcels are named.
     """
     if not len(series) and connectivity is None:
         return {}

@@ -16,7 +16,7 @@ PAGE = "page"
 
 
 class Attempts:
-    """Try, note what became of it, and tell at the end.
+    """Try, note its status, and tell at the end.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def run_group(settings: Settings) -> int:
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
-    """Run one analysis after the other and write its tables; what became of those without is a table too.
+    """Run one analysis after the other and write its tables; the status of those without is a table too.
 
     An analysis whose tables are there, of the same cohort and the same choices, is not done again.
     """

@@ -1,4 +1,4 @@
-"""The participant level: find recordings, run what is not finished, tell what became of each."""
+"""The participant level: find recordings, run what is not finished, tell the status of each."""
 
 from __future__ import annotations
 

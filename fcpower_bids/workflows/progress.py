@@ -111,7 +111,7 @@ class Progress:
             write_declared(self.settings.output_dir / f"{RESOURCES.name}.tsv", pd.DataFrame(self._nodes), RESOURCES)
 
     def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
-        """Print what became of the recordings, with the reason of each that is not done."""
+        """Print the status of the recordings, with the reason of each that is not done."""
         for row in table[table["state"] != "done"].itertuples():
             self.say(f"{row.state}: {row.recording} at {row.stage}: {row.reason}")
         counts = table["state"].value_counts()

@@ -123,7 +123,7 @@ def test_repetition_time_absent_from_json_and_header(root):
     put(folder / SIDECAR, {})
     sentence = the_problem(root).sentence
     assert "has no repetition time, neither in its header nor in a JSON file" in sentence
-    assert f"to {SIDECAR} beside it" in sentence
+    assert f"to {SIDECAR} next to it" in sentence
 
 
 @pytest.mark.parametrize(

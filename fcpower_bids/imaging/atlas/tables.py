@@ -1,4 +1,4 @@
-"""The table beside a label image: which integer is which parcel, in which order, of which network and hemisphere."""
+"""The table next to a label image: which integer is which parcel, in which order, of which network and hemisphere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_atlas_table(path: Path) -> AtlasTable:
     label_column = _label_column(path, rows)
     name_column = _column(rows, (name for name in NAME_COLUMNS if name != label_column))
     if name_column is None:
-        raise UsageError(f"The table {path} has no column 'name': add one, tab-separated, beside '{label_column}'.")
+        raise UsageError(f"The table {path} has no column 'name': add one, tab-separated, next to '{label_column}'.")
     labels = [int(row[label_column]) for row in rows]
     for label, row in zip(labels, rows, strict=True):
         if label < 0 or (label == 0 and row[name_column].lower() not in BACKGROUND):

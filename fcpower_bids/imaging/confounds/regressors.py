@@ -275,7 +275,7 @@ def _choose_components(
     if not all(tissues):
         raise RecordingError(
             f"{table} has no aCompCor components that are known to be of white matter and of cerebrospinal fluid. "
-            "Put fMRIPrep's JSON file beside the table, or choose another --strategy."
+            "Put fMRIPrep's JSON file next to the table, or choose another --strategy."
         )
     short = [
         f"{len(found)} of {tissue}"

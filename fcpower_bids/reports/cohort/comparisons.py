@@ -166,7 +166,7 @@ def _tally(values: np.ndarray) -> str:
 
 
 def refused_grid(frame: pd.DataFrame, titles: Mapping[str, str], heading: str, sources: Sources) -> Iterator[Grid]:
-    """List the entries that could not be had, each once, with the reason."""
+    """List the entries that are not available, each once, with the reason."""
     refused = frame[frame["status"] != "scored"].drop_duplicates("representation")
     if refused.empty:
         return

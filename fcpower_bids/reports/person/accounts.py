@@ -120,7 +120,7 @@ class Account:
     Attributes
     ----------
     status : Status
-        What became of it.
+        Its status.
     tables : dict of str to Path
         By suffix: ``design``, ``outliers``, ``qc``.
     views : list of View

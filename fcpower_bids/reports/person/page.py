@@ -168,7 +168,7 @@ def _anchor(account: Account, number: int) -> str:
 
 
 def _rows(account: Account, dull: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Rows of the summary table: one per atlas, or one that says what became of the recording."""
+    """Rows of the summary table: one per atlas, or one with the status of the recording."""
     combined = account.status.stage == COMBINED
     state = "combined" if combined and account.status.state == DONE else WORDS[account.status.state]
     base: dict[str, Any] = {

@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:
-    """Sum up what became of the recordings of a participant; ``configuration`` is the hash of the present choices."""
+    """Sum up the status of the recordings of a participant; ``configuration`` is the hash of the present choices."""
     runs = [account for account in accounts if account.status.stage != COMBINED]
     used = [account for account in runs if account.status.state == DONE]
     wanted = [account for account in runs if account.status.state != SKIPPED]

@@ -140,7 +140,7 @@ def test_components_are_told_apart_by_their_metadata(tmp_path, frame):
     more = load_confounds(table, metadata, Strategy("own", "A.", acompcor=2))
     assert more.names == ("a_comp_cor_01", "a_comp_cor_03", "a_comp_cor_02")
     assert more.notes == ("Fewer than 2 aCompCor components in confounds.tsv: 1 of cerebrospinal fluid.",)
-    with pytest.raises(RecordingError, match="JSON file beside the table"):
+    with pytest.raises(RecordingError, match="JSON file next to the table"):
         load_confounds(table, None, strategy)
     metadata.write_text("{")
     with pytest.raises(RecordingError, match=r"confounds\.json cannot be read"):

@@ -185,7 +185,7 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     (section,) = [one for one in make_sections(GroupTables(settings)) if one.anchor == "screen"]
     assert [[cell.text for cell in row] for row in section.grids[1].rows] == [["Tucker", "Too few people."]]
     assert "Tucker" not in section.panels[0].svg
-    assert "1 transform could not be had with this cohort: Tucker." in section.sentences
+    assert "1 transform not available with this cohort: Tucker." in section.sentences
     assert "Cholesky" in section.panels[0].svg
 
 

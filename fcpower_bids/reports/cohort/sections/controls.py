@@ -236,7 +236,7 @@ def _refused(screen: pd.DataFrame, titles: dict[str, str]) -> list[str]:
     if refused.empty:
         return []
     names = listed([titles[str(name)] for name in refused["representation"]])
-    return [f"{count(len(refused), 'transform')} could not be had with this cohort: {names}."]
+    return [f"{count(len(refused), 'transform')} not available with this cohort: {names}."]
 
 
 def _screen_grid(screen: pd.DataFrame, tables: GroupTables) -> Grid:
