@@ -54,8 +54,8 @@ class ModelCard:
         Timepoints of a training window; shorter recordings are refused.
     read_window : int
         Timepoints of the windows of the ``windows`` read.
-    teacher, selection, purpose, licence : str
-        In words: the target, how the checkpoint was chosen, what it is for, under what terms.
+    teacher, training, selection, purpose, licence : str
+        In words: the target, the optimisation, how the checkpoint was chosen, what it is for, under what terms.
     optimism : float or None
         By how much the choice flattered the score it was chosen by.
     corpus_sha256 : str
@@ -72,6 +72,7 @@ class ModelCard:
     window: int = 80
     read_window: int = 200
     teacher: str = "n/a"
+    training: str = "n/a"
     selection: str = "n/a"
     optimism: float | None = None
     corpus_sha256: str = "n/a"

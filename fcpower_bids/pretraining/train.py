@@ -184,6 +184,7 @@ class _Run:
             window=self.config.window,
             read_window=max(READ_WINDOW, self.config.window),
             teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {self.config.loss}",
+            training=replace(self.config, batch_size=self.batch_size).in_words(),
             corpus_sha256=corpus.sha256,
             purpose=self.config.purpose,
             licence=self.config.licence,

@@ -21,10 +21,14 @@ class Pretraining(Choices):
     roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
     draw: str = option("windows", "pretrain", "what is drawn with equal chance", choices=("windows", "recordings"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
-    batch_size: int = option(1024, "pretrain", "recordings per step, over all devices")
-    learning_rate: float = option(8.5e-4, "pretrain", "peak learning rate")
+    batch_size: int | None = option(
+        None, "pretrain", "recordings per step, over all devices [1024; 128 with kl, as the paper]"
+    )
+    learning_rate: float | None = option(
+        None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for fbert-8m]"
+    )
     loss: str = option("cka", "pretrain", "objective", choices=("cka", "cka_debiased", "kl"))
-    warmup: int = option(100, "pretrain", "steps of linear warm-up")
+    warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]")
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
     chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")

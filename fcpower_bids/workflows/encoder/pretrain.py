@@ -12,7 +12,7 @@ from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.progress import say
 
 SHARED = (
-    *("loss", "steps", "batch_size", "warmup", "learning_rate", "window", "draw", "surrogates", "precision", "devices"),
+    *("loss", "steps", "window", "draw", "surrogates", "precision", "devices"),
     *(
         "num_nodes",
         "accelerator",
@@ -25,6 +25,9 @@ SHARED = (
     ),
 )
 """Options that the pretraining configuration has under the same name."""
+
+FOLLOWING = ("batch_size", "learning_rate", "warmup")
+"""Options that follow objective and size where nobody chose them."""
 
 
 def run_pretrain(settings: Settings) -> int:
@@ -41,10 +44,12 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     """Do the share of one process: the first packs and tells, all train."""
     from fcpower_bids.pretraining.train import train  # loads torch
 
+    config = pretrain_config(settings)
+    processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
         return 0
-    result = train(processes, corpus, settings.output_dir / "encoder", pretrain_config(settings))
+    result = train(processes, corpus, settings.output_dir / "encoder", config)
     processes.first_only(partial(_tell, settings, result))
     return 0
 
@@ -61,17 +66,20 @@ def _tell(settings: Settings, result: Any) -> None:
 
 
 def pretrain_config(settings: Settings) -> Any:
-    """Return the pretraining configuration that the settings ask for."""
-    from fcpower_bids.pretraining.configuration import PretrainConfig  # loads torch
+    """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
+    from fcpower_bids.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
 
     pairs = (item.partition("=") for item in settings.architecture)
     architecture = {name: float(value) if "." in value else int(value) for name, _, value in pairs}
+    encoder = settings.encoder or "fbert-1m"
+    chosen = {name: value for name in FOLLOWING if (value := getattr(settings, name)) is not None}
     return PretrainConfig(
-        encoder=settings.encoder or "fbert-1m",
+        encoder=encoder,
         architecture=architecture,
         seed=settings.random_seed,
         roi_labels=_roi_labels(settings.roi_labels),
         **{name: getattr(settings, name) for name in SHARED},
+        **(paper_optimisation(encoder, settings.loss) | chosen),
     )
 
 
