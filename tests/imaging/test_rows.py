@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.tables import read_atlas_table
 from fcpower_bids.imaging.rows import table_fault
 from tests.running import run_app
 
@@ -67,3 +69,10 @@ def test_encodings_and_ends_of_lines(tmp_path, content, words):
     fault = table_fault(path)
     assert (fault is None) == (words is None)
     assert words is None or words in fault
+
+
+def test_an_atlas_table_whose_rows_are_longer_than_its_header_is_refused(tmp_path):
+    path = tmp_path / "atlas.tsv"
+    path.write_text("index\tname\n1\tleft\t\n2\tright\t\n")
+    with pytest.raises(UsageError, match=r"atlas\.tsv has 3 fields in line 2 where its header has 2: correct it"):
+        read_atlas_table(path)

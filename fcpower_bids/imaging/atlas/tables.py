@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.rows import table_fault
 
 UNSTATED = "n/a"
 BACKGROUND = ("", "???", "0", "n/a", "background", "unknown", "unlabeled", "unlabelled", "none")
@@ -166,6 +167,8 @@ def encode_table(table: AtlasTable) -> bytes:
 
 def _read_rows(path: Path) -> list[dict[str, str]]:
     try:
+        if (fault := table_fault(path)) is not None:
+            raise UsageError(f"The atlas table {path} {fault}.")
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, delimiter="\t", restval="", restkey="more")
             rows = [{str(key).strip().lower(): str(value).strip() for key, value in row.items()} for row in reader]
