@@ -13,6 +13,7 @@ from fcpower_bids.imaging.atlas.described import atlas_digest, open_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
 from fcpower_bids.interfaces.step import Step
+from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas
 from fcpower_bids.store import atomic
 
@@ -25,6 +26,7 @@ class ParcellateInputSpec(BaseInterfaceInputSpec):
     atlases = traits.List(
         File(exists=True), mandatory=True, desc="label images with their tables, or files of imaging.atlas.described"
     )
+    states = traits.List(traits.Str(), desc="what nipype does not see of the files: their checksums")
     keep = Directory(nohash=True, desc="folder that keeps parcel means by what they were made from [the node's own]")
 
 
@@ -61,10 +63,10 @@ class Parcellate(Step):
 def parcels_path(folder: Path, bold: Path, mask: Path | None, atlas: Atlas) -> Path:
     """Return where the parcel means of a recording are kept; the name changes with all that they depend on.
 
-    These are name, size and time of series and mask, the content of the atlas, and the version.
+    These are name, size, time and checksum of series and mask, the content of the atlas, and the version.
     """
-    stats = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in (bold, mask) if path is not None]
-    key = hashlib.sha256(repr((__version__, stats, atlas_digest(atlas))).encode()).hexdigest()[:16]
+    states = [(path.name, file_state(path)) for path in (bold, mask) if path is not None]
+    key = hashlib.sha256(repr((__version__, states, atlas_digest(atlas))).encode()).hexdigest()[:16]
     return folder / f"{_stem(bold, atlas)}_{key}.npz"
 
 

@@ -90,13 +90,13 @@ def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[A
     content of the atlases, which may lie anywhere and are written anew now and then without a change.
     """
     files = (recording.bold, recording.mask, recording.confounds, recording.confounds_metadata)
-    inputs = ";".join(_file_state(file) for file in files if file is not None and file.exists())
+    inputs = ";".join(file_state(file) for file in files if file is not None and file.exists())
     method = f"{__version__};{settings.configuration_hash()};{settings.random_seed};{weights_state(settings)}"
     parcels = ",".join(_atlas_state(atlas) for atlas in atlases)
     return f"{method};{recording.repetition_time};{inputs};{_strategy_state(settings)};{parcels}"
 
 
-def _file_state(file: Path) -> str:
+def file_state(file: Path) -> str:
     """Size and time, and the checksum that a gzip stream ends with: it costs no reading of the content."""
     stat = file.stat()
     mark = ""

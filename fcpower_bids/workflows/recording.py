@@ -16,7 +16,7 @@ from fcpower_bids.interfaces.embedding import CHOICES as ENCODER
 from fcpower_bids.interfaces.embedding import Embed
 from fcpower_bids.interfaces.outputs import Measure, Sink
 from fcpower_bids.interfaces.parcellation import Parcellate
-from fcpower_bids.outputs.status import weights_state
+from fcpower_bids.outputs.status import file_state, weights_state
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import transform_parameters
@@ -131,6 +131,8 @@ def set_recording(workflow: Workflow, recording: Recording, atlases: Sequence[Pa
     for name in ("bold", "mask", "confounds", "confounds_metadata"):
         if (path := getattr(recording, name)) is not None:
             setattr(inputs, name, str(path))
+    files = [path for path in (recording.bold, recording.mask) if path is not None]
+    workflow.get_node("parcellate").inputs.states = [file_state(path) for path in files]
     inputs.repetition_time = recording.repetition_time
     inputs.entities = list(recording.entities)
     inputs.atlases = [str(path) for path in atlases]
