@@ -250,3 +250,12 @@ def test_a_slip_in_the_pretraining_ends_the_command(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(target, raising(error))
     assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", *QUICK]) == 1
     assert "please report it" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_slip(cohort, capsys, monkeypatch):
+    full = OSError(28, "No space left on device", "scans.tsv")
+    monkeypatch.setattr("fcpower_bids.workflows.group.write_group_tables", raising(full))
+    code, err = run_group(cohort, capsys)
+    assert code == 2
+    assert "No space left on device: 'scans.tsv': make room, and run the same command again." in err
+    assert "Traceback" not in err

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from fcpower_bids.cli.completion import answer_the_shell, with_names
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import leave_surroundings
 
@@ -40,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            print(f"fcpower_bids: {error}: make room, and run the same command again.", file=sys.stderr)  # noqa: T201
+            return UsageError.exit_code
         traceback.print_exc()
         print(f"fcpower_bids: internal error ({error!r}); please report it with the lines above.", file=sys.stderr)  # noqa: T201
         return 1
