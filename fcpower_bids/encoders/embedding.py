@@ -122,7 +122,7 @@ class FBertEncoder:
             "n_parameters": count_parameters(self.model),
             "n_dimensions": self.model.config.d,
             "n_parcels": self.model.config.n_parcels,
-            "atlas": card.atlas,
+            "parcellation": card.atlas,
             "read": read,
             "window": card.window,
             "read_window": card.read_window if read == "windows" else None,

@@ -14,7 +14,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE
+from fcpower_bids.outputs.names import BIDS_VERSION, BIDSIGNORE, PYBIDS
 from fcpower_bids.outputs.tables import json_text, read_json, read_table, table_text
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -80,6 +80,7 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_shared(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
     write_shared(output / "README.md", README)
+    write_shared(output / "layout_config.json", json_text(PYBIDS))
     _merge_labels(settings)
 
 
@@ -141,6 +142,12 @@ def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:
     return path.name
 
 
+def parcels_path(output_dir: Path, atlas: Atlas) -> Path:
+    """Return where the table of the parcels of an atlas is."""
+    folder = output_dir / "sourcedata" / "atlases" / f"tpl-{atlas.space}"
+    return folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv"
+
+
 def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     """Copy an atlas into ``sourcedata/atlases`` with its table, and return the copy of the image.
 
@@ -153,7 +160,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
         extension = ".nii"
-    folder = output_dir / "sourcedata" / "atlases" / f"tpl-{atlas.space}"
+    folder = parcels_path(output_dir, atlas).parent
     target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
     if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
         with atomic(target) as temporary:
@@ -161,7 +168,7 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
     places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
     table = table_text(PARCELS.as_written(pd.DataFrame({**parcels, **places})))
-    write_shared(folder / f"tpl-{atlas.space}_{atlas.name}_dseg.tsv", table)
+    write_shared(parcels_path(output_dir, atlas), table)
     about = {
         "Name": atlas.name,
         "License": atlas.licence,

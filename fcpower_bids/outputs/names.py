@@ -30,8 +30,15 @@ QUALITY = Output("qc", (("desc", "fcpower"),))
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
-    *("*stat-coverage_bold.*", "*.html", "figures", "group", "logs", "work", "corpus", "encoder"),
+    *("*stat-coverage_bold.*", "*.html", "layout_config.json", "figures", "group", "logs", "work", "corpus", "encoder"),
 )
+
+
+PYBIDS = {
+    "name": "fcpower_bids",
+    "entities": [{"name": key, "pattern": f"_{key}-([a-zA-Z0-9+]+)"} for key in ("seg", "scale", "stat")],
+}
+"""Entities that stock pybids does not know; ``layout_config.json`` is where it looks for them by itself."""
 
 
 def order_entities(*parts: Entities) -> Entities:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.measures import MEASURES
-from fcpower_bids.outputs.dataset import bids_uri
+from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
@@ -24,6 +24,10 @@ from fcpower_bids.transforms.connectomes import FC, make_transform
 
 Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
 """Arrays by name and facts by name, ``"<atlas number>/<what>"``."""
+
+
+FLAT = 1e-9
+"""Range of a diagonal that is rounding."""
 
 
 Measured = tuple[str, Mapping[str, Any]]
@@ -208,8 +212,36 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
     for name in (key.partition("/")[2] for key in matrices if key.partition("/")[0] == str(number)):
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
-        yield write_matrix(path, matrices[f"{number}/{name}"], atlas.names, index=atlas.names)
-        yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts[f"{number}/{name}"]})
+        matrix = matrices[f"{number}/{name}"]
+        yield write_matrix(path, matrix, atlas.names, index=atlas.names)
+        about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
+        stat = dict(output.entities)["stat"]
+        measure = RELATIONSHIPS.get(stat, stat)
+        yield write_json(_beside(path), {**about, "RelationshipMeasure": measure, **facts[f"{number}/{name}"]})
+
+
+RELATIONSHIPS = {
+    "pearsoncorrelation": "Pearson correlation",
+    "partialcorrelation": "partial correlation",
+    "precision": "precision",
+}
+"""What the entity ``stat`` of a matrix means."""
+
+
+def relationship_metadata(output_dir: Path, results: Results, number: int, matrix: np.ndarray) -> dict[str, Any]:
+    """Return what the sidecar of a matrix says by the draft of BEP017; a constant diagonal tells nothing."""
+    atlas, datasets = results.atlases[number], {"": output_dir}
+    diagonal = np.diag(matrix)[np.isfinite(np.diag(matrix))]
+    about: dict[str, Any] = {
+        "Weighted": True,
+        "Directed": False,
+        "ValidDiagonal": bool(diagonal.size and np.ptp(diagonal) > FLAT),
+        "StorageFormat": "Full",
+        "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), datasets)],
+    }
+    if len(results.series[number].clean):
+        about["Sources"] = [bids_uri(output_path(output_dir, results.recording, TIMESERIES, atlas), datasets)]
+    return about
 
 
 def _embedding_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from bids.layout.models import Config
 
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.embedding import TOKENS_PER_BATCH
@@ -161,3 +162,9 @@ def test_provenance_identifies_the_numbers(encoder, config):
         "licence": "CC0-1.0",
     }.items() <= facts.items()
     assert encoder.provenance()["read_window"] is None
+
+
+def test_no_key_of_the_provenance_is_an_entity_of_file_names(encoder):
+    entities = {name for kind in ("bids", "derivatives") for name in Config.load(kind).entities}
+    assert "atlas" in entities
+    assert not entities & set(encoder.provenance()), "pybids refuses a layout in which name and sidecar disagree"

@@ -59,7 +59,10 @@ def test_a_recording_ends_with_its_status_and_all_it_lists(results, tmp_path):
 def test_sidecars_tell_sources_resolution_and_missing_parcels(results, tmp_path):
     finish_recording(tmp_path / "out", results, "mark")
     fc = sidecar(tmp_path / "out", "stat-pearsoncorrelation_relmat")
-    assert fc["Sources"] == ["bids:fmriprep:sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"]
+    (series,) = (tmp_path / "out").rglob("*stat-mean_timeseries.tsv")
+    assert fc["Sources"] == [f"bids::{series.relative_to(tmp_path / 'out').as_posix()}"]
+    made_of = sidecar(tmp_path / "out", "stat-mean_timeseries")["Sources"]
+    assert made_of == ["bids:fmriprep:sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"]
     assert fc["Resolution"] == "The resolution 'res-2' of the source file"
     assert fc["UncoveredNodes"] == ["d"]
     assert fc["NumberOfVolumesUsed"] == 90

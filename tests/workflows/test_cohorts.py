@@ -188,7 +188,7 @@ def test_encoders_of_other_atlases_stand_in_one_comparison(settings):
     for person in range(12):
         for session in "ab":
             name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
-            vector, facts = series_of(seed)[:3, 1], {"n_parcels": 100, "atlas": "Schaefer100"}
+            vector, facts = series_of(seed)[:3, 1], {"n_parcels": 100, "parcellation": "Schaefer100"}
             atlas = {"Atlas": {"Name": other_atlas().name}}
             add_embedding(settings.output_dir, name, vector, label="brainmass", under=other_atlas(), **facts, **atlas)
     chosen = replace(settings, atlas=("Toy",), analyses=("encoder_comparison",))

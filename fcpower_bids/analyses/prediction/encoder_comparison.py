@@ -179,7 +179,7 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
             "scan": "full",
         }
     facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
-    keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "atlas", "scan": "read"}
+    keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
     return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
 
 

@@ -186,7 +186,7 @@ class PublishedEncoder:
             "n_parameters": count_parameters(self.model),
             "n_dimensions": recipe.n_dimensions,
             "n_parcels": recipe.n_parcels,
-            "atlas": recipe.atlas,
+            "parcellation": recipe.atlas,
             "protocol": self.protocol,
             "repetition_time": self.target_time,
             "window": recipe.frames,

@@ -36,8 +36,8 @@ def equipped(cohort):
         series=(),
         embeddings={"full": full, "window": window, "noise": noise},
         embedding_facts={
-            "full": {"n_parameters": 850_000, "n_parcels": 450, "atlas": "Sch-450", "read": "sequence"},
-            "window": {"n_parameters": 850_000, "n_parcels": 450, "atlas": "Sch-450", "read": "windows"},
+            "full": {"n_parameters": 850_000, "n_parcels": 450, "parcellation": "Sch-450", "read": "sequence"},
+            "window": {"n_parameters": 850_000, "n_parcels": 450, "parcellation": "Sch-450", "read": "windows"},
         },
         phenotypes=cohort.phenotypes.assign(high=np.where(cohort.phenotypes["planted_score"] > 100, "yes", "no")),
     )

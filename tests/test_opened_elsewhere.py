@@ -1,0 +1,56 @@
+"""Other programs open what was written: stock pybids finds every product and its sidecar, pandas the tables."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from bids.layout import BIDSLayout
+
+from fcpower_bids.outputs.tables import read_matrix
+
+
+@pytest.fixture(scope="module")
+def layout(exact_run):
+    return BIDSLayout(exact_run.output, validate=False)
+
+
+def test_stock_pybids_opens_every_table_with_its_sidecar(exact_run, layout):
+    written = {str(path) for path in exact_run.files("sub-*/**/*.tsv")}
+    found = {one.path: one for one in layout.get(extension=".tsv", scope="all") if "sub-" in one.filename}
+    assert set(found) == written
+    assert len(written) >= 8
+    for path, one in found.items():
+        with open(path.replace(".tsv", ".json"), encoding="utf-8") as file:
+            about = json.load(file)
+        read = one.get_metadata()  # with what is inherited: the sidecar of FC applies to its transforms too
+        assert {key: read[key] for key in about} == about
+        assert set(read) - set(about) <= {"Estimator"}
+
+
+def test_stock_pybids_filters_by_statistic_and_scale(exact_run, layout):
+    for statistic, suffix in (("pearsoncorrelation", "relmat"), ("mean", "timeseries"), ("coverage", "bold")):
+        found = layout.get(stat=statistic, scale="60", suffix=suffix, extension=".tsv", return_type="filename")
+        assert sorted(found) == [str(path) for path in exact_run.files(f"*stat-{statistic}*_{suffix}.tsv")] != []
+    assert layout.get(stat="pearsoncorrelation", scale="61") == []
+
+
+def test_a_matrix_says_what_it_is_made_of_and_between_what(exact_run):
+    paths = exact_run.files("*_relmat.tsv")
+    assert paths
+    for path in paths:
+        about = json.loads(path.with_suffix(".json").read_text())
+        matrix, names = read_matrix(path)
+        (nodes,), (source,) = about["NodeFiles"], about["Sources"]
+        parcels = pd.read_csv(exact_run.output / nodes.removeprefix("bids::"), sep="\t")
+        assert parcels["name"].tolist() == names
+        series = pd.read_csv(exact_run.output / source.removeprefix("bids::"), sep="\t")
+        if "desc-" not in path.name:
+            np.testing.assert_allclose(series.corr().to_numpy(), matrix, atol=1e-12)
+        known = np.isfinite(np.diag(matrix))
+        np.testing.assert_array_equal(matrix, matrix.T)
+        assert about["ValidDiagonal"] == (np.ptp(np.diag(matrix)[known]) > 1e-6) == ("desc-power" in path.name)
+        assert (about["RelationshipMeasure"], about["StorageFormat"]) == ("Pearson correlation", "Full")
+        assert (about["Weighted"], about["Directed"]) == (True, False)
