@@ -40,7 +40,7 @@ STATUS_TABLE = TableSpec(
     join_columns(
         Column.text("recording", "Its name"),
         Column.text("state", "done, skipped, excluded or failed; running while it is at work"),
-        Column.text("stage", "The step that it reached"),
+        Column.text("stage", "The node that it reached: parcellate, bandpass, ... sink when all is written"),
         Column.text("reason", "Why it is not done, and what to do"),
         Column.number("seconds", "Computing time", unit="s"),
         Column.number("peak_mb", "Largest memory of the process that worked on it", unit="MB"),
