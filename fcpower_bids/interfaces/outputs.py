@@ -21,6 +21,7 @@ from fcpower_bids.outputs.recording import Bundle, Measured, Results, measure_al
 from fcpower_bids.outputs.tables import plain
 from fcpower_bids.records import Atlas, Entities, ParcelSeries, Recording
 from fcpower_bids.reports.person.previews import write_previews
+from fcpower_bids.store import write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 
@@ -51,7 +52,8 @@ class Measure(Step):
     def work(self, folder: Path) -> None:  # noqa: D102
         tables = measure_all(_results(self, Recording(Path(), (), 0.0)))
         path = folder / "tables.json"
-        path.write_text(json.dumps({name: [text, plain(facts)] for name, (text, facts) in tables.items()}))
+        content = {name: [text, plain(facts)] for name, (text, facts) in tables.items()}
+        write_text(path, json.dumps(content), flush=False)
         self._results["tables"] = str(path)
 
 
