@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,6 +16,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.encoders.field_types import wrong_types
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import replace_folder, write_text
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fcpower_bids.encoders.fbert import FBertConfig
+
+
+logger = logging.getLogger(__name__)
 
 
 class EncoderUnavailable(FcPowerError):
@@ -84,6 +89,8 @@ class ModelCard:
 
 WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
 WEIGHTS = "model.safetensors"
+PROOF = "proof"
+"""Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
 HF_CONFIG = {
     "hidden_size": "d",
     "num_hidden_layers": "layers",
@@ -102,7 +109,7 @@ def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
     Raises
     ------
     CheckpointError
-        Missing, not JSON, or incomplete: the missing fields are named, never guessed.
+        Missing, not JSON, incomplete, impossible, or not as it was written: the fields are named, never guessed.
     """
     from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
 
@@ -119,13 +126,31 @@ def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
     required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(f"{path} does not state {', '.join(missing)}; add the values used in training.")
+    if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
+        raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
     card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}
     try:
         config = FBertConfig(**{f.name: values[f.name] for f in fields(FBertConfig)})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes an impossible model: {error}") from None
     _check_labels(path, card["roi_labels"], config.n_parcels)
+    _check_digest(path, raw)
     return config, ModelCard(**card)
+
+
+def config_digest(raw: Mapping[str, Any]) -> str:
+    """SHA-256 of what ``config.json`` says beside the proof, whatever its order and spacing."""
+    said = {key: value for key, value in raw.items() if key != PROOF}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _check_digest(path: Path, raw: Mapping[str, Any]) -> None:
+    proof = raw.get(PROOF)
+    if proof is not None and (not isinstance(proof, dict) or proof.get("config_sha256") != config_digest(raw)):
+        raise CheckpointError(
+            f"{path} is not as it was written (its checksum differs); download or copy the checkpoint again, or, if "
+            f"the change is yours and meant, remove its entry '{PROOF}'."
+        )
 
 
 def _tuple(value: Any) -> Any:
@@ -137,6 +162,27 @@ def _check_labels(path: Path, labels: tuple[str, ...], n_parcels: int) -> None:
         raise CheckpointError(
             f"{path} lists {len(set(labels))} different roi_labels for {n_parcels} parcels; list each parcel once."
         )
+
+
+def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
+    """Compare tensors, and what they compute, with what was written beside them; a checkpoint without is only noted.
+
+    Raises
+    ------
+    CheckpointError
+        They differ.
+    """
+    from fcpower_bids.encoders.proof import fault  # loads torch
+
+    proof = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(PROOF)
+    if proof is None:
+        logger.warning(
+            "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "
+            "would not be noticed.",
+            folder / "config.json",
+        )
+    elif found := fault(proof, config, state):
+        raise CheckpointError(f"The model in {folder} is not sound: {found}; download or copy the checkpoint again.")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -224,11 +270,16 @@ def file_sha256(path: Path) -> str:
 
 
 def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
-    """Write ``config.json`` and ``model.safetensors`` into a folder that exists."""
+    """Write ``config.json`` with its proof, and ``model.safetensors``, into a folder that exists."""
     from safetensors.torch import save_file  # with torch, which is large
 
-    save_file({key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}, folder / WEIGHTS)
-    text = json.dumps({"model_type": "fbert", **asdict(config), **asdict(card)}, indent=2, ensure_ascii=False)
+    from fcpower_bids.encoders.proof import prove  # loads torch
+
+    state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    save_file(state, folder / WEIGHTS)
+    facts = {"model_type": "fbert", **asdict(config), **asdict(card)}
+    proof = {"config_sha256": config_digest(facts), **prove(config, state)}
+    text = json.dumps({**facts, PROOF: proof}, indent=2, ensure_ascii=False)
     write_text(folder / "config.json", text + "\n")
 
 

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fcpower_bids.encoders.field_types import wrong_types
+
 SIZES: dict[str, dict[str, int]] = {
     "fbert-1m": {"d": 128, "layers": 4, "heads": 4, "ff": 512},
     "fbert-8m": {"d": 384, "layers": 8, "heads": 8, "ff": 512},
@@ -23,6 +25,9 @@ SIZES: dict[str, dict[str, int]] = {
 
 The number of parameters does not depend on the heads, so no loader can tell a wrong number from the tensors.
 """
+
+MAX_PARAMETERS = 10**9
+"""A hundred times the largest published size: more is a slip, or a file that means harm."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
@@ -65,6 +70,16 @@ class FBertConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
+        if problems := wrong_types(FBertConfig, vars(self)):
+            raise ValueError(f"{'; '.join(problems)}.")
+        if self.norm_eps <= 0 or not 0 <= self.dropout < 1:
+            raise ValueError(
+                f"norm_eps={self.norm_eps:g} must be above 0, and dropout={self.dropout:g} at least 0 and below 1."
+            )
+        if (size := self.n_parcels * self.d + self.layers * (4 * self.d**2 + 2 * self.d * self.ff)) > MAX_PARAMETERS:
+            raise ValueError(
+                f"It would have {size:.1e} parameters, and more than {MAX_PARAMETERS:.0e} are not credible."
+            )
         if self.d % self.heads or self.d % 2:
             raise ValueError(f"The width d={self.d} must be even and a multiple of the number of heads ({self.heads}).")
         if self.activation not in ACTIVATIONS:

@@ -13,6 +13,7 @@ from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     EncoderUnavailable,
     ModelCard,
+    check_proof,
     file_sha256,
     load_strictly,
     locate,
@@ -55,6 +56,7 @@ def load_fbert(
     path = folder / "model.safetensors"
     model = FBert(config).eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
+    check_proof(folder, config, model.state_dict())
     source = {"weights": str(weights), "revision": revision, "sha256": file_sha256(path)}
     return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
 
-from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, write_model
+from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, write_model
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.store import replace_folder, write_text
@@ -149,6 +149,7 @@ class RunFolder:
                 *(before, steps, state["step"], steps),
             )
         load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
+        check_proof(folder, model.config, model.state_dict())
         _restore_optimizer(model, optimizer, folder / OPTIMIZER)
         return int(state["step"])
 

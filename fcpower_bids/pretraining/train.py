@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from fcpower_bids.encoders.checkpoints import ModelCard, load_strictly, read_tensors, save_checkpoint
+from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
@@ -317,4 +317,5 @@ class _Run:
         model = FBert(self.model.config)
         source = self.folder.checkpoint(result.step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
+        check_proof(source.parent, model.config, model.state_dict())
         save_checkpoint(result.folder, model, model.config, card, asdict(replace(result, folder=Path("model"))))
