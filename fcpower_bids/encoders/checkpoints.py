@@ -67,6 +67,9 @@ class ModelCard:
         Digest of the corpus pack.
     step, seed : int or None
         Where in which training run the weights were taken.
+    trained_on, held_out : tuple of str
+        Digests of the people of the training, and of those kept out of it to choose and to confirm the checkpoint
+        (`fcpower_bids.encoders.seen`, with `corpus_sha256` as salt).
     """
 
     roi_labels: tuple[str, ...]
@@ -85,6 +88,8 @@ class ModelCard:
     licence: str = "n/a"
     step: int | None = None
     seed: int | None = None
+    trained_on: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
 
 
 WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
@@ -312,7 +317,9 @@ def save_checkpoint(
 
 def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
-    known |= {key: value for key, value in asdict(card).items() if key not in ("roi_labels", "atlas")} | dict(facts)
+    lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
+    apart = ("roi_labels", "atlas", "trained_on", "held_out")
+    known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
     rows = "".join(f"| {key} | {'n/a' if value is None else value} |\n" for key, value in known.items())
     licence = "unknown" if card.licence == "n/a" else card.licence
     return (

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.encoders.seen import people_digests
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus.pack import Corpus, refuse_leakage
@@ -150,7 +151,7 @@ class _Run:
         self.batch_size = self._batch_size()
         self.corpus = corpus.to(fabric.device)
         self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
-        self.card = self._card(corpus)
+        self.card = self._card(corpus, held_out)
         self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay)
         wrapped, self.optimizer = fabric.setup(self.model, optimizer)
@@ -174,8 +175,10 @@ class _Run:
             )
         return size
 
-    def _card(self, corpus: Corpus) -> ModelCard:
+    def _card(self, corpus: Corpus, held_out: NDArray[np.intp]) -> ModelCard:
         times = corpus.table["TR"].iloc[self.rows]
+        people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
+        trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (self.rows, held_out))
         return ModelCard(
             roi_labels=corpus.parcel_names,
             atlas=corpus.atlas,
@@ -189,6 +192,8 @@ class _Run:
             purpose=self.config.purpose,
             licence=self.config.licence,
             seed=self.config.seed,
+            trained_on=trained_on,
+            held_out=apart,
         )
 
     def _announce(self, n_short: int) -> None:
