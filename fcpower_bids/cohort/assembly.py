@@ -84,6 +84,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     rows += [*without_embedding, *_people_rows(phenotypes, table["participant_id"], chosen, settings), *columns.rows]
     notes += [
         *_combination_note(scans, settings),
+        *_length_note(scans),
         *facts.notes,
         *about_folds,
         *about_series,
@@ -169,6 +170,15 @@ def _people_rows(
     for person in sorted(asked - with_phenotypes - {one.participant for one in chosen}):
         rows.append(Exclusion(person, NO_SESSION, PERSON, "named with --participant-label, but has no FC"))
     return rows
+
+
+def _length_note(scans: Sequence[Scan]) -> list[str]:
+    unknown = sum(not all(run.quality.volumes > 0 for run in scan) for scan in scans)
+    if not unknown:
+        return []
+    return [
+        f"The volumes of {unknown} scans are not known: where their people have several, all of these weigh the same."
+    ]
 
 
 def _combination_note(scans: Sequence[Scan], settings: Assembly) -> list[str]:

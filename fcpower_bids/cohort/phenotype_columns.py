@@ -14,7 +14,7 @@ from fcpower_bids.cohort.phenotypes import Phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import GroupLevel
 
-MOTION = "mean_fd"
+FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,8 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     composites = parse_composites(settings)
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
     groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
-    # The motion of the scans is a covariate without being in any table.
-    covariates = tuple(name for name in settings.covariates if name != MOTION or name in frame.columns)
+    # Motion and amount of the scans are covariates without being in any table.
+    covariates = tuple(name for name in settings.covariates if name not in FROM_SCANS or name in frame.columns)
     predicted = tuple(dict.fromkeys((*settings.targets, *parts)))
     problems = [
         *_unknown(phenotypes, frame, (*predicted, *covariates, *groups)),

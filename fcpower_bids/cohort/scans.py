@@ -84,6 +84,9 @@ SCANS = TableSpec(
         Column.text("session", "Session, n/a when there is none", "Session"),
         Column.number("seconds", "Seconds of cleaned series, all runs together"),
         Column.number(
+            "volumes", "Volumes of cleaned series, all runs together; n/a where not known", digits=0, optional=True
+        ),
+        Column.number(
             "degrees_of_freedom",
             "Degrees of freedom that cleaning and censoring leave, all runs together",
             optional=True,
@@ -107,6 +110,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
                 "participant_id": scan[0].connectome.participant,
                 "session": scan[0].connectome.session,
                 "seconds": float(sum(run.quality.seconds for run in scan)),
+                "volumes": float(sum(run.quality.volumes for run in scan)),
                 "degrees_of_freedom": float(sum(run.quality.degrees_of_freedom for run in scan)),
                 "mean_fd": float(motion @ volumes / volumes.sum())
                 if np.isfinite(volumes).all()

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
+from fcpower_bids.analyses.engine.people import AMOUNTS, person_amounts
 from fcpower_bids.analyses.engine.targets import choose_targets
 from fcpower_bids.core.inference.odd_values import group_share, one_class_groups, rank_association, repeated_extremes
 from fcpower_bids.errors import Unfit
@@ -28,12 +29,6 @@ SITE = re.compile(
     re.IGNORECASE,
 )
 SMALL_SITE = 10
-AMOUNTS = {
-    "minutes": "minutes of cleaned series",
-    "degrees_of_freedom": "degrees of freedom of the series",
-    "scans": "number of scans",
-    "mean_fd": "mean FD",
-}
 
 
 def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
@@ -169,19 +164,8 @@ def _lonely_classes(name: str, values: FloatArray, sites: NDArray[Any]) -> Itera
         )
 
 
-def person_amounts(cohort: Cohort) -> pd.DataFrame:
-    """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
-    scans = cohort.scans.assign(participant_id=cohort.scans["participant_id"].astype(str))
-    groups = scans.groupby("participant_id")
-    found = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
-    found["mean_fd"] = groups["mean_fd"].mean()
-    known = "degrees_of_freedom" in scans
-    found["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
-    return found
-
-
 def _amounts(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
-    amounts = person_amounts(cohort).reindex(table.index)
+    amounts = person_amounts(cohort.scans).reindex(table.index)
     names = [name for name in AMOUNTS if amounts[name].nunique() > 1]
     for name in names:
         for target, values in targets.items():
@@ -202,5 +186,5 @@ def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Findin
         if removed
         else "Connectomes show how long and how still a person was scanned, so the model can predict the target from "
         "that alone.",
-        f"Add --covariates {name}" + ("." if motion else ", or cut all scans to one length with --equal-minutes."),
+        f"Add --covariates {name}" + ("." if motion else ", or take the same scans of everybody with --session-label."),
     )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -111,23 +112,27 @@ def _weigh(scans: FloatArray, sizes: NDArray[np.intp], weights: FloatArray) -> F
 def combine_scans(cohort: Cohort, groups: Sequence[Rows], settings: Analysis) -> AveragedEdges:
     """FC of units, each of one scan or several, combined as the preset and ``--combine-runs`` ask.
 
-    Raises
-    ------
-    Unfit
-        The series are to be put end to end, and the length of a scan is not known.
+    End to end, a scan of T volumes weighs T - 1 (`scan_weights`).
     """
     if not concatenates(settings) or all(len(group) == 1 for group in groups):
         return AveragedEdges(cohort.edges, groups)
-    times = np.array(cohort.repetition_times or [np.nan] * len(cohort.scans), dtype=float)
-    weights = np.round(cohort.scans["seconds"].to_numpy(dtype=float) / times) - cohort.scans["n_runs"].to_numpy()
-    needed = np.concatenate([group for group in groups if len(group) > 1])
-    unknown = needed[~(weights[needed] > 0)]
-    if unknown.size:
-        raise Unfit(
-            f"The number of volumes of a scan of {cohort.scans['participant_id'].iloc[unknown[0]]} is not known, so it "
-            "cannot be put end to end with another; use --combine-runs average."
-        )
-    return AveragedEdges(cohort.edges, groups, np.where(weights > 0, weights, 1.0))
+    return AveragedEdges(cohort.edges, groups, scan_weights(cohort))
+
+
+def scan_weights(cohort: Cohort) -> FloatArray:
+    """Weight of each scan among those of its person, shape (n_scans,): its volumes less one for each of its runs.
+
+    Of a person with a scan whose volumes are not known, as matrices of other programs can be, all scans weigh the same.
+    """
+    scans = cohort.scans
+    if "volumes" in scans:
+        volumes = scans["volumes"].to_numpy(dtype=float)
+    else:  # a cohort made of arrays
+        times = np.array(cohort.repetition_times or [np.nan] * len(scans), dtype=float)
+        volumes = np.round(scans["seconds"].to_numpy(dtype=float) / times)
+    weights = pd.Series(volumes - scans["n_runs"].to_numpy(dtype=float))
+    known = (weights > 0).groupby(scans["participant_id"].astype(str).to_numpy()).transform("all")
+    return weights.where(known, 1.0).to_numpy(dtype=float)
 
 
 def concatenates(settings: Analysis) -> bool:

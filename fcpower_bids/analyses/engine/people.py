@@ -17,6 +17,13 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
 
 FloatArray = NDArray[np.float64]
+AMOUNTS = {
+    "minutes": "minutes of cleaned series",
+    "degrees_of_freedom": "degrees of freedom of the series",
+    "scans": "number of scans",
+    "mean_fd": "mean FD",
+}
+"""Covariates that no table has to hold: they are known from the scans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +99,17 @@ def choose_people(
     )
 
 
+def person_amounts(scans: pd.DataFrame) -> pd.DataFrame:
+    """How much of everyone was scanned and how they moved: `AMOUNTS` by person; what is not known is NaN."""
+    scans = scans.assign(participant_id=scans["participant_id"].astype(str))
+    groups = scans.groupby("participant_id")
+    found = pd.DataFrame({"minutes": groups["seconds"].sum(min_count=1) / 60, "scans": groups.size().astype(float)})
+    found["mean_fd"] = groups["mean_fd"].mean()
+    known = "degrees_of_freedom" in scans
+    found["degrees_of_freedom"] = groups["degrees_of_freedom"].sum(min_count=1) if known else np.nan
+    return found
+
+
 def join_families(
     families: NDArray[np.str_] | None, names: Sequence[str], alike: Sequence[tuple[str, str]]
 ) -> NDArray[np.str_] | None:
@@ -130,9 +148,8 @@ def _covariate_columns(
     """Numeric columns; text, and what is named as classes, becomes indicators of all classes but the first."""
     columns = []
     for name in names:
-        if name == "mean_fd" and name not in table.columns:
-            motion = scans.groupby(scans["participant_id"].astype(str))["mean_fd"].mean()
-            columns.append(motion.reindex(table.index).rename(name).to_frame())
+        if name in AMOUNTS and name not in table.columns:
+            columns.append(person_amounts(scans)[[name]].reindex(table.index))
             continue
         values = column_of(table, name)
         numbers = pd.to_numeric(values, errors="coerce")
