@@ -22,7 +22,8 @@ class Cohort:
     scans : pandas.DataFrame
         One row per scan, in the order of ``edges``: ``participant_id``, ``session`` (``n/a`` when there is none),
         ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``, ``combination`` (how they were
-        combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one session, combined.
+        combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one
+        session, combined.
     edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
         Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
     parcels, networks : tuple of str
