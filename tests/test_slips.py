@@ -10,11 +10,13 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.workflows.execution import job
 from tests.derivatives.participant_outputs import add_output, make_outputs, series_of
 from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import QUICK, plant_outputs
 from tests.running import run_app
 
+assert job, "all names of the steps are bound before one of them is replaced"
 IN_PROCESS = ("--atlas", "builtin", "--participant-label", "01", "--session-id", "a", "--nprocs", "1", "--quiet")
 """One recording of the demo; its steps run in this process, where the mistake is planted."""
 GROUP = (
@@ -63,7 +65,7 @@ def demo(tmp_path_factory):
 
 
 STEPS = {
-    "parcellation": Slip("fcpower_bids.imaging.series.parcellation.parcellate", raising(KeyError("label")), "KeyError"),
+    "parcellation": Slip("fcpower_bids.interfaces.parcellation.parcellate", raising(KeyError("label")), "KeyError"),
     "cleaning": Slip("fcpower_bids.imaging.confounds.cleaning.clean_series", shape_slip, "ValueError"),
     "censoring": Slip("fcpower_bids.imaging.confounds.cleaning.censor_mask", raising(IndexError("80")), "IndexError"),
     "shape of FC": Slip(
@@ -98,11 +100,11 @@ def test_a_slip_in_a_step_fails_the_recording_and_is_called_ours(demo, tmp_path,
 
 
 def test_a_slip_around_a_step_is_told_from_a_process_that_was_killed(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.interfaces.recording.RecordingStep._list_outputs", raising(KeyError("bundle")))
+    monkeypatch.setattr("fcpower_bids.interfaces.step.Step._list_outputs", raising(KeyError("bundle")))
     found = run_app(demo / "in", tmp_path / "out", *IN_PROCESS, "--use-plugin", demo / "plugin.yml")
     assert found.code == 5
-    assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/crash-")
-    assert "KeyError: 'bundle'" in found.reason("sub-01")
+    assert found.reason("sub-01").startswith("Internal error, please report it with logs/crashes/sub-01")
+    assert found.reason("sub-01").endswith("KeyError: 'bundle').")
 
 
 def test_a_slip_while_the_files_are_looked_at_costs_the_recording_only(demo, tmp_path, monkeypatch):
@@ -241,7 +243,7 @@ def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, mon
 @pytest.mark.parametrize(
     ("target", "error"),
     [
-        ("fcpower_bids.pretraining.packing._Pack.add", KeyError("T")),
+        ("fcpower_bids.pretraining.corpus.packing._Pack.add", KeyError("T")),
         ("fcpower_bids.pretraining.train._Run._one_step", TypeError("Tensor")),
     ],
 )

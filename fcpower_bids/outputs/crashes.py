@@ -32,7 +32,8 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
     with suppress(OSError):  # the sentence matters more
         write_text(path, "".join(format_exception(error)))
     where = path.relative_to(output_dir).as_posix()
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    last = (str(error).strip().splitlines() or [""])[-1]  # nipype puts a whole traceback into its message
+    what = " ".join(f"{type(error).__name__}: {last}".split())
     if isinstance(error, OSError) and error.errno is not None:
         return f"The system refused to read or write ({what}). Mend that, and run the same command again; see {where}."
     return f"Internal error, please report it with {where} ({what})."

@@ -177,6 +177,27 @@ def run_pretrain(text: str, study: Path, place: Path) -> None:
     assert (place / "out" / "encoder" / "model" / "model.safetensors").is_file()
 
 
+@kind(r"fcpower_bids BIDS OUT group -d (list|xcpd)=")
+def import_sources(text: str, study: Path, place: Path) -> None:
+    """The series of the study, under names of XCP-D and in a list, into an empty output folder."""
+    rows = ["participant_id\tsession_id\tpath\tkind\trepetition_time"]
+    for path in sorted((study / "out").rglob("*ses-*_run-1_*_stat-mean_timeseries.tsv")):
+        labels = dict(pair.split("-", 1) for pair in path.name.split("_")[:-1])
+        if labels["atlas"] == "coarse":
+            continue
+        stem = f"sub-{labels['sub']}_ses-{labels['ses']}_task-rest_seg-{labels['atlas']}"
+        copy = place / "source" / f"sub-{labels['sub']}" / "func" / f"{stem}_stat-mean_timeseries.tsv"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, copy)
+        rows.append(f"sub-{labels['sub']}\tses-{labels['ses']}\t{copy}\tseries\t2")
+    assert len(rows) > 6
+    (place / "connectomes.tsv").write_text("\n".join(rows) + "\n")
+    text = text.replace("/data/derivatives/xcp_d", str(place / "source"))
+    text = text.replace("/data/connectomes.tsv", str(place / "connectomes.tsv"))
+    assert main([*arguments_of(text, study, place), *QUICK, "--min-time", "60", "--analyses", "prediction"]) == 0
+    assert (place / "out" / "group" / "prediction.tsv").is_file()
+
+
 @kind(r"fcpower_bids BIDS OUT group")
 def run_group(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out", coarse=COARSE in text)
@@ -187,7 +208,8 @@ def run_group(text: str, study: Path, place: Path) -> None:
         (place / "out" / "group" / "settings.toml").write_text(parse_settings(given).as_toml())
     words += [] if "--atlas" in words or "--config-file" in words else ["--atlas", "builtin"]
     assert main([*words, *QUICK]) == 0
-    tables = {path.stem for path in (place / "out" / "group").glob("*.tsv")}
+    named = words[words.index("--name") + 1] if "--name" in words else ""
+    tables = {path.stem for path in (place / "out" / "group" / named).glob("*.tsv")}
     assert "--dry-run" in words or tables > {"scans", "excluded"}
 
 
@@ -260,6 +282,7 @@ def compare_installation(text: str, study: Path, place: Path) -> None:
     assert set(pinned) <= set(read(ROOT / "constraints.txt").split())
     if not pinned:
         recipe = read(ROOT / "Makefile").replace("$(BIN)/python -m ", "").replace("--quiet ", "")
+        recipe = recipe.replace("-e '.[encoder]'", "'.[encoder]'")  # a user needs no editable one
         names = "name = fcpower_bids" in read(ROOT / "setup.cfg") and text == "pip install fcpower_bids"
         assert names or text.removesuffix(" .") in recipe or text == "python -m venv .venv && . .venv/bin/activate"
 

@@ -18,6 +18,7 @@ STAGES = {
     "bandpass": "cleaning the series",
     "connectivity": "computing the connectome",
     "power": "computing FC^alpha",
+    "connectomes": "gathering the connectomes",
     "measure": "computing the quality tables",
     "embed": "embedding",
     "combine": "combining the runs",

@@ -5,6 +5,7 @@ import pytest
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.person.accounts import Account, read_accounts
 from fcpower_bids.reports.person.verdict import STAGES, judge, minutes_kept, short_name
+from fcpower_bids.settings import Settings
 
 
 def account(state, stage="write", reason="", name="sub-01_task-rest"):
@@ -35,7 +36,7 @@ def test_a_failure_tells_where_and_why_in_plain_words():
 
 
 def test_what_was_interrupted_says_what_to_do():
-    (problem,) = judge([account(RUNNING, "clean")], [], "").problems
+    (problem,) = judge([account(RUNNING, "bandpass")], [], "").problems
     assert problem.state == "not finished while cleaning the series"
     assert "same command again" in problem.reason
 
@@ -74,8 +75,10 @@ def test_short_names():
     assert short_name("atlas-Schaefer2018_seg-7n_scale-400") == "Schaefer2018 7n 400"
 
 
-def test_every_step_of_the_workflow_has_words():
-    from fcpower_bids.interfaces import combination, embedding, recording
+def test_every_step_of_the_workflow_has_words(tmp_path):
+    from fcpower_bids.workflows.recording import init_recording_wf
 
-    steps = [recording.Parcellate, recording.Clean, recording.Connect, recording.Sink, embedding.Embed]
-    assert {step.stage for step in [*steps, combination.Combine]} <= STAGES.keys()
+    workflow = init_recording_wf(Settings(tmp_path, tmp_path, "participant", encoder="random-init"), tmp_path, {}, "x")
+    steps = set(workflow.list_node_names()) - {"inputnode", "outputnode"}
+    assert len(steps) >= 6
+    assert steps <= STAGES.keys()
