@@ -113,13 +113,13 @@ def test_a_file_that_is_not_compressed_is_measured(tmp_path):
 
 
 def test_another_content_of_the_same_size_and_time_is_another_fingerprint(tmp_path):
-    from fcpower_bids.outputs.status import _file_state
+    from fcpower_bids.outputs.status import file_state
 
     path = tmp_path / "x.nii.gz"
     states = set()
     for content in (b"a" * 100, b"b" * 100):
         path.write_bytes(gzip.compress(content, mtime=0))
         os.utime(path, (0, 0))
-        states.add((_file_state(path), path.stat().st_size))
+        states.add((file_state(path), path.stat().st_size))
     assert len(states) == 2
     assert len({size for _, size in states}) == 1

@@ -40,7 +40,8 @@ def settings(tmp_path):
         for session in "ab":
             name, seed = f"sub-{person + 1:02d}_ses-{session}", 100 * person + ord(session)
             add_output(made.output_dir, name, series_of(seed + 7), atlas=other_atlas())
-            add_embedding(made.output_dir, name, series_of(seed)[:3, 0], n_parameters=42, n_parcels=6, atlas="Toy")
+            facts = {"n_parameters": 42, "n_parcels": 6, "parcellation": "Toy"}
+            add_embedding(made.output_dir, name, series_of(seed)[:3, 0], **facts)
     return replace(made, **QUICK)
 
 
