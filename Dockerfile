@@ -5,7 +5,7 @@ ARG BASE_IMAGE=debian:bookworm-slim
 
 # ---- python: the interpreter, at the same path in every stage ---------------------------------------------------
 FROM ${BASE_IMAGE} AS python
-ENV LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
+ENV LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*
@@ -71,7 +71,7 @@ ENV PATH=/opt/fcpower/bin:/usr/local/bin:/usr/bin:/bin \
     TEMPLATEFLOW_HOME=/opt/templateflow TEMPLATEFLOW_AUTOUPDATE=0 \
     NO_ET=1 NIPYPE_NO_ET=1 HF_HUB_DISABLE_TELEMETRY=1 \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
-    IS_DOCKER_8395080871=1
+    PYTHONSAFEPATH=1 IS_DOCKER_8395080871=1
 COPY --from=package /package /opt/fcpower
 RUN python -c "import fcpower_bids.workflows.participant, fcpower_bids.encoders.fbert, lightning.fabric, nilearn.image, \
       sklearn.linear_model, matplotlib.pyplot, huggingface_hub, h5py, yaml, jinja2" \
