@@ -84,6 +84,14 @@ class Claims:
             if self._holder(name) == self.run:
                 self._path(name).unlink(missing_ok=True)
 
+    def bury(self) -> None:
+        """Remove what killed runs have left: their claims, each taken over first, and then their own files."""
+        names = [path.name.removesuffix(".claim") for path in self.folder.glob("*.claim")]
+        self.release(self.take([name for name in names if name not in self._held]))
+        for mark in self.folder.glob("*.run"):
+            if not self._is_alive(mark.stem, ""):
+                mark.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Give everything back and say that this run is over."""
         self.release()

@@ -26,7 +26,7 @@ FREE = {
         "only the participants of the last command differ",
     ),
 }
-IGNORED = ("work", "logs/claims", "logs/crashes", "logs/slurm")
+IGNORED = ("work", "logs/crashes", "logs/slurm")
 
 
 def files_below(root: Path) -> set[str]:

@@ -123,3 +123,17 @@ def test_claims_are_given_back_after_an_error(folder):
     with pytest.raises(OSError, match="disk full"):
         fail()
     assert not folder.exists()
+
+
+def test_what_a_killed_run_left_is_buried_and_what_a_living_one_holds_is_not(folder):
+    killed, _ = hold(folder, "sub-01", "sub-02")
+    killed.kill()
+    killed.wait()
+    living, _ = hold(folder, "sub-03")
+    with claims_in(folder) as mine:
+        assert mine.take(["sub-04"]) == {"sub-04"}
+        mine.bury()
+        assert {path.name for path in folder.glob("*.claim")} == {"sub-03.claim", "sub-04.claim"}
+        assert len(list(folder.glob("*.run"))) == 2
+    living.kill()
+    living.wait()

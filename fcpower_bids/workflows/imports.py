@@ -101,8 +101,9 @@ def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settin
 
 
 def _state_of(one: Offered) -> str:
-    stat = one.path.stat() if one.path.is_file() else None
-    return repr((replace(one, path=Path(one.path.name), outliers=None), stat and (stat.st_size, stat.st_mtime_ns)))
+    """What the result depends on: everything declared, and size and time of the files."""
+    stats = [path.stat() for path in (one.path, one.outliers) if path is not None and path.is_file()]
+    return repr((replace(one, path=Path(one.path.name), outliers=None), [(s.st_size, s.st_mtime_ns) for s in stats]))
 
 
 def _read(one: Offered, source: str, root: Path) -> Imported:
@@ -141,6 +142,11 @@ def _series(values: np.ndarray, one: Offered) -> np.ndarray:
         raise RecordingError(f"{one.path} is no series of volumes by parcels: its shape is {values.shape}.")
     if one.outliers is not None:
         out = read_table(one.outliers).iloc[:, 0].to_numpy(dtype=float) > 0
+        if len(values) not in (len(out), int((~out).sum())):
+            raise RecordingError(
+                f"{one.path} has {len(values)} volumes, but {one.outliers.name} has {len(out)}, {int((~out).sum())} of "
+                "them kept: they are not of one recording. Run the program that wrote them again."
+            )
         values = values[~out] if len(out) == len(values) else values
     values = np.where(np.ptp(values, axis=0) == 0, np.nan, values)
     return standardise(values)

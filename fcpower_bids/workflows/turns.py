@@ -37,6 +37,7 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
                 theirs = [job for job in theirs if job[0].name not in names]
             else:
                 time.sleep(POLL_SECONDS)
+        claims.bury()
 
 
 def _sweep(names: Iterable[str], settings: Settings) -> None:

@@ -124,6 +124,15 @@ def test_volumes_that_xcpd_censored_are_left_out_of_its_interpolated_series(tmp_
     truths = [np.corrcoef(values[out_of == 0].T) for values in SERIES.values()]
     for values, truth in zip(written(out).values(), truths, strict=True):
         np.testing.assert_allclose(values, truth, rtol=0, atol=1e-12)
+    out_of[5] = 1  # of one recording other volumes are left out, and the table of another is cut off
+    pd.DataFrame({"framewise_displacement": out_of}).to_csv(path, sep="\t", index=False)
+    short = tmp_path / "source" / f"{sources.stem(*SCANS[0])}_outliers.tsv"
+    pd.DataFrame({"framewise_displacement": out_of[:-9]}).to_csv(short, sep="\t", index=False)
+    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 0
+    last = next(values for name, values in written(out).items() if "sub-05_ses-b" in name)
+    np.testing.assert_allclose(last, np.corrcoef(SERIES[SCANS[-1]][out_of == 0].T), rtol=0, atol=1e-12)
+    excluded = pd.read_csv(out / "group" / "excluded.tsv", sep="\t")
+    assert "are not of one recording" in excluded.loc[excluded["participant_id"] == "sub-01", "reason"].iloc[0]
 
 
 def write_list(folder: Path, rows: list[dict[str, object]]) -> Path:
