@@ -14,7 +14,7 @@ from fcpower_bids.analyses.engine.connectomes import MEMORY, precision
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
 from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.records import Cohort
@@ -58,8 +58,11 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: A
         if series.shape[1] != len(cohort.parcels):
             raise ValueError(f"A series of {person} has {series.shape[1]} parcels, the cohort {len(cohort.parcels)}.")
         for i, part in enumerate(parts):
+            cut = part(series, cohort.repetition_times[scan])
+            if len(cut) < MINIMUM_VOLUMES:
+                raise Unfit(f"A part of a scan of {person} has {len(cut)} volumes, too few for a connectome.")
             try:
-                connectome = pearson_connectivity(part(series, cohort.repetition_times[scan]))
+                connectome = pearson_connectivity(cut)
             except Unfit as error:
                 raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
             edges[i, scan] = vectorise_edges(connectome, weighted=False)

@@ -152,3 +152,14 @@ def test_lengths_end_with_the_shortest_scan_and_fit_in_memory():
     assert choose_lengths(0.9, 100) == ()
     assert choose_lengths(4.0, int(2.2e8)) == (1.0, 4.0)
     assert choose_lengths(4.0, int(1e12)) == (4.0,)
+
+
+def test_a_length_of_too_few_volumes_is_left_out_with_its_reason(cohort):
+    """Where volumes are a minute apart, the first minute is one volume."""
+    seconds = 60.0 * 160
+    slow = dataclasses.replace(
+        cohort, scans=cohort.scans.assign(seconds=seconds), repetition_times=(60.0,) * len(cohort.scans)
+    )
+    told = identify(slow, permutations=9)["identification_length"]
+    assert told.frame.empty
+    assert "has 1 volumes, too few for a connectome" in told.facts["LeftOut"]
