@@ -70,6 +70,8 @@ class ModelCard:
     trained_on, held_out : tuple of str
         Digests of the people of the training, and of those kept out of it to choose and to confirm the checkpoint
         (`fcpower_bids.encoders.seen`, with `corpus_sha256` as salt).
+    series_trained_on, series_held_out : tuple of str
+        Digests of their series, which find them under another label. Empty where the corpus cannot say them.
     """
 
     roi_labels: tuple[str, ...]
@@ -90,6 +92,8 @@ class ModelCard:
     seed: int | None = None
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
+    series_trained_on: tuple[str, ...] = ()
+    series_held_out: tuple[str, ...] = ()
 
 
 WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
@@ -318,7 +322,8 @@ def save_checkpoint(
 def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
     known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
-    apart = ("roi_labels", "atlas", "trained_on", "held_out")
+    lists |= {"recordings trained on": len(card.series_trained_on), "recordings held out": len(card.series_held_out)}
+    apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
     rows = "".join(f"| {key} | {'n/a' if value is None else value} |\n" for key, value in known.items())
     licence = "unknown" if card.licence == "n/a" else card.licence

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.seen import people_digests
+from fcpower_bids.encoders.seen import people_digests, series_digests
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus.pack import Corpus, refuse_leakage
@@ -194,6 +194,8 @@ class _Run:
             seed=self.config.seed,
             trained_on=trained_on,
             held_out=apart,
+            series_trained_on=series_digests(corpus.sha256, corpus.signatures(self.rows)),
+            series_held_out=series_digests(corpus.sha256, corpus.signatures(held_out)),
         )
 
     def _announce(self, n_short: int) -> None:

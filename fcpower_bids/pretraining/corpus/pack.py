@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fcpower_bids.encoders.seen import series_signature
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.corpus.proof import prove_pack
 from fcpower_bids.pretraining.corpus.shards import series_file
@@ -88,6 +89,10 @@ class Corpus(ABC):
         """
 
     @abstractmethod
+    def signatures(self, rows: Indices) -> list[str]:
+        """Signatures of whole recordings (`fcpower_bids.encoders.seen`); none where only windows of them are left."""
+
+    @abstractmethod
     def to(self, device: torch.device) -> Corpus:
         """Hold on a device what fits there."""
 
@@ -113,6 +118,12 @@ class Pack(Corpus):
     def to(self, device: torch.device) -> Pack:
         """Hold series and kernel on a device, so that a step loads nothing."""
         return replace(self, shards=tuple(s.to(device) for s in self.shards), kernel=self.kernel.to(device))
+
+    def signatures(self, rows: Indices) -> list[str]:
+        """Of the stored series, whose signs are those of the written ones."""
+        found = self.table.iloc[rows]
+        places = zip(found["shard"], found["offset"], found["T"], strict=True)
+        return [series_signature(self.shards[shard][first : first + length].cpu()) for shard, first, length in places]
 
     def places(self, length: int) -> Indices:
         """First volumes at which a window fits."""

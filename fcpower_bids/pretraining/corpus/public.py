@@ -7,7 +7,7 @@
     teachers.npy              (N, P (P - 1) / 2) float32, upper triangle of FC^0.35 without diagonal, centred, unit norm
     recordings.json           list of DATASET/sub-LABEL/sub-LABEL[_ses-LABEL]_task-LABEL
     licenses.json             licence of each dataset
-    corpus.json               ours, may be missing: roi_labels, alpha, atlas
+    corpus.json               ours, may be missing: roi_labels, alpha, atlas, families, repetition_times, signatures
 """
 
 from __future__ import annotations
@@ -54,11 +54,18 @@ class WindowCorpus(Corpus):
         Windows sorted by recording.
     first : ndarray of int, shape (N,)
         Where the windows of each recording begin in `order`.
+    known : tuple of str, length N or 0
+        Signatures of the recordings.
     """
 
     array: NDArray[np.float32]
     order: Indices
     first: Indices
+    known: tuple[str, ...] = ()
+
+    def signatures(self, rows: Indices) -> list[str]:
+        """Take them from ``corpus.json``: the windows of a recording may not be all of it."""
+        return [self.known[row] for row in rows] if self.known else []
 
     def _shifts(self, length: int) -> int:
         return max(self.array.shape[2] - length + 1, 0)
@@ -115,6 +122,7 @@ def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> C
         array=arrays.windows,
         order=order,
         first=np.searchsorted(owners[order], np.arange(len(arrays.recordings))),
+        known=tuple(arrays.facts.get("signatures", ())),
     )
 
 

@@ -20,7 +20,8 @@ from fcpower_bids.store import write_text
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
 
-    ``corpus.json`` beside it has what the layout cannot say: parcels, exponent, atlas, families, repetition times.
+    ``corpus.json`` beside it has what the layout cannot say: parcels, exponent, atlas, families, repetition times,
+    and the signatures of the whole recordings.
 
     Parameters
     ----------
@@ -55,6 +56,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
         _write_json(target / LICENCES, dict(zip(table["dataset"], table["licence"], strict=True)))
         facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
         facts |= {"families": table["family"].tolist(), "repetition_times": table["TR"].tolist()}
+        facts |= {"signatures": corpus.signatures(rows)}
         _write_json(target / FACTS, facts)
 
     folder.parent.mkdir(parents=True, exist_ok=True)
