@@ -9,7 +9,8 @@ import pytest
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
 
-QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1", "--analyses", "prediction"]
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1"]
+QUICK += ["--analyses", "prediction", "--permutations", "0"]
 
 
 @pytest.fixture(scope="module")

@@ -61,13 +61,24 @@ class FinishedAnalyses:
         return all(_digest_file(self.folder / file) == digest for file, digest in entry["files"].items())
 
     def add(self, name: str, key: str, tables: Iterable[str]) -> None:
-        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over."""
+        """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
+
+        Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
+        the page would show them beside the new ones.
+        """
         files = sorted(f"{table}.{ending}" for table in tables for ending in ("json", "tsv"))
+        self._remove_outdated(name, files)
         for other in self._entries.keys() - {name}:
             if set(self._entries[other].get("files", {})) <= set(files):
                 del self._entries[other]
         self._entries[name] = {"key": key, "files": {file: _digest_file(self.folder / file) for file in files}}
         write_json(self.folder / NAME, self._entries)
+
+    def _remove_outdated(self, name: str, files: Iterable[str]) -> None:
+        others = {file for other, entry in self._entries.items() if other != name for file in entry.get("files", {})}
+        for file, digest in self._entries.get(name, {}).get("files", {}).items():
+            if file not in files and file not in others and _digest_file(self.folder / file) == digest:
+                (self.folder / file).unlink(missing_ok=True)
 
 
 def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:

@@ -66,7 +66,12 @@ class GroupLevel(Choices):
     scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
     sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")
     learned_filters: bool = option(False, "group", "spectral_controls: also learn filters inside the folds (slow)")
-    permutations: int = option(0, "group", "permutations for the null of each prediction")
+    permutations: int | None = option(
+        None,
+        "group",
+        "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
+        "presets]",
+    )
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")
     max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")

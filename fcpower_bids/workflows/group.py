@@ -26,6 +26,8 @@ from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.imports import import_sources
 from fcpower_bids.workflows.progress import say
 
+PERMUTATIONS = "Permutations"
+"""Fact of a sidecar: how many, and why so many."""
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
 
 
@@ -87,6 +89,10 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         tables = attempts.run(name, work, partial(_may_leave_out, name, settings))
         if tables is not None:
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
+            for told in dict.fromkeys(
+                each.facts[PERMUTATIONS] for each in tables.values() if PERMUTATIONS in each.facts
+            ):
+                say(f"{name}: permutations: {told}", settings)
     attempts.tell_if_nothing_can_be_done()
     outdated = {}
     for name in (each for each in finished.names if each in ANALYSES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,16 @@ NO_NULL = {"p_permutation": np.nan, "p_max": np.nan, "score_needed": np.nan, "n_
 CHUNK = 250
 """Permutations that go through the folds together."""
 
+BUDGET, BUDGET_REBUILT = 2000, 500
+"""Columns of permuted targets that a representation can afford by default: they cost about a third of its prediction.
+With covariates and composites, which are fitted again in every fold and permutation, a column costs four times as much.
+"""
+LADDER = (1000, 500, 200, 100, 50, 20)
+"""Numbers of permutations that are taken by default; fewer than 20 cannot give a p below 0.05, so none are drawn."""
+
 NULL = TableSpec(
     "null",
-    "Scores under permutation of the target (`--permutations`).",
+    "Scores under permutation of the target.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
         Column.number("permutation", "0 for the true order, then the permutations from 1"),
@@ -48,10 +56,49 @@ NULL_FACTS = {
 }
 
 
+@dataclass(frozen=True)
+class Permutations:
+    """How many permutations each target has, and why.
+
+    Attributes
+    ----------
+    number : int
+    reason : str
+        A sentence.
+    """
+
+    number: int
+    reason: str
+
+
+def choose_permutations(study: Study) -> Permutations:
+    """Take the number that was asked for, else the largest that the budget allows; the published protocols have none.
+
+    Parameters
+    ----------
+    study : Study
+        Its number of targets, and whether they are fitted in the fold.
+    """
+    asked, targets = study.settings.permutations, study.targets
+    if asked is not None:
+        return Permutations(asked, f"{asked:,} per target, as asked for (--permutations).")
+    if not study.preset.permuted:
+        return Permutations(0, f"None: the protocol '{study.preset.name}' has none (--permutations).")
+    rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
+    budget = BUDGET_REBUILT if rebuilt else BUDGET
+    number = next((each for each in LADDER if each * len(targets) <= budget), 0)
+    of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
+    if not number:
+        return Permutations(0, f"None: {of} would leave fewer than {LADDER[-1]} each of {budget:,} (--permutations).")
+    what = f"{budget:,} permuted targets" + (", fitted again in every fold," if rebuilt else "")
+    reason = f"{number:,} per target: as many as {what} allow for {of}; the smallest p is {1 / (1 + number):.2g}."
+    return Permutations(number, reason)
+
+
 def null_rows(solver: Solver, study: Study, name: str) -> list[dict[str, Any]]:
-    """Score the true and the permuted targets, one row each; no rows where no permutations are asked for."""
+    """Score the true and the permuted targets, one row each; no rows without permutations."""
     rows: list[dict[str, Any]] = []
-    if study.settings.permutations:
+    if choose_permutations(study).number:
         for target in study.targets:
             rows += [
                 {"target": target.name, "representation": name, "permutation": i, "score": float(score)}
@@ -99,8 +146,8 @@ def _orders(study: Study, target: Target) -> list[Rows]:
     families, sites = (
         None if labels is None else labels[known] for labels in (study.people.families, study.people.sites)
     )
-    orders = []
-    for among in permuted_rows(known.size, study.settings.permutations, study.settings.random_seed, families, sites):
+    number, orders = choose_permutations(study).number, []
+    for among in permuted_rows(known.size, number, study.settings.random_seed, families, sites):
         order = np.arange(target.known.size)
         order[known] = known[among]
         orders.append(order)

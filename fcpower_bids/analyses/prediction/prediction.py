@@ -28,7 +28,14 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_NETWORKS,
     EdgeImportance,
 )
-from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL, NULL_FACTS, null_p_values, null_rows
+from fcpower_bids.analyses.prediction.permutation_null import (
+    NO_NULL,
+    NULL,
+    NULL_FACTS,
+    choose_permutations,
+    null_p_values,
+    null_rows,
+)
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
 from fcpower_bids.core.regression.folds import folds_table
@@ -156,7 +163,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     dict of str to Table
         ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
         ``prediction_summary``, ``predictions`` (per person), ``folds``, ``comparisons``, ``reliability``,
-        ``importance_edges``, ``importance_networks``; ``null`` where permutations are asked for;
+        ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
         ``prediction_sites`` with a site column; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
 
@@ -188,7 +195,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
-    facts = study.facts() | {"Notes": entries.notes()}
+    facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
     predictions = entries.people()
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
     return {

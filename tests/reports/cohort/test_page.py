@@ -117,7 +117,7 @@ def test_the_p_of_the_verdict_is_corrected_for_picking_the_best_representation(o
 
 
 def test_without_permutations_nothing_is_claimed(tmp_path):
-    settings = write_choices(tmp_path, targets=("planted",))
+    settings = write_choices(tmp_path, targets=("planted",), permutations=0)
     write_group(settings, replace(make_cohort(n_people=20), series=()), ("prediction",))
     tables = GroupTables(settings)
     (finding,) = find_targets(tables)

@@ -64,7 +64,8 @@ def _protocol(facts: dict[str, Any]) -> list[str]:
     kin = "Relatives were not declared (--family-column); relatives on both sides of a split would raise the scores."
     if family:
         kin = f"Families ('{family}') are never split between training and test people."
-    return [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
+    said = [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
+    return [*said, f"Permutations: {facts['Permutations']}"] if "Permutations" in facts else said
 
 
 def _rank(finding: Finding) -> tuple[float, float]:
