@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
+from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -132,6 +133,7 @@ def _choices(settings: Settings) -> Iterator[str]:
 def _names(settings: Settings) -> Iterator[str]:
     for option, names, registry in (
         ("--transforms", settings.transforms, TRANSFORMS),
+        ("--predictors", settings.predictors, PREDICTORS),
         ("--analyses", [name for name in settings.analyses if name != ALL], ANALYSES),
     ):
         for name in names:

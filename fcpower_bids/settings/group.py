@@ -23,6 +23,7 @@ class GroupLevel(Choices):
     site_column: str | None = option(None, "group", "column of sites; with --hold-out-sites each is held out in turn")
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
+    predictors: tuple[str, ...] = option(("kernel_ridge",), "group", "prediction: what predicts from them")
     analyses: tuple[str, ...] = option(
         (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )

@@ -16,26 +16,17 @@ from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.core.regression.ridge import Solver, SubsetSolver, factorise_kernel
+from fcpower_bids.core.regression.ridge import Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 
 FloatArray = NDArray[np.float64]
 
 
-def make_solver(representation: Representation, preset: PredictionPreset) -> Solver:
-    """Return the regression of a representation: a factorised kernel, or a linear probe on z-scored features."""
-    if representation.kernel == "correlation":
-        return regress_on_kernel(representation.similarity(), preset)
-    features = np.asarray(representation.features()[:])
-    probe = LinearProbe(features, [1.0], preset.intercept)
-    return _search(probe.with_penalties, float((np.ptp(features, axis=0) > 0).sum()), preset)
-
-
-def regress_on_kernel(kernel: FloatArray, preset: PredictionPreset) -> Solver:
-    """Return the regression on a kernel of everyone."""
-    scale = float(np.trace(kernel)) / len(kernel)
-    return _search(lambda penalties: factorise_kernel(kernel, penalties, preset.intercept), scale, preset)
+def make_solver(representation: Representation, preset: PredictionPreset, predictor: str = KERNEL_RIDGE) -> Solver:
+    """Return the regression that a predictor makes of a representation."""
+    solver: Solver = PREDICTORS[predictor]().solver(representation, preset)
+    return solver
 
 
 def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPreset) -> Solver:
@@ -45,17 +36,6 @@ def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPres
         return SubsetSolver(kernel, penalties, preset.intercept, solver.notes)
 
     return PenaltyLadder(make, solver.scale) if isinstance(solver, PenaltyLadder) else make(solver.penalties)
-
-
-def _search(make: Callable[[FloatArray], Solver], scale: float, preset: PredictionPreset) -> Solver:
-    """Return the regression for the penalties of the preset; `scale` is the mean diagonal of the kernel."""
-
-    def quietly(penalties: FloatArray) -> Solver:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
-            return make(penalties)
-
-    return PenaltyLadder(quietly, scale) if preset.relative_penalties else quietly(np.array(preset.penalties))
 
 
 def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:

@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.columns import (
     PERSON,
     PERSON_COLUMNS,
     POOLED_COLUMNS,
+    PREDICTOR,
     SCORE_COLUMNS,
 )
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
@@ -39,12 +40,16 @@ from fcpower_bids.analyses.prediction.permutation_null import (
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
 from fcpower_bids.core.regression.folds import folds_table
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, entry_name, split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
 PREDICTION = TableSpec(
-    "prediction", "One row per target, representation, repetition and outer fold.", FOLD_COLUMNS, FOLD
+    "prediction",
+    "One row per target, representation, repetition and outer fold.",
+    join_columns(pick_columns(KEY_COLUMNS, ("target", "representation")), PREDICTOR, FOLD_COLUMNS),
+    FOLD,
 )
 PREDICTIONS = TableSpec(
     "predictions", "Out-of-fold prediction of every person.", PERSON_COLUMNS, ("participant_id", *FOLD)
@@ -105,6 +110,7 @@ SUMMARY = TableSpec(
     "Means and standard deviations over folds and repetitions, and the permutation p-value.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
+        PREDICTOR,
         Column.number("n_folds", "Folds", "Folds", 0),
         Column.number("n_scored", "Folds in which the correlation is defined", "Scored folds", 0),
         Column.number(
@@ -175,11 +181,14 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     study = open_study(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []
     for representation in study.representations():
-        solver = make_solver(representation, study.preset)
-        result = entries.add(representation.name, cross_validate(solver, study, representation.name))
-        null += null_rows(solver, study, representation.name)
-        del solver  # The inverses of a large cohort must not be in memory beside its features.
-        importance.add(representation, result)
+        for predictor in dict.fromkeys(settings.predictors):
+            solver = make_solver(representation, study.preset, predictor)
+            entry = entry_name(representation.name, predictor)
+            result = entries.add(entry, cross_validate(solver, study, entry))
+            null += null_rows(solver, study, entry)
+            del solver  # The inverses of a large cohort must not be in memory beside its features.
+            if predictor == KERNEL_RIDGE:
+                importance.add(representation, result)
     grid = None
     if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
@@ -196,15 +205,24 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
+    facts |= _predictor_facts(study.settings)
     predictions = entries.people()
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
     return {
-        PREDICTION.name: Table(entries.folds(), PREDICTION, facts),
+        PREDICTION.name: Table(_name_predictors(entries.folds())[list(PREDICTION.columns)], PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),
         PREDICTIONS.name: Table(predictions, PREDICTIONS, facts),
         FOLDS.name: _folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
+
+
+def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(predictor=[split_entry(str(entry))[1] for entry in frame["representation"]])
+
+
+def _predictor_facts(settings: Analysis) -> dict[str, Any]:
+    return {"Predictors": {name: PREDICTORS[name].summary for name in settings.predictors}}
 
 
 def _folds(study: Study, facts: dict[str, Any]) -> Table:
@@ -229,4 +247,4 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= p_values.get(key, NO_NULL)
         rows.append(row)
-    return Table(pd.DataFrame(rows), SUMMARY)
+    return Table(_name_predictors(pd.DataFrame(rows))[list(SUMMARY.columns)], SUMMARY)

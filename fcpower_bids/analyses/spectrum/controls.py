@@ -14,7 +14,7 @@ from scipy import linalg
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
 from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily, combine_scans, precision
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver, regress_on_kernel
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -38,6 +38,7 @@ from fcpower_bids.analyses.spectrum.learned_filters import FORMS, N_BINS, N_ITER
 from fcpower_bids.core.filters.filter_grams import PANEL_BYTES, FilterGrams, filter_grams
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table

@@ -6,12 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily
-from fcpower_bids.analyses.engine.cross_validation import (
-    join_targets_of,
-    merge_results,
-    regress_on_kernel,
-    run_nested_cv,
-)
+from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
@@ -26,6 +21,7 @@ from fcpower_bids.core.filters.learned_filter import (
 )
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]

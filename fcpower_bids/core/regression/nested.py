@@ -92,7 +92,8 @@ def nested_cv(
     Parameters
     ----------
     solver : Solver
-        A kernel (`factorise_kernel`) or a linear probe (`core.probe.LinearProbe`).
+        A kernel (`factorise_kernel`), a linear probe (`core.probe.LinearProbe`), or one whose only penalty is NaN: it
+        has none to select.
     targets : ndarray, shape (n, m), or TargetBuilder
         NaN marks a missing value: such a row trains nothing for that target and is predicted in its test fold. A
         builder is called once per fold with the training rows. Permuted targets are further columns.
@@ -120,6 +121,9 @@ def nested_cv(
     outcomes = [_evaluate_fold(solver, fold, source.sides(fold), selection) for fold in folds]
     chosen = solver.penalties[np.stack([outcome.best for outcome in outcomes])]
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
+    notes: tuple[str, ...] = ()
+    if _chooses(solver):
+        notes = (*_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores))
     return NestedResult(
         folds=tuple(folds),
         penalties=solver.penalties,
@@ -130,7 +134,7 @@ def nested_cv(
         observed=tuple(outcome.observed for outcome in outcomes),
         predicted=tuple(outcome.predicted for outcome in outcomes),
         train=tuple(outcome.train for outcome in outcomes),
-        notes=(*solver.notes, *_edge_notes(chosen, solver.penalties), *unscored_notes(inner_scores)),
+        notes=(*solver.notes, *notes),
     )
 
 
@@ -190,12 +194,20 @@ def _evaluate_fold(
         sides = outer.columns(columns)
         own = [sides if inner[i] is outer else inner[i].columns(columns) for i in used]
         test, validation = solver.predict(split, sides, own)
-        scores = _score_inner(selection, split, own, validation)
+        if _chooses(solver):
+            scores = _score_inner(selection, split, own, validation)
+        else:
+            scores = np.full((1, sides.values.shape[1]), np.nan)
         best = best_penalty(scores, solver.penalties)
         outcome.scores[:, columns], outcome.best[columns] = scores, best
         outcome.predicted[:, columns] = np.take_along_axis(test, best[None, None, :], axis=0)[0]
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
     return outcome
+
+
+def _chooses(solver: Solver) -> bool:
+    """Whether there is something to select; a regression without a penalty has NaN in its place."""
+    return not np.isnan(solver.penalties).all()
 
 
 def _score_inner(selection: str, split: Split, sides: Sequence[Sides], validation: Sequence[FloatArray]) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult, nested_cv, unscored_notes
-from fcpower_bids.core.regression.ridge import Sides, Solver, Split
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.ridge import Sides, Solver, Split, factorise_kernel
 from fcpower_bids.core.regression.targets import TargetBuilder
 
 FloatArray = NDArray[np.float64]
@@ -73,6 +75,23 @@ class PenaltyLadder:
 
     def _penalties(self, decades: Sequence[int]) -> FloatArray:
         return self.scale * 10.0 ** np.asarray(decades, dtype=float)
+
+
+def regress_on_kernel(kernel: FloatArray, preset: PredictionPreset) -> Solver:
+    """Return the regression on a kernel of everyone, shape (n, n), for the penalties of a preset."""
+    scale = float(np.trace(kernel)) / len(kernel)
+    return search_penalties(lambda penalties: factorise_kernel(kernel, penalties, preset.intercept), scale, preset)
+
+
+def search_penalties(make: Callable[[FloatArray], Solver], scale: float, preset: PredictionPreset) -> Solver:
+    """Return a regression for the penalties of a preset; `scale` is the mean diagonal of the kernel."""
+
+    def quietly(penalties: FloatArray) -> Solver:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # Dropped penalties are in `notes`.
+            return make(penalties)
+
+    return PenaltyLadder(quietly, scale) if preset.relative_penalties else quietly(np.array(preset.penalties))
 
 
 def nested_cv_extending(

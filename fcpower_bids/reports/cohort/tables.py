@@ -21,6 +21,7 @@ from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.group import LEFT_OUT
 from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column, TableSpec
@@ -144,7 +145,10 @@ class GroupTables:
         return math.nan
 
     def title(self, representation: str) -> str:
-        """A representation as people call it."""
+        """A representation as people call it, and the predictor where it is not kernel ridge."""
+        described, predictor = split_entry(representation)
+        if predictor != KERNEL_RIDGE:
+            return f"{self.title(described)}, {PREDICTORS[predictor].title}"
         kind, _, encoder = representation.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"

@@ -1,0 +1,24 @@
+"""Connectome-based predictive modelling."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fcpower_bids.core.regression.cpm import THRESHOLD, EdgeSums
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.predictors.contract import Described, Predictor
+
+
+class ConnectomePredictiveModel(Predictor):
+    """Shen et al. 2017 (doi:10.1038/nprot.2016.178), with both sums in one model."""
+
+    title: ClassVar[str] = "CPM"
+    summary: ClassVar[str] = (
+        f"Connectome-based predictive modelling (Shen et al. 2017): edges with p < {THRESHOLD:g} in the training "
+        "people, the positive and the negative ones summed, a linear model of both sums."
+    )
+
+    def solver(self, people: Described, preset: PredictionPreset) -> Solver:
+        """Return the selection and the line, fitted anew in every fold."""
+        return EdgeSums(people.features())

@@ -1,0 +1,31 @@
+"""Kernel ridge regression on the correlation between people's features: the paper's."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.probe import LinearProbe
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.predictors.contract import Described, Predictor
+
+
+class KernelRidge(Predictor):
+    """A factorised kernel, or a linear probe on z-scored features."""
+
+    title: ClassVar[str] = "kernel ridge"
+    summary: ClassVar[str] = (
+        "Kernel ridge regression on the Pearson correlation between people's features (linear on z-scored features for "
+        "embeddings and with --kernel linear)."
+    )
+
+    def solver(self, people: Described, preset: PredictionPreset) -> Solver:
+        """Return the regression on the kernel that the representation asks for."""
+        if people.kernel == "correlation":
+            return regress_on_kernel(people.similarity(), preset)
+        features = np.asarray(people.features()[:])
+        probe = LinearProbe(features, [1.0], preset.intercept)
+        return search_penalties(probe.with_penalties, float((np.ptp(features, axis=0) > 0).sum()), preset)

@@ -1,0 +1,27 @@
+"""Ridge regression on the features as they are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fcpower_bids.core.regression.kernels import centre_kernel, linear_kernel
+from fcpower_bids.core.regression.penalties import regress_on_kernel
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.predictors.contract import Described, Predictor
+
+
+class Ridge(Predictor):
+    """Ridge regression with an unpenalised intercept, solved for one number per person: edges are far more."""
+
+    title: ClassVar[str] = "ridge on edges"
+    summary: ClassVar[str] = "Ridge regression on the features themselves, neither centred nor scaled per person."
+
+    def solver(self, people: Described, preset: PredictionPreset) -> Solver:
+        """Return the regression on the inner products between people.
+
+        With an intercept the origin of the features is free: taken at their mean, the scale of the kernel is that of
+        what differs between people.
+        """
+        kernel = linear_kernel(people.features())
+        return regress_on_kernel(centre_kernel(kernel) if preset.intercept else kernel, preset)

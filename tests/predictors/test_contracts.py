@@ -1,0 +1,87 @@
+"""What every predictor of the registry promises, whoever wrote it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.core.regression.folds import replicated_folds
+from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, entry_name, split_entry
+
+N = 80
+FOLDS = replicated_folds(N, 5, 3, 2)
+
+
+@pytest.fixture(params=PREDICTORS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def edges():
+    rng = np.random.default_rng(0)
+    return np.tanh(0.3 + 0.3 * rng.standard_normal((N, 12)) @ rng.standard_normal((12, 300)) / 3)
+
+
+def score(name, edges, targets, preset=PAPER):
+    solver = make_solver(Representation("fc", "correlation", lambda: edges), preset, name)
+    return run_nested_cv(solver, targets, FOLDS, preset)
+
+
+def plant(edges, seed=1):
+    rng = np.random.default_rng(seed)
+    return edges[:, :40].mean(axis=1) * 10 + rng.standard_normal(N) * 0.3
+
+
+def test_it_says_what_it_is(name):
+    assert PREDICTORS[name].summary.endswith(".")
+    assert PREDICTORS[name].title
+    assert split_entry(entry_name("embedding:fbert", name)) == ("embedding:fbert", name)
+    assert split_entry(entry_name("fc_power", name)) == ("fc_power", name)
+
+
+def test_entries_without_a_predictor_are_kernel_ridge():
+    assert split_entry("embedding:fbert") == ("embedding:fbert", KERNEL_RIDGE)
+    assert entry_name("fc", KERNEL_RIDGE) == "fc"
+
+
+@pytest.mark.parametrize("preset", [PAPER, RECOMMENDED], ids=lambda preset: preset.name)
+def test_a_planted_target_is_predicted(name, edges, preset):
+    assert score(name, edges, plant(edges), preset).pooled_scores("pearson").mean() > 0.6
+
+
+def test_shuffled_targets_give_chance(name, edges):
+    """No fold sees its test people: over 40 shuffled targets the mean score is not above zero."""
+    rng = np.random.default_rng(2)
+    shuffled = np.column_stack([rng.permutation(plant(edges)) for _ in range(40)])
+    scores = score(name, edges, shuffled).pooled_scores("pearson").mean(axis=0)
+    assert np.nanmean(scores) < 2 * np.nanstd(scores) / np.sqrt(40)
+
+
+def test_the_target_of_a_test_person_changes_nothing(name, edges):
+    target = plant(edges)
+    fold = FOLDS[0]
+    changed = target.copy()
+    changed[fold.test] = 99.0
+    one, other = (run_one(name, edges, each, fold) for each in (target, changed))
+    np.testing.assert_allclose(one, other, atol=1e-8)
+
+
+def run_one(name, edges, target, fold):
+    solver = make_solver(Representation("fc", "correlation", lambda: edges), PAPER, name)
+    return run_nested_cv(solver, target, [fold], PAPER).predicted[0]
+
+
+def test_a_missing_target_is_predicted_and_trains_nothing(name, edges):
+    target = plant(edges)
+    missing = target.copy()
+    missing[::7] = np.nan
+    result = score(name, edges, missing)
+    without = [dataclasses.replace(fold, train=fold.train[~np.isnan(missing[fold.train])]) for fold in FOLDS]
+    assert all(np.isfinite(each).all() for each in result.predicted)
+    for fold, one, training in zip(FOLDS, result.train, without, strict=True):
+        assert fold.test.size
+        assert one.mean[0] == pytest.approx(target[training.train].mean())

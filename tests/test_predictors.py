@@ -1,0 +1,103 @@
+"""Predictors through the command: what is written is what scikit-learn and the published protocol make of the files."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from fcpower_bids.cli.run import main
+from tests.core.regression.test_cpm import fit_cpm
+from tests.derivatives.planted import make_cohort
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
+PEOPLE = 28
+PENALTIES = [1.0, 10.0, 100.0]
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory):
+    """The cohort, and FC (people, edges) from its series."""
+    made, series = make_cohort(tmp_path_factory.mktemp("predictors"), PEOPLE, "a")
+    edges = np.stack([np.corrcoef(series[person, "a"].T)[np.triu_indices(60, 1)] for person in range(PEOPLE)])
+    rng = np.random.default_rng(5)
+    score = edges[:, :30].mean(axis=1)
+    made.phenotypes = made.phenotypes.assign(score=score / score.std() + 0.3 * rng.standard_normal(PEOPLE))
+    options = ["--targets", "score", "--covariates", "age", "--representations", "fc", "--permutations", "19"]
+    options += ["--predictors", "kernel_ridge", "ridge", "cpm", "--penalties", *PENALTIES]
+    assert main([*map(str, [made.bids, made.out, "group", *QUICK, *options])]) == 0
+    return made, edges
+
+
+def residuals(table, train):
+    """The score without what age explains in the training people."""
+    design = np.column_stack([np.ones(PEOPLE), table["age"]])
+    weights = np.linalg.lstsq(design[train], table["score"].to_numpy()[train], rcond=None)[0]
+    return table["score"].to_numpy() - design @ weights
+
+
+def folds_of(made):
+    """Training and test rows of each fold, and the inner folds of the training people."""
+    folds, names = made.table("folds"), made.phenotypes["participant_id"].tolist()
+    for number, part in folds.groupby("fold"):
+        rows = part.assign(row=part["participant_id"].map(names.index))
+        train = rows[rows["role"] == "train"]
+        inner = [own["row"].to_numpy() for _, own in train.groupby("inner_fold")]
+        yield number, train["row"].to_numpy(), rows.loc[rows["role"] == "test", "row"].to_numpy(), inner
+
+
+def predictions(made, entry, number):
+    table = made.table("predictions").set_index(["representation", "fold", "participant_id"]).sort_index()
+    return table.loc[(entry, number)]
+
+
+def test_ridge_is_that_of_scikit_learn(predicted):
+    made, edges = predicted
+    chosen = made.table("prediction").set_index(["representation", "fold"])["penalty"]
+    for number, train, test, inner in folds_of(made):
+        target = residuals(made.phenotypes, train)
+        scores = []
+        for penalty in PENALTIES:
+            held = [
+                Ridge(penalty).fit(edges[rest], target[rest]).predict(edges[rows])
+                for rows in inner
+                for rest in [np.setdiff1d(train, rows)]
+            ]
+            scores.append(np.corrcoef(np.concatenate(held), target[np.concatenate(inner)])[0, 1])
+        best = PENALTIES[int(np.argmax(scores))]
+        assert chosen["fc:ridge", number] == best
+        expected = Ridge(best).fit(edges[train], target[train]).predict(edges[test])
+        names = made.phenotypes["participant_id"].to_numpy()[test]
+        np.testing.assert_allclose(predictions(made, "fc:ridge", number).loc[names, "predicted"], expected, atol=1e-6)
+
+
+def test_cpm_is_the_published_protocol(predicted):
+    made, edges = predicted
+    for number, train, test, _ in folds_of(made):
+        target = residuals(made.phenotypes, train)
+        names = made.phenotypes["participant_id"].to_numpy()[test]
+        expected = fit_cpm(edges, target, train, test)
+        np.testing.assert_allclose(predictions(made, "fc:cpm", number).loc[names, "predicted"], expected, atol=1e-6)
+
+
+def test_all_stand_in_the_same_tables_and_on_the_page(predicted):
+    made, _ = predicted
+    summary = made.table("prediction_summary")
+    assert summary["representation"].tolist() == ["fc", "fc:ridge", "fc:cpm"]
+    assert summary["predictor"].tolist() == ["kernel_ridge", "ridge", "cpm"]
+    table = made.table("prediction")
+    assert table.groupby("predictor").size().to_dict() == {"cpm": 4, "kernel_ridge": 4, "ridge": 4}
+    assert table.loc[table["predictor"] == "cpm", "penalty"].isna().all()
+    assert (summary["n_permutations"] == 19).all()
+    assert len(made.table("comparisons")) == 3
+    page = re.sub(r"\s+", " ", (made.out / "group.html").read_text())
+    assert "FC, CPM" in page
+    assert "FC, ridge on edges" in page
+
+
+def test_an_unknown_predictor_is_named(tmp_path, capsys):
+    (tmp_path / "bids").mkdir()
+    assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--predictors", "forest"]) == 2
+    assert "--predictors forest: there is no such predictor. Choose from: kernel_ridge" in capsys.readouterr().err
