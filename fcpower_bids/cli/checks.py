@@ -27,11 +27,13 @@ POSITIVE = (
     "chunk",
     "checkpoint_every",
     "window",
+    "filter_order",
     "devices",
     "num_nodes",
     "omp_nthreads",
 )
 NOT_NEGATIVE = (
+    *("band_stop_min", "band_stop_max"),
     *("high_pass", "low_pass", "fd_thresh", "min_time", "permutations", "nprocs", "mem_mb", "max_mean_fd"),
     "checkpoint_minutes",
 )
@@ -42,6 +44,7 @@ def problems_of(settings: Settings) -> list[str]:
     checks = (
         _folders,
         _band,
+        _motion,
         _exponent,
         _numbers,
         _folds,
@@ -68,6 +71,24 @@ def _band(settings: Settings) -> Iterator[str]:
     high, low = settings.band
     if high is not None and low is not None and high >= low:
         yield f"--high-pass {high} Hz must be below --low-pass {low} Hz."
+
+
+def _motion(settings: Settings) -> Iterator[str]:
+    kind, low, high = settings.motion_filter_type, settings.band_stop_min, settings.band_stop_max
+    if kind is None and (low is not None or high is not None):
+        yield "--band-stop-min and --band-stop-max belong to a --motion-filter-type: choose notch or lp."
+    if kind is not None and not low:
+        yield f"--motion-filter-type {kind} needs --band-stop-min, in breaths per minute."
+    if kind == "notch" and (not high or (low and low >= high)):
+        yield "--motion-filter-type notch needs a --band-stop-max above its --band-stop-min, in breaths per minute."
+    if kind == "lp" and high is not None:
+        yield "--band-stop-max is not used by --motion-filter-type lp: leave it out."
+    step = 4 if kind == "notch" else 2
+    if kind is not None and (settings.motion_filter_order < step or settings.motion_filter_order % step):
+        yield f"--motion-filter-order {settings.motion_filter_order} must be a multiple of {step} for {kind}."
+    radius = settings.head_radius
+    if radius not in (None, "auto") and not (re.fullmatch(r"\d+(\.\d*)?", str(radius)) and float(str(radius)) > 0):
+        yield f"--head-radius {radius} must be a number of mm above 0, or 'auto'."
 
 
 def _exponent(settings: Settings) -> Iterator[str]:

@@ -21,6 +21,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
+CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
 USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [options]
        fcpower_bids predict model output_dir [--participant-label LABEL ...]
        fcpower_bids status output_dir
@@ -120,6 +121,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     errors += [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
     errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
     if "config_file" in values:
+        values["config_file"] = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(values["config_file"])
         values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
@@ -129,6 +131,12 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     if errors:
         raise UsageError("\n".join(errors))
     return anchor(settings)[0]
+
+
+def _shipped(path: Path) -> Path:
+    """Return the file of a configuration that comes with the program, or the path as it is."""
+    shipped = CONFIGURATIONS / f"{path}.toml"
+    return shipped if not path.exists() and shipped.is_file() else path
 
 
 def _not_chosen_again(from_file: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

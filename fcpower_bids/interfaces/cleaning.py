@@ -12,7 +12,11 @@ from fcpower_bids.interfaces.choices import settings_of
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.records import Recording
 
-CHOICES = ("strategy", "high_pass", "low_pass", "dummy_scans", "fd_thresh", "min_time", "min_coverage")
+CHOICES = (
+    *("strategy", "high_pass", "low_pass", "filter_order", "padding", "convention", "dummy_scans", "fd_thresh"),
+    *("head_radius", "motion_filter_type", "band_stop_min", "band_stop_max", "motion_filter_order"),
+    *("min_time", "min_coverage"),
+)
 
 
 class BandpassInputSpec(BaseInterfaceInputSpec):
@@ -25,8 +29,17 @@ class BandpassInputSpec(BaseInterfaceInputSpec):
     strategy = traits.Str("24P", usedefault=True, desc="confound strategy: a shipped name or a YAML file")
     high_pass = traits.Float(0.01, usedefault=True, desc="lower edge of the pass-band in Hz, 0 for none")
     low_pass = traits.Float(0.08, usedefault=True, desc="upper edge of the pass-band in Hz, 0 for none")
+    filter_order = traits.Int(desc="order of the Butterworth filter [of the convention]")
+    padding = traits.Str(desc="how a series goes on beyond its ends in the filter [of the convention]")
+    convention = traits.Str("fcpower", usedefault=True, desc="whose steps are followed: fcpower, nilearn or xcp_d")
     dummy_scans = traits.Str("auto", usedefault=True, desc="volumes to drop at the start: a number or 'auto'")
     fd_thresh = traits.Float(0.5, usedefault=True, desc="censor volumes with more displacement in mm, 0 for none")
+    head_radius = traits.Str(desc="radius of the head in mm, or 'auto' [displacement as in the table]")
+    mask = File(exists=True, desc="brain mask, for head_radius 'auto' alone")
+    motion_filter_type = traits.Str(desc="filter of the motion parameters: notch or lp [none]")
+    band_stop_min = traits.Float(desc="its lower edge in breaths per minute")
+    band_stop_max = traits.Float(desc="its upper edge in breaths per minute")
+    motion_filter_order = traits.Int(4, usedefault=True, desc="its order, over all passes")
     min_time = traits.Float(120.0, usedefault=True, desc="seconds that must be left after censoring")
     min_coverage = traits.Float(0.5, usedefault=True, desc="share of a parcel's voxels that must have signal")
     source = traits.Str("the series", usedefault=True, nohash=True, desc="the series, for messages")
@@ -57,11 +70,12 @@ class Bandpass(Step):
             Path(given.source),
             (),
             given.repetition_time,
+            self.path("mask"),
             confounds=self.path("confounds"),
             confounds_metadata=self.path("confounds_metadata"),
         )
         parcels = [(arrays["series"], arrays["coverage"]) for arrays, _ in bundles]
-        choices = {name: getattr(given, name) for name in CHOICES}
+        choices = {name: self.given(name) for name in CHOICES}
         names = [facts["atlas"] for _, facts in bundles]
         cleaning, series = clean_recording(recording, names, parcels, settings_of(choices))
         self._results["cleaning"] = save_cleaning(folder / "cleaning.npz", cleaning, choices)

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.core.signal.conventions import convention_of
+from fcpower_bids.core.signal.motion import HEAD_RADIUS
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
@@ -127,7 +129,8 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     )
     path = output_path(output_dir, recording, OUTLIERS)
     yield write_declared(path, outliers, VOLUMES)
-    yield write_json(_beside(path), {**base, **VOLUMES.describe(), "Threshold": results.settings.fd_thresh})
+    motion = motion_metadata(results.settings)
+    yield write_json(_beside(path), {**base, **VOLUMES.describe(), **motion, "Threshold": results.settings.fd_thresh})
     for name, measure in MEASURES.items():
         if measure.of_recording:
             yield from _measure_of_recording(output_dir, results, name)
@@ -278,6 +281,7 @@ def common_metadata(results: Results, atlas: Atlas | None = None) -> dict[str, A
 def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     """Return what the sidecar of a cleaned series or connectome says about its cleaning."""
     cleaning, settings, atlas = results.cleaning, results.settings, results.atlases[number]
+    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
     coverage = results.series[number].coverage
     return {
         **common_metadata(results, atlas),
@@ -293,15 +297,32 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "SoftwareFilters": {
             "Butterworth": {
                 "Type": "zero-phase",
-                "Order": 2,
+                "Order": convention.order,
+                "Padding": convention.padding,
                 "HighPassHz": settings.band[0],
                 "LowPassHz": settings.band[1],
             }
         },
         "CensoringThresholdMillimetres": settings.fd_thresh,
+        "CleaningConvention": settings.convention,
         "NuisanceStrategy": settings.strategy,
         "NuisanceParameters": list(cleaning.design_names),
     }
+
+
+def motion_metadata(settings: Participant) -> dict[str, Any]:
+    """Return what was done to the motion parameters before the displacement; nothing where it is that of the table."""
+    about: dict[str, Any] = {}
+    if settings.head_radius or settings.motion_filter_type:
+        about["HeadRadiusMillimetres"] = settings.head_radius or HEAD_RADIUS
+    if settings.motion_filter_type:
+        stop = [edge for edge in (settings.band_stop_min, settings.band_stop_max) if edge is not None]
+        about["MotionFilter"] = {
+            "Type": settings.motion_filter_type,
+            "BreathsPerMinute": stop,
+            "Order": settings.motion_filter_order,
+        }
+    return about
 
 
 def _with_fc(results: Results, number: int) -> ParcelSeries:

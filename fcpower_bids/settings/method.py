@@ -20,8 +20,24 @@ class Method(Choices):
     strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
     high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
     low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
+    filter_order: int | None = option(None, "method", "order of the Butterworth filter before its two passes [2]")
+    padding: str | None = option(
+        None, "method", "how a series goes on beyond its ends in the filter [even]", choices=("even", "constant", "odd")
+    )
+    convention: str = option(
+        "fcpower", "method", "whose steps of cleaning are followed to rounding", choices=("fcpower", "nilearn", "xcp_d")
+    )
     dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
     fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
+    head_radius: str | None = option(
+        None, "method", "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]"
+    )
+    motion_filter_type: str | None = option(
+        None, "method", "filter that takes breathing out of the motion parameters [none]", choices=("notch", "lp")
+    )
+    band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
+    band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
+    motion_filter_order: int = option(4, "method", "its order, over all passes")
     min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded")
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
     combine_runs: str = option(

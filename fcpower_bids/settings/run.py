@@ -26,7 +26,9 @@ class Resources(Choices):
 class Run(Choices):
     """Where options come from, and which part of the work is wanted."""
 
-    config_file: Path | None = option(None, "other", "TOML file with any of these options; the command line wins", "-c")
+    config_file: Path | None = option(
+        None, "other", "TOML file with any of these options, or 'nilearn' or 'xcp_d'; the command line wins", "-c"
+    )
     dry_run: bool = option(False, "other", "print what was found and what would be written, then stop")
     boilerplate_only: bool = option(False, "other", "write the methods text, then stop")
     reports_only: bool = option(False, "other", "make the reports again from what was written")

@@ -73,6 +73,8 @@ def init_recording_wf(
             (bandpass, connectivity, _same("series")),
         ]
     )
+    if choices.head_radius == "auto":
+        workflow.connect([(inputs, bandpass, _same("mask"))])
     for node in (measure, sink, outputs):
         workflow.connect(
             [

@@ -10,6 +10,7 @@ import pytest
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import build_parser, parse_settings, read_configuration
 from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.core.signal.conventions import CONVENTIONS
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Settings
 
@@ -60,6 +61,15 @@ def test_all_mistakes_are_told_at_once():
         (["--alpha", "nested"], "group level only"),
         (["--alpha", "x"], "neither a number"),
         (["--fd-thresh", "nan"], "finite"),
+        (["--band-stop-min", "12"], "belong to a --motion-filter-type"),
+        (["--motion-filter-type", "lp"], "needs --band-stop-min"),
+        (["--motion-filter-type", "notch", "--band-stop-min", "18", "--band-stop-max", "12"], "above its"),
+        (["--motion-filter-type", "lp", "--band-stop-min", "6", "--band-stop-max", "12"], "leave it out"),
+        (["--motion-filter-type", "lp", "--band-stop-min", "6", "--motion-filter-order", "3"], "multiple of 2"),
+        (["--head-radius", "0"], "above 0"),
+        (["--head-radius", "big"], "above 0"),
+        (["--filter-order", "0"], "at least 1"),
+        (["--config-file", "halfpipe"], "not there"),
         (["--transforms", "magic"], "no such transform"),
         (["--encoder", "magic"], "no such encoder"),
         (["--encoder-weights", "w"], "needs --encoder"),
@@ -89,6 +99,13 @@ def test_toml_round_trip_reproduces_the_settings(tmp_path):
     again = parse_settings([*BASE, "--config-file", str(path)])
     assert again == chosen
     assert again.configuration_hash() == chosen.configuration_hash()
+
+
+@pytest.mark.parametrize("name", ["nilearn", "xcp_d"])
+def test_shipped_configurations_go_by_name_and_the_command_line_wins(name):
+    chosen = parse_settings([*BASE, "--config-file", name, "--padding", "even"])
+    assert (chosen.convention, chosen.padding) == (name, "even")
+    assert chosen.filter_order == CONVENTIONS[name].order
 
 
 def test_the_command_line_wins_over_the_file(tmp_path):

@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 
+from fcpower_bids.core.signal.conventions import LONGEST_SPLINE
 from fcpower_bids.errors import Unfit
 
 MIN_SPLINE_VOLUMES = 4
 """A cubic through fewer points than this is not determined."""
-
-LONGEST_SPLINE = 7
-"""Gaps of more volumes are bridged by a straight line: from here on it is nearer to the truth even without noise."""
 
 
 def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
@@ -60,7 +58,9 @@ def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dumm
     return kept
 
 
-def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float64]:
+def interpolate_censored(
+    series: ArrayLike, kept: ArrayLike, longest_spline: int | None = LONGEST_SPLINE
+) -> NDArray[np.float64]:
     """Replace censored volumes by a cubic spline through the kept ones, or a straight line across a long gap.
 
     What a censored volume holds is not read: it may be an artefact of any size, or NaN.
@@ -71,6 +71,8 @@ def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float
         Evenly sampled series.
     kept : array_like of bool, shape (T,)
         True where the volume is kept. The first and the last volume must be: a spline says nothing beyond its ends.
+    longest_spline : int or None
+        Longest gap in volumes that the spline fills; None for all.
 
     Returns
     -------
@@ -113,7 +115,7 @@ def interpolate_censored(series: ArrayLike, kept: ArrayLike) -> NDArray[np.float
     filled[gaps] = CubicSpline(known, series[known])(gaps)
     after = np.searchsorted(known, gaps)
     before, after = known[after - 1], known[after]
-    far = after - before > LONGEST_SPLINE + 1
+    far = after - before > (len(series) if longest_spline is None else longest_spline + 1)
     weight = ((gaps - before) / (after - before))[far, None]
     filled[gaps[far]] = (1 - weight) * series[before[far]] + weight * series[after[far]]
     return filled

@@ -9,25 +9,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.signal import butter, detrend, sosfiltfilt
 
 from fcpower_bids.core.signal.censoring import interpolate_censored
+from fcpower_bids.core.signal.conventions import OURS, Convention, Padding
 from fcpower_bids.errors import Unfit
 
 Band = tuple[float | None, float | None]
 """Lower and upper edge of the pass-band in Hz; None on a side without a limit."""
 
-Padding = Literal["even", "constant", "odd"]
-"""How a series goes on beyond its ends while it is filtered."""
-
-ORDER = 2
-"""Order of the Butterworth filter, before its two passes."""
-
 
 def filter_series(
-    series: ArrayLike, kept: ArrayLike, repetition_time: float, band: Band, padding: Padding = "even"
+    series: ArrayLike, kept: ArrayLike, repetition_time: float, band: Band, convention: Convention = OURS
 ) -> NDArray[np.float64]:
     """Interpolate the censored volumes, de-trend, band-pass, and return the kept volumes only.
 
     The straight line is removed only where a high-pass filter follows: it lies outside the pass-band, and the filter
-    would ring on it at both ends. Without a high-pass the mean alone is removed.
+    would ring on it at both ends. Without a high-pass the mean alone is removed, unless the convention is another.
 
     Parameters
     ----------
@@ -39,8 +34,8 @@ def filter_series(
         Seconds between volumes.
     band : tuple of float or None
         Edges of the pass-band in Hz.
-    padding : {"even", "constant", "odd"}
-        See `butterworth`.
+    convention : Convention
+        How gaps and ends are treated, and order and padding of the filter.
 
     Returns
     -------
@@ -48,13 +43,27 @@ def filter_series(
     """
     series, kept = np.asarray(series, dtype=np.float64), np.asarray(kept, dtype=bool)
     high_pass, low_pass = band
-    if not series.shape[1] or not (high_pass or low_pass):
-        return series[kept] - series[kept].mean(axis=0)
-    first, last = np.flatnonzero(kept)[[0, -1]]
+    line = bool(high_pass) or convention.always_detrend
+    filtered = bool(high_pass or low_pass)
+    if not series.shape[1] or not (filtered or convention.hold_ends):
+        return detrend(series[kept], axis=0) if series.shape[1] and line else series[kept] - series[kept].mean(axis=0)
+    first, last = (0, len(kept) - 1) if convention.hold_ends else np.flatnonzero(kept)[[0, -1]]
     inside = kept[first : last + 1]
-    whole = interpolate_censored(series[first : last + 1], inside)
-    whole = detrend(whole, axis=0, type="linear" if high_pass else "constant")
-    return butterworth(whole, repetition_time, high_pass, low_pass, padding=padding)[inside]
+    whole = _bridge(series[first : last + 1], inside, convention)
+    whole = detrend(whole, axis=0, type="linear" if line else "constant")
+    if filtered:
+        whole = butterworth(whole, repetition_time, high_pass, low_pass, convention.order, convention.padding)
+    return whole[inside]
+
+
+def _bridge(series: NDArray[np.float64], kept: NDArray[np.bool_], convention: Convention) -> NDArray[np.float64]:
+    """Fill in what is censored; at the ends, where there is no other side, with the nearest kept volume."""
+    rows = np.flatnonzero(kept)
+    first, last = rows[0], rows[-1]
+    bridged = interpolate_censored(series[first : last + 1], kept[first : last + 1], convention.longest_spline)
+    if len(bridged) == len(series):
+        return bridged
+    return np.pad(bridged, ((first, len(series) - 1 - last), (0, 0)), mode="edge")
 
 
 def butterworth(
@@ -62,8 +71,8 @@ def butterworth(
     repetition_time: float,
     high_pass: float | None,
     low_pass: float | None,
-    order: int = ORDER,
-    padding: Padding = "even",
+    order: int = OURS.order,
+    padding: Padding = OURS.padding,
 ) -> NDArray[np.float64]:
     """Filter along time with a Butterworth filter run forwards and backwards (no phase shift).
 

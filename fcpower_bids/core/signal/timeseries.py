@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.signal.filtering import Band, Padding, check_band, filter_degrees_of_freedom, filter_series
+from fcpower_bids.core.signal.conventions import OURS, Convention
+from fcpower_bids.core.signal.filtering import Band, check_band, filter_degrees_of_freedom, filter_series
 from fcpower_bids.errors import Unfit
 
 RANK_TOLERANCE = 1e-9
@@ -56,7 +57,7 @@ def clean_series(
     repetition_time: float,
     high_pass: float | None,
     low_pass: float | None,
-    padding: Padding = "even",
+    convention: Convention = OURS,
 ) -> CleanedSeries:
     """Clean parcel series: filter data and confounds alike, censor, regress, z-score.
 
@@ -82,9 +83,8 @@ def clean_series(
         Seconds between volumes.
     high_pass, low_pass : float or None
         Edges of the pass-band in Hz; None for no limit. With neither, no volume is interpolated.
-    padding : {"even", "constant", "odd"}
-        How the series goes on beyond its ends while it is filtered; see
-        `fcpower_bids.core.signal.filtering.butterworth`.
+    convention : Convention
+        What programs do differently in these steps.
 
     Returns
     -------
@@ -107,10 +107,10 @@ def clean_series(
     check_band(repetition_time, high_pass, low_pass)
     band = (high_pass, low_pass)
     covered = np.isfinite(series[kept]).all(axis=0)
-    filtered = filter_series(series[:, covered], kept, repetition_time, band, padding)
-    regressors = filter_series(design, kept, repetition_time, band, padding)
+    filtered = filter_series(series[:, covered], kept, repetition_time, band, convention)
+    regressors = filter_series(design, kept, repetition_time, band, convention)
     dropped = _is_rounding(regressors, design[kept])
-    residuals, rank = regress_confounds(filtered, regressors[:, ~dropped])
+    residuals, rank = regress_confounds(filtered, regressors[:, ~dropped], convention.intercept)
     degrees = _remaining_degrees_of_freedom(int(kept.sum()), rank, repetition_time, band)
 
     flat = _is_rounding(residuals, series[kept][:, covered])
@@ -127,7 +127,9 @@ def clean_series(
     )
 
 
-def regress_confounds(series: ArrayLike, confounds: ArrayLike) -> tuple[NDArray[np.float64], int]:
+def regress_confounds(
+    series: ArrayLike, confounds: ArrayLike, intercept: bool = True
+) -> tuple[NDArray[np.float64], int]:
     """Remove the mean and everything that a linear combination of the confounds explains.
 
     Parameters
@@ -136,19 +138,21 @@ def regress_confounds(series: ArrayLike, confounds: ArrayLike) -> tuple[NDArray[
         Without NaN.
     confounds : array_like, shape (T, K)
         Without NaN; columns may be collinear, and K may be 0.
+    intercept : bool
+        Whether the means of both are removed first.
 
     Returns
     -------
     residuals : ndarray, shape (T, P)
-        Mean 0, orthogonal to every confound.
+        Orthogonal to every confound; mean 0 with an intercept.
     rank : int
         Number of independent confounds besides the mean.
     """
     series, design = np.asarray(series, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
-    residuals = series - series.mean(axis=0)
+    residuals = series - series.mean(axis=0) if intercept else series
     if not design.size:
         return residuals, 0
-    design = design - design.mean(axis=0)
+    design = design - design.mean(axis=0) if intercept else design
     scale = np.linalg.norm(design, axis=0)
     basis, singular, _ = np.linalg.svd(design / np.where(scale > 0, scale, 1.0), full_matrices=False)
     basis = basis[:, singular > RANK_TOLERANCE * singular[0]]

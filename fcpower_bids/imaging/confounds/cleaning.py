@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fcpower_bids.core.signal.censoring import censor_mask
+from fcpower_bids.core.signal.conventions import Convention, convention_of
 from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit
+from fcpower_bids.imaging.confounds.motion import motion_treatment
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
@@ -45,7 +47,8 @@ def clean_recording(
         If confounds are missing or do not fit the series, or no parcel has signal.
     """
     n_volumes = len(parcels[0][0])
-    confounds = _confounds(recording, settings, n_volumes)
+    convention = convention_of(settings.convention, settings.filter_order, settings.padding)
+    confounds = _confounds(recording, settings, n_volumes, convention)
     n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
     kept = _kept_volumes(recording, confounds, n_dummy, settings)
     excluded = _too_short(kept, recording.repetition_time, settings)
@@ -56,12 +59,22 @@ def clean_recording(
     cleaned: list[CleanedSeries] = []
     if not excluded:
         try:
-            cleaned = [_clean(one, confounds, kept, recording, settings) for one, _ in series]
+            cleaned = [
+                clean_series(
+                    one[n_dummy:],
+                    confounds.values[n_dummy:],
+                    kept[n_dummy:],
+                    recording.repetition_time,
+                    *settings.band,
+                    convention,
+                )
+                for one, _ in series
+            ]
         except Unfit as error:
             excluded = str(error)
     first = cleaned[0] if cleaned else None
     cleaning = Cleaning(
-        kept=_as_mask(first.kept, n_volumes) if first else kept,
+        kept=_as_mask(first.kept + n_dummy, n_volumes) if first else kept,
         framewise_displacement=confounds.framewise_displacement,
         dvars=confounds.dvars,
         design=confounds.values,
@@ -82,7 +95,7 @@ def clean_recording(
     ]
 
 
-def _confounds(recording: Recording, settings: Method, n_volumes: int) -> Confounds:
+def _confounds(recording: Recording, settings: Method, n_volumes: int, convention: Convention) -> Confounds:
     strategy = load_strategy(settings.strategy)
     if recording.confounds is None and (strategy.columns or strategy.acompcor or settings.fd_thresh):
         raise RecordingError(
@@ -91,7 +104,14 @@ def _confounds(recording: Recording, settings: Method, n_volumes: int) -> Confou
     if recording.confounds is None:
         unknown = np.full(n_volumes, np.nan)
         return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, 0, ("There was no confounds table.",))
-    return load_confounds(recording.confounds, recording.confounds_metadata, strategy, n_volumes)
+    return load_confounds(
+        recording.confounds,
+        recording.confounds_metadata,
+        strategy,
+        n_volumes,
+        motion_treatment(recording, settings),
+        convention.unknown_first,
+    )
 
 
 def _kept_volumes(recording: Recording, confounds: Confounds, n_dummy: int, settings: Method) -> np.ndarray:
@@ -123,12 +143,6 @@ def _covered(mean: np.ndarray, coverage: np.ndarray, atlas_name: str, settings: 
             "Check that the scan is in the space of the atlas, and its brain mask."
         )
     return np.where(seen, mean, np.nan)
-
-
-def _clean(
-    series: np.ndarray, confounds: Confounds, kept: np.ndarray, recording: Recording, settings: Method
-) -> CleanedSeries:
-    return clean_series(series, confounds.values, kept, recording.repetition_time, *settings.band)
 
 
 def _as_mask(rows: np.ndarray, n_volumes: int) -> np.ndarray:

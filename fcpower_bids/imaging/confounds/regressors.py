@@ -12,40 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.confounds.motion import PARAMETERS, MotionTreatment
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern, load_strategy, strategy_names
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.imaging.confounds.tables import check_ranges, read_columns, read_header, translate
 
 __all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy_names"]
 
-FIRST_NAMES = {
-    "X": "trans_x",
-    "Y": "trans_y",
-    "Z": "trans_z",
-    "RotX": "rot_x",
-    "RotY": "rot_y",
-    "RotZ": "rot_z",
-    "CSF": "csf",
-    "WhiteMatter": "white_matter",
-    "GlobalSignal": "global_signal",
-    "FramewiseDisplacement": "framewise_displacement",
-    "stdDVARS": "std_dvars",
-    "non-stdDVARS": "dvars",
-}
-"""Names of fMRIPrep 1.0 and 1.1, and what they have been called since."""
-
-FIRST_PATTERNS = (
-    (re.compile(r"([at])CompCor(\d+)"), r"\1_comp_cor_\2"),
-    (re.compile(r"Cosine(\d+)"), r"cosine\1"),
-    (re.compile(r"AROMAAggrComp(\d+)"), r"aroma_motion_\1"),
-    (re.compile(r"NonSteadyStateOutlier(\d+)"), r"non_steady_state_outlier\1"),
-)
-
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
-COMBINED = re.compile(r"a_comp_cor_\d+")
-NEVER_NEGATIVE = ("framewise_displacement", "dvars")
-LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
-"""Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
+COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
 FIRST_COMPONENTS = 6
 """fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
 
@@ -77,7 +52,14 @@ class Confounds(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_volumes: int | None = None) -> Confounds:
+def load_confounds(
+    table: Path,
+    metadata: Path | None,
+    strategy: Strategy,
+    n_volumes: int | None = None,
+    motion: MotionTreatment | None = None,
+    unknown_first: str = "repeat",
+) -> Confounds:
     """Read the confounds of a strategy from the table of one recording.
 
     Column names of fMRIPrep 1.0 and 1.1 are translated. Derivatives and squares that a table lacks (before 1.4) are
@@ -95,6 +77,10 @@ def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_vol
         What to read.
     n_volumes : int or None
         Volumes of the series, to be compared with the rows; None does not compare.
+    motion : MotionTreatment or None
+        What is done to the motion parameters first; None takes them as they are.
+    unknown_first : {"repeat", "zero"}
+        What is put into the first row where a column has nothing.
 
     Returns
     -------
@@ -105,16 +91,18 @@ def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_vol
     RecordingError
         If the table is not one, lacks columns or values that the strategy needs, or does not fit the series.
     """
-    spelling = _read_header(table)
-    names = tuple(spelling)
+    spelling = read_header(table)
+    motion = motion or MotionTreatment(0.0)
+    names = tuple(name for name in spelling if not motion.replaces(name))
     components, component_notes = _choose_components(names, metadata, strategy.acompcor, table)
     wanted = _choose_columns(names, strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
     markers = tuple(name for name in names if DUMMY.fullmatch(name))
     needed = {*wanted, *(_base(name) for name in made), *markers, "framewise_displacement", "dvars"}
+    needed |= set(PARAMETERS) if motion.needs_parameters else set()
     present = [name for name in names if name in needed] or names[:1]
-    columns = _read_columns(table, {name: spelling[name] for name in present})
-    _check_ranges(table, columns)
+    columns = read_columns(table, {name: spelling[name] for name in present})
+    check_ranges(table, columns)
     n_rows = len(columns[present[0]])
     if n_volumes is not None and n_rows != n_volumes:
         raise RecordingError(
@@ -122,69 +110,18 @@ def load_confounds(table: Path, metadata: Path | None, strategy: Strategy, n_vol
             "was cut; run fMRIPrep again."
         )
     unknown = np.full(n_rows, np.nan)
-    notes = (
-        [f"{len(made)} derivatives and squares that {table.name} lacks were computed from its columns."] if made else []
-    )
+    lacking = [name for name in made if name not in spelling]
+    notes = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
+    motionless = _motionless(columns)
+    columns, motion_notes = motion.apply(columns, table)
     return Confounds(
         names=wanted,
-        values=_stack([_fill_first(_expand(name, columns), name, table) for name in wanted], n_rows),
+        values=_stack([_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted], n_rows),
         framewise_displacement=columns.get("framewise_displacement", unknown),
         dvars=columns.get("dvars", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(*notes, *component_notes, *_motionless(columns)),
+        notes=(*(notes if lacking else ()), *component_notes, *motionless, *motion_notes),
     )
-
-
-def _read_header(table: Path) -> dict[str, str]:
-    """Return today's names of the columns and, for each, the name in the file."""
-    try:
-        fault = table_fault(table)
-    except OSError as error:
-        raise RecordingError(
-            f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
-        ) from None
-    if fault is not None:
-        raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
-    with table.open(encoding="utf-8-sig") as lines:
-        header = lines.readline().rstrip("\r\n").split("\t")
-    if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
-        raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
-    return {_translate(name): name for name in header}
-
-
-def _translate(name: str) -> str:
-    for pattern, replacement in FIRST_PATTERNS:
-        if pattern.fullmatch(name):
-            return pattern.sub(replacement, name)
-    return FIRST_NAMES.get(name, name)
-
-
-def _read_columns(table: Path, spelling: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Read the named columns only."""
-    import pandas as pd  # slow to load
-
-    try:
-        frame = pd.read_csv(
-            table, sep="\t", usecols=list(spelling.values()), na_values=["n/a"], dtype=np.float64, encoding="utf-8-sig"
-        )
-    except (ValueError, OSError) as error:
-        raise RecordingError(
-            f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
-        ) from None
-    return {name: frame[original].to_numpy() for name, original in spelling.items()}
-
-
-def _check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> None:
-    """Refuse what cannot be by what it means: displacements and changes below zero, numbers beyond all scales."""
-    for name, values in columns.items():
-        least = 0.0 if name in NEVER_NEGATIVE else -LARGEST
-        most = LARGEST_DISPLACEMENT if name == "framewise_displacement" else LARGEST
-        wrong = np.flatnonzero((values < least) | (values > most))
-        if len(wrong):
-            raise RecordingError(
-                f"{table} has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be: copy it again or "
-                "run fMRIPrep again."
-            )
 
 
 def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
@@ -233,10 +170,10 @@ def _expand(name: str, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np
     return values**2 if found["square"] else values
 
 
-def _fill_first(values: NDArray[np.float64], name: str, table: Path) -> NDArray[np.float64]:
-    """Repeat the second value where the first is missing; no other may be."""
+def _fill_first(values: NDArray[np.float64], name: str, table: Path, unknown: str) -> NDArray[np.float64]:
+    """Repeat the second value where the first is missing, or put 0; no other may be."""
     if np.isnan(values[0]) and len(values) > 1:
-        values = np.concatenate([values[1:2], values[1:]])
+        values = np.concatenate([values[1:2] if unknown == "repeat" else [0.0], values[1:]])
     gaps = np.flatnonzero(~np.isfinite(values))
     if gaps.size:
         raise RecordingError(
@@ -261,8 +198,9 @@ def _choose_components(
     """Return the first aCompCor components of white matter and of cerebrospinal fluid, and what to note about them."""
     if not count:
         return (), ()
-    tissues = [[name for name in names if re.fullmatch(rf"{letter}_comp_cor_\d+", name)] for letter in "wc"]
-    combined = [name for name in names if COMBINED.fullmatch(name)]
+    names = tuple(sorted((name for name in names if COMPONENT.fullmatch(name)), key=_number))
+    tissues = [[name for name in names if name.startswith(letter)] for letter in "wc"]
+    combined = [name for name in names if name.startswith("a")]
     if combined and not any(tissues):
         masks = _read_masks(metadata)
         tissues = [[name for name in combined if masks.get(name) == mask] for mask in ("WM", "CSF")]
@@ -286,6 +224,10 @@ def _choose_components(
     return tuple(name for found in tissues for name in found[:count]), notes
 
 
+def _number(component: str) -> int:
+    return int(component.rpartition("_")[2])
+
+
 def _read_masks(metadata: Path | None) -> dict[str, Any]:
     """Return the mask that each component was computed in, by today's names."""
     if metadata is None:
@@ -297,4 +239,4 @@ def _read_masks(metadata: Path | None) -> dict[str, Any]:
             f"The confounds metadata {metadata} cannot be read: {error}. Copy it again or run fMRIPrep again."
         ) from None
     described = content.items() if isinstance(content, dict) else ()
-    return {_translate(name): entry.get("Mask") for name, entry in described if isinstance(entry, dict)}
+    return {translate(name): entry.get("Mask") for name, entry in described if isinstance(entry, dict)}

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
-from fcpower_bids.core.signal.censoring import LONGEST_SPLINE
+from fcpower_bids.core.signal.conventions import convention_of
 from fcpower_bids.encoders import PUBLISHED
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
@@ -94,7 +94,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         regressed=bool(strategy.columns or strategy.optional or strategy.acompcor),
         strategy=strategy,
         methods=_strategy_sentence(strategy),
-        longest_spline=LONGEST_SPLINE,
+        convention=convention_of(settings.convention, settings.filter_order, settings.padding),
         tolerance=f"{CLIP_TOLERANCE:g}",
         exponent=f"{settings.alpha:g}",
         summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 from scipy.signal import butter, detrend, sosfiltfilt
 
+from fcpower_bids.core.signal.conventions import OURS
 from fcpower_bids.core.signal.filtering import filter_series
 from fcpower_bids.core.signal.timeseries import clean_series, regress_confounds, z_score
 
@@ -55,7 +56,9 @@ def test_equals_nilearn_where_nothing_is_censored(padding, high_pass, low_pass, 
         series.copy(), confounds=confounds, detrend=high_pass is not None, standardize="zscore_sample", t_r=2.0,
         high_pass=high_pass, low_pass=low_pass, butterworth__order=2, **pad,
     )  # fmt: skip
-    ours = clean_series(series, confounds, EVERYTHING, 2.0, high_pass, low_pass, padding=padding)
+    ours = clean_series(
+        series, confounds, EVERYTHING, 2.0, high_pass, low_pass, convention=OURS._replace(padding=padding)
+    )
     np.testing.assert_allclose(ours.series, expected, atol=1e-6)
 
 

@@ -218,3 +218,12 @@ def test_columns_of_a_pattern_and_a_name_come_once_in_the_order_of_the_strategy(
 def test_only_the_needed_columns_are_parsed(tmp_path, frame):
     worded = pd.concat([frame, pd.Series(["not a number"] * 30, name="words")], axis=1)
     assert load_confounds(write(tmp_path, worded), None, load_strategy("36P")).values.shape == (30, 36)
+
+
+def test_components_are_taken_by_number_not_by_column(tmp_path):
+    frame = pd.DataFrame(
+        {f"{letter}_comp_cor_{number:02d}": [float(number)] * 5 for letter in "wc" for number in (3, 0, 11, 1)}
+    )
+    strategy = Strategy("own", "A.", acompcor=2)
+    names = load_confounds(write(tmp_path, frame), None, strategy).names
+    assert names == ("w_comp_cor_00", "w_comp_cor_01", "c_comp_cor_00", "c_comp_cor_01")

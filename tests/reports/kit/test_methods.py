@@ -23,13 +23,28 @@ from fcpower_bids.transforms import TRANSFORMS
 
 PLAIN = Settings(Path("bids"), Path("out"), "participant")
 RICH = replace(
-    PLAIN, transforms=("power", "log_euclidean"), encoder="fbert-1m", encoder_weights="weights", encoder_revision="abc"
+    PLAIN,
+    transforms=("power", "log_euclidean"),
+    motion_filter_type="notch",
+    band_stop_min=12.0,
+    band_stop_max=18.0,
+    encoder="fbert-1m",
+    encoder_weights="weights",
+    encoder_revision="abc",
 )
 OTHER = {
     "atlas": ("Schaefer100",),
     "strategy": "36P",
     "high_pass": 0.02,
     "low_pass": 0.1,
+    "filter_order": 5,
+    "padding": "constant",
+    "convention": "xcp_d",
+    "head_radius": "35",
+    "motion_filter_type": "lp",
+    "band_stop_min": 10.0,
+    "band_stop_max": 20.0,
+    "motion_filter_order": 8,
     "dummy_scans": "4",
     "fd_thresh": 0.3,
     "min_time": 300.0,
@@ -85,6 +100,9 @@ def test_every_option_of_a_published_encoder_changes_its_sentence(name):
         ({"strategy": "none"}, "No nuisance regressors were used", "least squares"),
         ({"dummy_scans": "0"}, "No volumes were dropped", "non-steady"),
         ({"dummy_scans": "3"}, "The first 3 volumes", "non-steady"),
+        ({"filter_order": 5, "padding": "odd"}, "of order 5, with odd padding,", "second order"),
+        ({"convention": "nilearn"}, "cubic spline through the other volumes, and", "straight line"),
+        ({"head_radius": "auto"}, "volume of the brain mask", "radius of"),
         ({"min_time": 0.0}, "No recording was excluded for its length", "excluded."),
         ({"min_coverage": 0.0}, "No parcel was left without a value for low coverage", "less than 50 %"),
         ({"combine_runs": "average"}, "averaged as Fisher z", "not combined"),

@@ -1,0 +1,108 @@
+"""Confounds tables as files: their columns by today's names, each checked for what it can mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.imaging.rows import table_fault
+
+Columns = dict[str, NDArray[np.float64]]
+"""Columns of a table (T,) by today's names."""
+
+FIRST_NAMES = {
+    "X": "trans_x",
+    "Y": "trans_y",
+    "Z": "trans_z",
+    "RotX": "rot_x",
+    "RotY": "rot_y",
+    "RotZ": "rot_z",
+    "CSF": "csf",
+    "WhiteMatter": "white_matter",
+    "GlobalSignal": "global_signal",
+    "FramewiseDisplacement": "framewise_displacement",
+    "stdDVARS": "std_dvars",
+    "non-stdDVARS": "dvars",
+}
+"""Names of fMRIPrep 1.0 and 1.1, and what they have been called since."""
+
+FIRST_PATTERNS = (
+    (re.compile(r"([at])CompCor(\d+)"), r"\1_comp_cor_\2"),
+    (re.compile(r"Cosine(\d+)"), r"cosine\1"),
+    (re.compile(r"AROMAAggrComp(\d+)"), r"aroma_motion_\1"),
+    (re.compile(r"NonSteadyStateOutlier(\d+)"), r"non_steady_state_outlier\1"),
+)
+
+NEVER_NEGATIVE = ("framewise_displacement", "dvars")
+LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
+"""Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
+
+
+def read_header(table: Path) -> dict[str, str]:
+    """Return today's names of the columns and, for each, the name in the file.
+
+    Raises
+    ------
+    RecordingError
+        If the table cannot be read or is none.
+    """
+    try:
+        fault = table_fault(table)
+    except OSError as error:
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Copy it again or run fMRIPrep again."
+        ) from None
+    if fault is not None:
+        raise RecordingError(f"The confounds table {table} {fault}, copy it again or run fMRIPrep again.")
+    with table.open(encoding="utf-8-sig") as lines:
+        header = lines.readline().rstrip("\r\n").split("\t")
+    if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
+        raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
+    return {translate(name): name for name in header}
+
+
+def translate(name: str) -> str:
+    """Return the present name of a column that fMRIPrep 1.0 and 1.1 called otherwise."""
+    for pattern, replacement in FIRST_PATTERNS:
+        if pattern.fullmatch(name):
+            return pattern.sub(replacement, name)
+    return FIRST_NAMES.get(name, name)
+
+
+def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
+    """Read the named columns only.
+
+    Raises
+    ------
+    RecordingError
+        If one is not made of numbers.
+    """
+    import pandas as pd  # slow to load
+
+    try:
+        frame = pd.read_csv(
+            table, sep="\t", usecols=list(spelling.values()), na_values=["n/a"], dtype=np.float64, encoding="utf-8-sig"
+        )
+    except (ValueError, OSError) as error:
+        raise RecordingError(
+            f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
+        ) from None
+    return {name: frame[original].to_numpy() for name, original in spelling.items()}
+
+
+def check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> None:
+    """Refuse what cannot be by what it means: displacements and changes below zero, numbers beyond all scales."""
+    for name, values in columns.items():
+        least = 0.0 if name in NEVER_NEGATIVE else -LARGEST
+        most = LARGEST_DISPLACEMENT if name == "framewise_displacement" else LARGEST
+        wrong = np.flatnonzero((values < least) | (values > most))
+        if len(wrong):
+            raise RecordingError(
+                f"{table} has {values[wrong[0]]:g} as {name} in line {wrong[0] + 2}, which cannot be: copy it again or "
+                "run fMRIPrep again."
+            )

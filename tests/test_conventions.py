@@ -1,0 +1,212 @@
+"""The command with other programs' conventions, against these programs' own formulas on the same files."""
+
+from __future__ import annotations
+
+import json
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+from nilearn.maskers import NiftiLabelsMasker
+from nilearn.signal import clean
+from scipy.interpolate import CubicSpline
+from scipy.signal import butter, detrend, sosfiltfilt
+
+from fcpower_bids.core.signal.motion import framewise_displacement
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.outputs.tables import read_matrix
+from tests.core.signal.test_motion import published
+from tests.running import run_app
+
+FC, SERIES, OUTLIERS = "stat-pearsoncorrelation_relmat.tsv", "timeseries.tsv", "desc-confounds_outliers.tsv"
+T, TR = 120, 2.5
+MOVED = [0, 1, 40, 41, 70, 119]
+"""Censored volumes: at both ends, two in a row; none but the ends is the mirror image of another."""
+ONE = ("--atlas", "builtin", "--nprocs", "1", "--quiet", "--dummy-scans", "0", "--min-time", "60")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """One recording whose head moves suddenly, its mask, its table and the atlas."""
+    folder = tmp_path_factory.mktemp("conventions")
+    make_dataset(folder / "in", DemoDesign.tiny(subjects=1, sessions=1, volumes=T))
+    (path,) = (folder / "in").rglob("*desc-confounds_timeseries.tsv")
+    table = pd.read_csv(path, sep="\t")
+    rng = np.random.default_rng(0)
+    breathing = 0.05 * np.sin(2 * np.pi * 0.3 * TR * np.arange(T))
+    for name in ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"):
+        scale = 1.0 if name.startswith("trans") else 0.01
+        table[name] = (breathing + 0.01 * rng.standard_normal(T).cumsum()) * scale
+        table[f"{name}_derivative1"] = table[name].diff()
+        table[f"{name}_power2"] = table[name] ** 2
+        table[f"{name}_derivative1_power2"] = table[name].diff() ** 2
+    table["framewise_displacement"] = 0.1
+    table.loc[MOVED, "framewise_displacement"] = 2.0
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    (bold,) = (folder / "in").rglob("*desc-preproc_bold.nii.gz")
+    mask = bold.with_name(bold.name.replace("desc-preproc_bold", "desc-brain_mask"))
+    atlas = builtin_atlas("MNI152NLin2009cAsym", folder).image
+    masker = NiftiLabelsMasker(atlas, mask_img=mask, resampling_target="data", standardize=None, strategy="mean")
+    return folder, masker.fit_transform(str(bold)).astype(np.float64), table, mask
+
+
+def confounds_of(table: pd.DataFrame, strategy: str, first: str) -> np.ndarray:
+    values = table[list(load_strategy(strategy).columns)].to_numpy(np.float64)
+    values[0] = np.where(np.isnan(values[0]), values[1] if first == "repeat" else 0.0, values[0])
+    return values
+
+
+def written_fc(found) -> np.ndarray:
+    assert found.code == 0, found.err
+    return read_matrix(found.file("sub-01", FC))[0]
+
+
+def correlate(series: np.ndarray) -> np.ndarray:
+    return np.corrcoef(series.T)
+
+
+@pytest.mark.parametrize("band", [(0.01, 0.1), (None, 0.1), (0.01, None), (None, None)])
+def test_nilearn_gives_what_signal_clean_gives(dataset, tmp_path, band):
+    folder, series, table, _ = dataset
+    high, low = band
+    options = ("--config-file", "nilearn", "--fd-thresh", 0, "--high-pass", high or 0, "--low-pass", low or 0)
+    found = run_app(folder / "in", tmp_path / "out", *ONE, *options)
+    theirs = clean(
+        series.copy(),
+        confounds=confounds_of(table, "24P", "repeat"),
+        t_r=TR,
+        high_pass=high,
+        low_pass=low,
+        filter="butterworth" if any(band) else False,
+    )
+    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
+    ours = run_app(folder / "in", tmp_path / "ours", *ONE, *options[2:])
+    assert np.abs(written_fc(ours) - correlate(theirs)).max() > (1e-3 if any(band) else 1e-6)
+
+
+def test_nilearn_gives_what_signal_clean_gives_after_censoring(dataset, tmp_path):
+    """Where no censored volume is the mirror image of another, which nilearn 0.14 leaves in."""
+    folder, series, table, _ = dataset
+    inner = [row for row in MOVED if row not in (0, 119)]
+    (path,) = (folder / "in").rglob("*desc-confounds_timeseries.tsv")
+    shown = path.read_text()
+    moved = table.assign(framewise_displacement=[2.0 if row in inner else 0.1 for row in range(T)])
+    moved.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    try:
+        found = run_app(folder / "in", tmp_path / "out", *ONE, "--config-file", "nilearn", "--fd-thresh", 0.5)
+    finally:
+        path.write_text(shown)
+    kept = np.array([row for row in range(T) if row not in inner])
+    theirs = clean(
+        series.copy(),
+        confounds=confounds_of(table, "24P", "repeat"),
+        t_r=TR,
+        high_pass=0.01,
+        low_pass=0.08,
+        sample_mask=kept,
+    )
+    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
+
+
+def xcp_d(series: np.ndarray, confounds: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """XCP-D 26, utils/utils.py: _interpolate and _denoise_with_nilearn, then the volumes that were kept."""
+    rows = np.flatnonzero(kept)
+
+    def prepare(values: np.ndarray) -> np.ndarray:
+        filled = values.copy()
+        filled[~kept] = CubicSpline(rows * TR, values[kept], extrapolate=True)(np.arange(T) * TR)[~kept]
+        filled[: rows[0]], filled[rows[-1] + 1 :] = filled[rows[0]], filled[rows[-1]]
+        sections = butter(2, [0.01, 0.08], btype="bandpass", fs=1 / TR, output="sos")
+        return sosfiltfilt(sections, detrend(filled, axis=0), axis=0, padtype="constant", padlen=T - 1)[kept]
+
+    bold, design = prepare(series), prepare(confounds)
+    return bold - design @ np.linalg.lstsq(design, bold, rcond=None)[0]
+
+
+def test_xcp_d_gives_what_its_formula_gives(dataset, tmp_path):
+    folder, series, table, _ = dataset
+    options = ("--config-file", "xcp_d", "--head-radius", "50", "--min-time", "60")
+    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
+    threshold = float(np.sort(np.nan_to_num(framewise_displacement(motion)))[-12])
+    found = run_app(folder / "in", tmp_path / "out", *ONE, *options, "--fd-thresh", threshold, "--strategy", "24P")
+    moved = np.concatenate([[0.0], np.abs(np.diff(motion, axis=0)) @ np.repeat([1.0, 50.0], 3)])
+    kept = ~(moved > threshold)
+    assert (~kept).sum() == 11
+    theirs = xcp_d(series, confounds_of(table, "24P", "zero"), kept)
+    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
+
+
+def test_xcp_d_holds_the_ends(dataset, tmp_path):
+    """Displacement as the table has it: the first two volumes and the last are censored."""
+    folder, series, table, _ = dataset
+    (path,) = (folder / "in").rglob("*desc-confounds_timeseries.tsv")
+    configuration = tmp_path / "c.toml"
+    configuration.write_text('convention = "xcp_d"\npadding = "constant"\nstrategy = "24P"\n')
+    found = run_app(folder / "in", tmp_path / "out", *ONE, "--config-file", configuration, "--fd-thresh", 0.5)
+    kept = np.array([row not in MOVED for row in range(T)])
+    theirs = xcp_d(series, confounds_of(table, "24P", "zero"), kept)
+    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
+    outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t")
+    assert np.flatnonzero(outliers["kept"] == 0).tolist() == MOVED
+    assert path.is_file()
+
+
+@pytest.mark.parametrize(("kind", "stop", "radius"), [("notch", (15.0, 21.0), 50.0), ("lp", (6.0, None), 35.0)])
+def test_filtered_motion_is_written_censored_and_regressed(dataset, tmp_path, kind, stop, radius):
+    folder, series, table, _ = dataset
+    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
+    filtered = published(motion, TR, kind, *stop, 4)
+    steps = np.abs(np.diff(filtered, axis=0))
+    moved = np.concatenate([[0.0], steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)])
+    threshold = float(np.sort(moved)[-6])
+    edges = ["--band-stop-min", stop[0], *(["--band-stop-max", stop[1]] if stop[1] else [])]
+    options = ("--motion-filter-type", kind, *edges, "--head-radius", radius, "--fd-thresh", threshold)
+    found = run_app(folder / "in", tmp_path / "out", *ONE, "--config-file", "xcp_d", "--strategy", "24P", *options,
+                    "--min-time", "60")  # fmt: skip
+    outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
+    np.testing.assert_allclose(outliers["framewise_displacement"][1:], moved[1:], rtol=1e-6)
+    kept = ~(moved > threshold)
+    assert (~kept).sum() == 5
+    np.testing.assert_array_equal(outliers["kept"], kept)
+    names = load_strategy("24P").columns
+    remade = pd.DataFrame(filtered, columns=["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"])
+    for name in tuple(remade):
+        remade[f"{name}_derivative1"] = remade[name].diff().fillna(0)
+        remade[f"{name}_power2"] = remade[name] ** 2
+        remade[f"{name}_derivative1_power2"] = remade[f"{name}_derivative1"] ** 2
+    theirs = xcp_d(series, remade[list(names)].to_numpy(), kept)
+    np.testing.assert_allclose(written_fc(found), correlate(theirs), atol=1e-5)
+    about = json.loads(found.file("sub-01", OUTLIERS.replace("tsv", "json")).read_text())
+    assert about["MotionFilter"]["Type"] == kind
+    assert float(about["HeadRadiusMillimetres"]) == radius
+
+
+def test_the_head_can_be_as_large_as_its_mask(dataset, tmp_path):
+    folder, _, table, mask = dataset
+    found = run_app(folder / "in", tmp_path / "out", *ONE, "--head-radius", "auto", "--fd-thresh", 0)
+    image = nibabel.load(mask)
+    volume = np.count_nonzero(image.get_fdata()) * np.prod(image.header.get_zooms())
+    radius = (3 * volume / (4 * np.pi)) ** (1 / 3)
+    motion = table[["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"]].to_numpy()
+    steps = np.abs(np.diff(motion, axis=0))
+    outliers = pd.read_csv(found.file("sub-01", OUTLIERS), sep="\t", na_values="n/a")
+    expected = steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)
+    np.testing.assert_allclose(outliers["framewise_displacement"][1:], expected, rtol=1e-6)
+
+
+def test_a_table_without_parameters_is_named(dataset, tmp_path):
+    folder, _, table, _ = dataset
+    (path,) = (folder / "in").rglob("*desc-confounds_timeseries.tsv")
+    shown = path.read_text()
+    table.drop(columns=[name for name in table if name.startswith("rot_x")]).to_csv(
+        path, sep="\t", index=False, na_rep="n/a"
+    )
+    try:
+        found = run_app(folder / "in", tmp_path / "out", *ONE, "--strategy", "none", "--head-radius", "40")
+    finally:
+        path.write_text(shown)
+    assert found.code == 5
+    assert "lacks rot_x, which --motion-filter-type and --head-radius need" in found.reason("sub-01")
