@@ -88,6 +88,10 @@ class FBertConfig:
             raise ValueError(f"The position code must be sinusoidal, sinusoidal_halves or none, not '{self.pe}'.")
 
 
+POSITIONS = 512
+"""Positions whose code a model holds from the start; it makes more when a recording is longer."""
+
+
 def position_code(length: int, d: int, kind: str = "sinusoidal") -> Tensor:
     """Sinusoidal positions (length, d) in float64: angles p / 10000^(2i/d) (Vaswani et al. 2017)."""
     if kind == "none":
@@ -208,15 +212,26 @@ class FBert(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        code = position_code(POSITIONS, config.d, config.pe).float()
+        self.register_buffer("positions", code, persistent=False)  # moves with the model, is in no checkpoint
 
     def tokens(self, x: Tensor) -> Tensor:
         """Series (B, T, P) to tokens with positions (B, T + 1, d), ``[CLS]`` first."""
         h = self.input_projection(x).to(self.cls_token.dtype)
         cls = self.cls_token.expand(len(h), 1, -1)
-        length, config = h.shape[1], self.config
-        if config.cls_position:
-            return torch.cat((cls, h), dim=1) + position_code(length + 1, config.d, config.pe).to(h)
-        return torch.cat((cls, h + position_code(length, config.d, config.pe).to(h)), dim=1)
+        if self.config.cls_position:
+            tokens = torch.cat((cls, h), dim=1)
+            return tokens + self._positions(tokens)
+        return torch.cat((cls, h + self._positions(h)), dim=1)
+
+    def _positions(self, tokens: Tensor) -> Tensor:
+        """Code of the first positions, where the tokens are; exact for double precision."""
+        length, config, known = tokens.shape[1], self.config, self.get_buffer("positions")
+        if tokens.dtype == torch.float64:
+            return position_code(length, config.d, config.pe).to(tokens)
+        if length > len(known):
+            known = self.positions = position_code(2 * length, config.d, config.pe).to(known)
+        return known[:length]
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed z-scored series (B, T, P): the ``[CLS]`` outputs (B, d)."""

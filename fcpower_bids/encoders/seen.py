@@ -36,29 +36,41 @@ def people_digests(salt: str, people: Iterable[tuple[str, str]]) -> tuple[str, .
     return tuple(sorted({person_digest(salt, dataset, subject) for dataset, subject in people}))
 
 
-def series_signature(series: ArrayLike) -> str:
-    """Checksum of the number of volumes and of the signs of `VOLUMES` of them.
+def signature_volumes(length: int) -> list[int]:
+    """Which volumes of a recording make its signature."""
+    return [i * (length - 1) // (VOLUMES - 1) for i in range(VOLUMES)]
+
+
+def signature(chosen: ArrayLike, length: int) -> str:
+    """Checksum of the number of volumes and of the signs of those that `signature_volumes` names.
 
     Signs survive half precision, text and another scale. Another cleaning, parcellation or length gives another
     signature.
 
     Parameters
     ----------
-    series : array_like, shape (T, P)
-        Standardised over the whole recording, the parcels in the order of the model (``roi_labels``).
+    chosen : array_like, shape (`VOLUMES`, P)
+        Of a recording that is z-scored over its whole length, the parcels in the order of the model (``roi_labels``).
+    length : int
+        Volumes of the recording.
     """
-    z = np.asarray(series)
-    chosen = z[np.linspace(0, len(z) - 1, VOLUMES).astype(int)]
-    digest = hashlib.sha256(f"{len(z)} {z.shape[1]}\n".encode())
-    digest.update(np.packbits(chosen > 0).tobytes())
+    values = np.asarray(chosen)
+    digest = hashlib.sha256(f"{length} {values.shape[1]}\n".encode())
+    digest.update(np.packbits(values > 0).tobytes())
     return digest.hexdigest()
 
 
-def series_digest(salt: str, signature: str) -> str:
+def series_signature(series: ArrayLike) -> str:
+    """`signature` of a whole z-scored series (T, P)."""
+    z = np.asarray(series)
+    return signature(z[signature_volumes(len(z))], len(z))
+
+
+def series_digest(salt: str, known: str) -> str:
     """Digest of one recording: the first `DIGITS` of SHA-256 of salt and signature, one per line."""
-    return hashlib.sha256(f"{salt}\n{signature}".encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(f"{salt}\n{known}".encode()).hexdigest()[:DIGITS]
 
 
 def series_digests(salt: str, signatures: Iterable[str]) -> tuple[str, ...]:
     """Digests of recordings, each once and in an order that says nothing of them."""
-    return tuple(sorted({series_digest(salt, signature) for signature in signatures}))
+    return tuple(sorted({series_digest(salt, known) for known in signatures}))

@@ -16,11 +16,17 @@ from fcpower_bids.pretraining.losses import LOSSES
 
 DOES_NOT_CHANGE_THE_RUN = (
     *("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
+    *("resident_mb", "compile"),
 )
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
 The number of steps may only grow, which `fcpower_bids.pretraining.run_state` sees to.
 """
+
+LEAST = dict.fromkeys(
+    ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "chunk"), 1
+) | {"resident_mb": 0}
+"""Smallest values."""
 
 DRAWS = ("windows", "recordings")
 
@@ -59,6 +65,11 @@ class PretrainConfig:
         Where to run.
     devices, num_nodes : int or None
         Processes per node, and nodes; None for as many as torchrun or srun started, else one.
+    compile : bool
+        Let ``torch.compile`` fuse the student: the same but for rounding (and for the masks of dropout).
+    resident_mb : int or None
+        Size of a corpus in MB up to which it is held on the device; a larger one is streamed from disk. See
+        `fcpower_bids.pretraining.corpus.opened.Corpus.to`.
     chunk : int or None
         Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
     held_out : float
@@ -93,6 +104,8 @@ class PretrainConfig:
     accelerator: str = "auto"
     devices: int | None = None
     num_nodes: int | None = None
+    compile: bool = False
+    resident_mb: int | None = None
     chunk: int | None = None
     held_out: float = 0.1
     checkpoint_every: int = 2000
@@ -113,10 +126,10 @@ class PretrainConfig:
             problems.append(f"what is drawn must be one of {', '.join(DRAWS)}, not '{self.draw}'")
         if not 0 <= self.held_out < 1:
             problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
-        for name in ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "chunk"):
+        for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                problems.append(f"{name} must be at least 1")
+            if value is not None and value < least:
+                problems.append(f"{name} must be at least {least}")
         if problems:
             raise UsageError(f"The pretraining configuration is impossible: {'; '.join(problems)}.")
 
@@ -135,6 +148,7 @@ class PretrainConfig:
     def in_words(self) -> str:
         """Name the choices that decide what the encoder learns."""
         views = ", phase surrogates" if self.surrogates else ""
+        views += "" if self.precision == "32-true" else f", {self.precision}"
         return (
             f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
             f"{self.steps} steps, windows of {self.window} volumes drawn by {self.draw}{views}"

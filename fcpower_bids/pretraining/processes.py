@@ -90,6 +90,12 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
     return devices, nodes
 
 
+def best_precision(accelerator: str) -> str:
+    """Arithmetic where nobody chose one: bfloat16 products on a GPU that has them, else float32."""
+    has = accelerator != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return "bf16-mixed" if has else "32-true"
+
+
 def make_fabric(config: PretrainConfig) -> Fabric:
     """Lightning Fabric for this run."""
     devices, nodes = layout(config)

@@ -17,12 +17,13 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from lightning.fabric.plugins.precision import Precision
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
@@ -50,10 +51,13 @@ class RunFolder:
     path : Path
     fingerprint : str
         Digest of everything that must be the same when the run is resumed.
+    precision : lightning.fabric.plugins.precision.Precision
+        Of the run; with 16-mixed it has the scale of the gradients as its state.
     """
 
     path: Path
     fingerprint: str
+    precision: Precision = field(default_factory=Precision)
 
     def checkpoint(self, step: int) -> Path:
         """Folder of the checkpoint of one step."""
@@ -94,6 +98,7 @@ class RunFolder:
             write_model(folder, model, model.config, card)
             save_file(_optimizer_tensors(model, optimizer), folder / OPTIMIZER)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
+            state["scaler"] = self.precision.state_dict()
             write_text(folder / "state.json", json.dumps(state) + "\n")
 
         try:
@@ -151,6 +156,8 @@ class RunFolder:
         load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
         check_proof(folder, model.config, model.state_dict())
         _restore_optimizer(model, optimizer, folder / OPTIMIZER)
+        if state.get("scaler"):
+            self.precision.load_state_dict(state["scaler"])
         return int(state["step"])
 
     def read_log(self, until: int) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from fcpower_bids.errors import Unfit
-from fcpower_bids.pretraining.corpus.pack import Corpus
+from fcpower_bids.pretraining.corpus.opened import Corpus
 from fcpower_bids.pretraining.engine import EVALUATION, SPLIT, draw_batch
 from fcpower_bids.pretraining.losses import cka, cka_debiased
 

@@ -21,23 +21,18 @@ from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_stric
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.encoders.seen import people_digests, series_digests
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretraining.batches import Batches
 from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.corpus.pack import Corpus, refuse_leakage
+from fcpower_bids.pretraining.corpus.opened import Corpus
+from fcpower_bids.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.pretraining.corpus.public import open_corpus, prepare_corpus
-from fcpower_bids.pretraining.engine import (
-    BATCH,
-    Gradient,
-    draw_batch,
-    measure_gemm_rate,
-    surrogate_generator,
-)
+from fcpower_bids.pretraining.engine import Gradient, make_optimizer, measure_gemm_rate
 from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
-from fcpower_bids.pretraining.surrogate import phase_surrogate, surrogate_phases
 
 logger = logging.getLogger(__name__)
 
@@ -147,22 +142,23 @@ class _Run:
         roles = split_families(corpus.families, config.held_out, config.seed)
         self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
         held_out = np.flatnonzero((roles != TRAIN) & long_enough)
-        self.places = places[self.rows]
         self.batch_size = self._batch_size()
-        self.corpus = corpus.to(fabric.device)
+        self.corpus = corpus.to(fabric.device, config.resident_mb)
+        rank = (fabric.global_rank, fabric.world_size)
+        self.batches = Batches(self.corpus, self.rows, places[self.rows], self.batch_size, config, *rank)
         self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
         self.card = self._card(corpus, held_out)
         self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay)
-        wrapped, self.optimizer = fabric.setup(self.model, optimizer)
+        student = torch.compile(self.model) if config.compile else self.model
+        wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
         self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.chunk)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
-        self.folder = RunFolder(output, fingerprint)
+        self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)
         self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
         wanted = config.tensorboard and fabric.is_global_zero
         self.board = open_tensorboard(output) if wanted else None
-        self.share = diagonal_share(self.corpus.kernel_of(self.rows[self._draw(0)[0]]))
+        self.share = diagonal_share(self.batches.kernel(0))
         self._announce(int((~long_enough).sum()))
 
     def _batch_size(self) -> int:
@@ -211,21 +207,6 @@ class _Run:
             *(len(self.rows), len(self.held_out.rows), self.step, 100 * self.share, self.batch_size),
         )
 
-    def _draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        return draw_batch(self.places, self.batch_size, (self.config.seed, BATCH, step), self.config.draw)
-
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Windows of this process (b, T, P) and the teacher kernel of the global batch (B, B)."""
-        members, starts = self._draw(step)
-        share = self.batch_size // self.fabric.world_size
-        mine = slice(self.fabric.global_rank * share, (self.fabric.global_rank + 1) * share)
-        x = self.corpus.windows(self.rows[members[mine]], starts[mine], self.config.window).to(self.fabric.device)
-        if self.config.surrogates:
-            generator = surrogate_generator(self.config.seed, step)
-            phases = surrogate_phases(self.batch_size, self.config.window, generator)[mine]
-            x = phase_surrogate(x, phases.to(x.device, torch.float32))
-        return x, self.corpus.kernel_of(self.rows[members])
-
     def train(self, until: int) -> None:
         """Train up to a step; evaluate and write a checkpoint at regular steps and at the end."""
         zero, config = self.fabric.is_global_zero, self.config
@@ -264,7 +245,7 @@ class _Run:
     def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.rate(step)
-        x, K = self.batch(step)
+        x, K = self.batches.read(step)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.gradient.accumulate(x, K, (self.config.seed, step))
         norm = self.fabric.clip_gradients(

@@ -38,7 +38,16 @@ class Pretraining(Choices):
     tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
     window: int = option(80, "pretrain", "volumes that the student sees")
     surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")
-    precision: str = option("32-true", "pretrain", "arithmetic", choices=("32-true", "bf16-mixed", "16-mixed"))
+    precision: str | None = option(
+        None,
+        "pretrain",
+        "arithmetic [bf16-mixed on a GPU that has it, else 32-true]",
+        choices=("32-true", "bf16-mixed", "16-mixed"),
+    )
+    compile: bool = option(False, "pretrain", "let torch.compile fuse the student; needs a C++ compiler")
+    resident_mb: int | None = option(
+        None, "pretrain", "MB of windows held on the device; more are streamed [half of the free memory of a GPU]"
+    )
     devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
     num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
     accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))

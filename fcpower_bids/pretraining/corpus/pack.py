@@ -13,25 +13,24 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fcpower_bids.encoders.seen import series_signature
+from fcpower_bids.encoders.seen import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretraining.corpus.opened import Corpus, Indices
 from fcpower_bids.pretraining.corpus.proof import prove_pack
 from fcpower_bids.pretraining.corpus.shards import series_file
 
-Indices = NDArray[np.intp]
 KERNEL = "teacher_kernel.safetensors"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
@@ -39,107 +38,66 @@ TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus(ABC):
-    """Recordings that are open for training, wherever their windows lie.
-
-    Attributes
-    ----------
-    table : DataFrame
-        One row per recording: ``id, dataset, subject, session, family, licence, TR, T``.
-    parcel_names : tuple of str
-    alpha : float
-        Exponent of the teacher.
-    sha256 : str
-        Digest of the contents.
-    kernel : Tensor, shape (N, N)
-    atlas : str
-    """
-
-    table: pd.DataFrame
-    parcel_names: tuple[str, ...]
-    alpha: float
-    sha256: str
-    kernel: Tensor
-    atlas: str = "n/a"
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @property
-    def families(self) -> NDArray[np.str_]:
-        """Label of the family of each recording, unique across datasets; people without one are their own."""
-        family = self.table["family"].where(self.table["family"] != "n/a", "sub-" + self.table["subject"])
-        return (self.table["dataset"] + "/" + family).to_numpy(dtype=str)
-
-    @abstractmethod
-    def places(self, length: int) -> Indices:
-        """Windows of this length that can be cut out of each recording, shape (N,)."""
-
-    @abstractmethod
-    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
-        """Cut one window (length, P) out of each of B recordings: (B, length, P) float32.
-
-        Parameters
-        ----------
-        rows : ndarray of int, shape (B,)
-            Rows of the table.
-        places : ndarray of int, shape (B,)
-            Which of the windows of each recording, from 0.
-        length : int
-        """
-
-    @abstractmethod
-    def signatures(self, rows: Indices) -> list[str]:
-        """Signatures of whole recordings (`fcpower_bids.encoders.seen`); none where only windows of them are left."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> Corpus:
-        """Hold on a device what fits there."""
-
-    def kernel_of(self, rows: Indices) -> Tensor:
-        """Teacher kernel (B, B) of these recordings."""
-        index = torch.from_numpy(np.asarray(rows)).to(self.kernel.device)
-        return self.kernel[index][:, index]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pack(Corpus):
     """Our own pack: whole recordings, so that a window begins at any volume.
 
+    The table has where a recording is (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
+
     Attributes
     ----------
-    shards : tuple of Tensor
-        Series (sum of T, P) float16, memory-mapped until they are moved to a device. The table has where a recording
-        is in them (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
+    folder : Path
+    begins : ndarray of int, shape (n_shards + 1,)
+        First volume of each shard, were they all one file; at the end the sum of T.
     """
 
-    shards: tuple[Tensor, ...]
+    folder: Path
+    begins: Indices
 
-    def to(self, device: torch.device) -> Pack:
-        """Hold series and kernel on a device, so that a step loads nothing."""
-        return replace(self, shards=tuple(s.to(device) for s in self.shards), kernel=self.kernel.to(device))
-
-    def signatures(self, rows: Indices) -> list[str]:
-        """Of the stored series, whose signs are those of the written ones."""
-        found = self.table.iloc[rows]
-        places = zip(found["shard"], found["offset"], found["T"], strict=True)
-        return [series_signature(self.shards[shard][first : first + length].cpu()) for shard, first, length in places]
+    @property
+    def n_bytes(self) -> int:
+        """Size of all series."""
+        return int(self.begins[-1]) * len(self.parcel_names) * 2
 
     def places(self, length: int) -> Indices:
         """First volumes at which a window fits."""
         return np.maximum(self.table["T"].to_numpy(dtype=np.intp) - length + 1, 0)
 
-    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
-        """Cut windows that begin at volume `places`."""
-        shard = self.table["shard"].to_numpy()[rows]
-        first = self.table["offset"].to_numpy()[rows] + places
-        device = self.shards[0].device
-        out = torch.empty(len(rows), length, len(self.parcel_names), device=device)
+    def signatures(self, rows: Indices) -> list[str]:
+        """Of the stored series, whose signs are those of the written ones."""
+        found = self.table.iloc[rows]
+        out: dict[int, str] = {}
+        for shard, members in found.groupby("shard"):
+            with safe_open(series_file(self.folder, int(str(shard))), "np") as file:
+                series = file.get_slice("series")
+                for row, first, length in zip(members.index, members["offset"], members["T"], strict=True):
+                    chosen = [series[first + i : first + i + 1][0] for i in signature_volumes(length)]
+                    out[row] = signature(np.array(chosen), length)
+        return [out[row] for row in found.index]
+
+    def _load(self, device: torch.device) -> Tensor:
+        whole = torch.empty(int(self.begins[-1]), len(self.parcel_names), dtype=torch.float16, device=device)
+        for shard, (first, last) in enumerate(pairwise(self.begins)):
+            with safe_open(series_file(self.folder, shard), "pt") as file:
+                whole[first:last].copy_(file.get_tensor("series"))
+        return whole
+
+    def _index(self, rows: Indices, places: Indices, length: int) -> Indices:
+        shard, offset = (self.table[name].to_numpy(dtype=np.intp)[rows] for name in ("shard", "offset"))
+        return np.stack([rows, self.begins[shard] + offset + places])
+
+    def _read(self, index: Indices, length: int, pinned: bool) -> Tensor:
+        out = torch.empty(index.shape[1], length, len(self.parcel_names), dtype=torch.float16, pin_memory=pinned)
+        shard = np.searchsorted(self.begins, index[1], side="right") - 1
         for number in np.unique(shard):
-            members = np.flatnonzero(shard == number)
-            times = torch.from_numpy(first[members, None] + np.arange(length)).to(device)
-            out[torch.from_numpy(members).to(device)] = self.shards[number][times].float()
+            with safe_open(series_file(self.folder, number), "np") as file:
+                series = file.get_slice("series")
+                for member in np.flatnonzero(shard == number):
+                    first = int(index[1, member] - self.begins[number])
+                    out[member] = torch.from_numpy(series[first : first + length])
         return out
+
+    def _gather(self, resident: Tensor, index: Tensor, length: int) -> Tensor:
+        return resident[index[1][:, None] + torch.arange(length, device=resident.device)]
 
 
 def load_corpus(folder: Path) -> Pack:
@@ -163,7 +121,7 @@ def load_corpus(folder: Path) -> Pack:
         if not belongs or len(kernel) != len(table):
             raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
         prove_pack(folder, table, facts["alpha"], kernel.numpy())
-        shards = tuple(_series(series_file(folder, number)) for number in range(facts["n_shards"]))
+        volumes = [_volumes(series_file(folder, number)) for number in range(facts["n_shards"])]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DatasetError(f"{folder} is not a complete corpus pack ({error}); pack the corpus again.") from error
     names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
@@ -174,7 +132,8 @@ def load_corpus(folder: Path) -> Pack:
         sha256=facts["sha256"],
         kernel=kernel,
         atlas=atlas,
-        shards=shards,
+        folder=folder,
+        begins=np.cumsum([0, *volumes]),
     )
 
 
@@ -192,10 +151,10 @@ def read_table(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "recordings.tsv", sep="\t", dtype=text, keep_default_na=False)
 
 
-def _series(path: Path) -> Tensor:
-    with safe_open(path, "pt") as file:
-        tensor: Tensor = file.get_tensor("series")
-    return tensor
+def _volumes(path: Path) -> int:
+    with safe_open(path, "np") as file:
+        shape: list[int] = file.get_slice("series").get_shape()
+    return shape[0]
 
 
 def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus
-from fcpower_bids.pretraining.corpus.pack import KERNEL, Corpus, Indices, load_corpus
+from fcpower_bids.pretraining.corpus.opened import Corpus, Indices
+from fcpower_bids.pretraining.corpus.pack import KERNEL, load_corpus
 from fcpower_bids.pretraining.corpus.shards import write_arrays
 from fcpower_bids.pretraining.corpus.teacher import teacher_kernel, teacher_vector, unit_vectors
 
@@ -40,6 +42,8 @@ RECORDINGS, LICENCES, FACTS = "recordings.json", "licenses.json", "corpus.json"
 AGREEMENT = 0.3
 """Least correlation of the teacher with FC^alpha of the stored windows of a recording: about 0 when scrambled."""
 SAMPLE = 64
+BLOCK = 1024
+"""Windows that are copied to a device at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +52,10 @@ class WindowCorpus(Corpus):
 
     Attributes
     ----------
-    array : ndarray, shape (W, P, L)
-        Memory-mapped.
+    path : Path
+        Of the windows.
+    shape : tuple of int
+        (W, P, L).
     order : ndarray of int, shape (W,)
         Windows sorted by recording.
     first : ndarray of int, shape (N,)
@@ -58,35 +64,51 @@ class WindowCorpus(Corpus):
         Signatures of the recordings.
     """
 
-    array: NDArray[np.float32]
+    path: Path
+    shape: tuple[int, int, int]
     order: Indices
     first: Indices
     known: tuple[str, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all windows."""
+        return 4 * math.prod(self.shape)
 
     def signatures(self, rows: Indices) -> list[str]:
         """Take them from ``corpus.json``: the windows of a recording may not be all of it."""
         return [self.known[row] for row in rows] if self.known else []
 
     def _shifts(self, length: int) -> int:
-        return max(self.array.shape[2] - length + 1, 0)
+        return max(self.shape[2] - length + 1, 0)
 
     def places(self, length: int) -> Indices:
         """Stored windows, times the places of a shorter one in each."""
         counts = np.diff(np.append(self.first, len(self.order)))
         return counts * self._shifts(length)
 
-    def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
-        """Read windows from disk in their order there."""
-        which, shift = np.divmod(places, self._shifts(length))
-        numbers = self.order[self.first[rows] + which]
-        out = np.empty((len(rows), length, self.array.shape[1]), np.float32)
-        for i in np.argsort(numbers):
-            out[i] = self.array[numbers[i], :, shift[i] : shift[i] + length].T
-        return torch.from_numpy(out)
+    def _load(self, device: torch.device) -> Tensor:
+        whole = torch.empty(self.shape, dtype=torch.float32, device=device)
+        windows = np.load(self.path, mmap_mode="r")
+        for start in range(0, self.shape[0], BLOCK):
+            whole[start : start + BLOCK].copy_(torch.from_numpy(np.array(windows[start : start + BLOCK], np.float32)))
+        return whole
 
-    def to(self, device: torch.device) -> WindowCorpus:
-        """Hold the kernel on the device; windows are streamed."""
-        return replace(self, kernel=self.kernel.to(device))
+    def _index(self, rows: Indices, places: Indices, length: int) -> Indices:
+        which, shift = np.divmod(places, self._shifts(length))
+        return np.stack([rows, self.order[self.first[rows] + which], shift])
+
+    def _read(self, index: Indices, length: int, pinned: bool) -> Tensor:
+        out = torch.empty(index.shape[1], length, self.shape[1], pin_memory=pinned)
+        windows = np.load(self.path, mmap_mode="r")
+        for member in np.argsort(index[1]):
+            _, number, shift = index[:, member]
+            out[member] = torch.from_numpy(np.array(windows[number, :, shift : shift + length], np.float32).T)
+        return out
+
+    def _gather(self, resident: Tensor, index: Tensor, length: int) -> Tensor:
+        times = index[2][:, None] + torch.arange(length, device=resident.device)
+        return resident[index[1][:, None], :, times]
 
 
 def is_public(folder: Path) -> bool:
@@ -119,7 +141,8 @@ def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> C
         sha256=arrays.digest(),
         kernel=kernel,
         atlas=str(arrays.facts.get("atlas", "n/a")),
-        array=arrays.windows,
+        path=folder / WINDOWS,
+        shape=arrays.windows.shape,
         order=order,
         first=np.searchsorted(owners[order], np.arange(len(arrays.recordings))),
         known=tuple(arrays.facts.get("signatures", ())),

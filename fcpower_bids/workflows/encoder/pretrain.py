@@ -12,7 +12,7 @@ from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.progress import say
 
 SHARED = (
-    *("loss", "steps", "window", "draw", "surrogates", "precision", "devices"),
+    *("loss", "steps", "window", "draw", "surrogates", "compile", "resident_mb", "devices"),
     *(
         "num_nodes",
         "accelerator",
@@ -68,6 +68,7 @@ def _tell(settings: Settings, result: Any) -> None:
 def pretrain_config(settings: Settings) -> Any:
     """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
     from fcpower_bids.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
+    from fcpower_bids.pretraining.processes import best_precision
 
     pairs = (item.partition("=") for item in settings.architecture)
     architecture = {name: float(value) if "." in value else int(value) for name, _, value in pairs}
@@ -78,6 +79,7 @@ def pretrain_config(settings: Settings) -> Any:
         architecture=architecture,
         seed=settings.random_seed,
         roi_labels=_roi_labels(settings.roi_labels),
+        precision=settings.precision or best_precision(settings.accelerator),
         **{name: getattr(settings, name) for name in SHARED},
         **(paper_optimisation(encoder, settings.loss) | chosen),
     )
