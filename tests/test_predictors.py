@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.linalg import logm
 from sklearn.linear_model import Ridge
 
 from fcpower_bids.cli.run import main
 from tests.core.regression.test_cpm import fit_cpm
-from tests.derivatives.planted import make_cohort
+from tests.derivatives.planted import Planted, make_cohort
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
 PEOPLE = 28
@@ -101,3 +103,40 @@ def test_an_unknown_predictor_is_named(tmp_path, capsys):
     (tmp_path / "bids").mkdir()
     assert main([str(tmp_path / "bids"), str(tmp_path / "out"), "group", "--predictors", "forest"]) == 2
     assert "--predictors forest: there is no such predictor. Choose from: kernel_ridge" in capsys.readouterr().err
+
+
+def test_transforms_of_correlation_matrices_predict_what_they_should(predicted):
+    made, _ = predicted
+    options = ["--targets", "score", "--covariates", "age", "--representations", "off_log", "log_scaled"]
+    options += ["--shrinkage", "0.1", "--predictors", "cpm", "--name", "maps", "--permutations", "0"]
+    command = [made.bids, made.out, "group", *QUICK, *options]
+    assert main([*map(str, command)]) == 0
+    tables = Planted(made.root, "maps")
+    upper = np.triu_indices(60, 1)
+    full = [0.9 * matrix + 0.1 * np.eye(60) for matrix in read_connectomes(made)]
+    scaled = [matrix * np.outer(d, d) for matrix in full for d in [balance(matrix)]]
+    for name, matrices in (("off_log:cpm", full), ("log_scaled:cpm", scaled)):
+        edges = np.stack([logm(matrix).real[upper] for matrix in matrices])
+        for number, train, test, _ in folds_of(tables):
+            names = made.phenotypes["participant_id"].to_numpy()[test]
+            expected = fit_cpm(edges, residuals(made.phenotypes, train), train, test)
+            got = predictions(tables, name, number).loc[names, "predicted"]
+            np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def read_connectomes(made):
+    """FC from the series of the output folder, in the order of the people."""
+    files = sorted(made.out.rglob("*stat-mean_timeseries.tsv"))
+    return [np.corrcoef(pd.read_csv(file, sep="\t").to_numpy().T) for file in files]
+
+
+def balance(matrix):
+    """Scaling to unit row sums, entry by entry: each solves d_i (M d)_i = 1 for itself until all do."""
+    scaling = np.ones(len(matrix))
+    for _ in range(1000):
+        for i in range(len(matrix)):
+            rest = matrix[i] @ scaling - scaling[i]
+            scaling[i] = (np.sqrt(rest**2 + 4) - rest) / 2
+        if np.abs(scaling * (matrix @ scaling) - 1).max() < 1e-10:
+            return scaling
+    raise AssertionError("the scaling was not found")

@@ -21,6 +21,8 @@ TRANSFORMS = Registry(
         "power": "fcpower_bids.transforms.power:Power",
         "fisher_z": "fcpower_bids.transforms.fisher_z:FisherZ",
         "log_euclidean": "fcpower_bids.transforms.log_euclidean:LogEuclidean",
+        "off_log": "fcpower_bids.transforms.off_log:OffLog",
+        "log_scaled": "fcpower_bids.transforms.off_log:LogScaled",
         "partial_correlation": "fcpower_bids.transforms.partial_correlation:PartialCorrelation",
         "tangent": "fcpower_bids.transforms.tangent:Tangent",
         "degree": "fcpower_bids.transforms.degree:Degree",

@@ -51,9 +51,10 @@ def draw_table(people: int, seed: int = 0) -> pd.DataFrame:
 
 @dataclass
 class Planted:
-    """Folders of a cohort; the methods change what is there."""
+    """Folders of a cohort; the methods change what is there. Tables are those of the results of that name."""
 
     root: Path
+    name: str = ""
 
     @property
     def bids(self) -> Path:
@@ -81,7 +82,7 @@ class Planted:
         add_output(self.out, f"sub-{person + 1:03d}_ses-{session}", z_score(series), atlas, **facts)
 
     def table(self, name: str) -> pd.DataFrame:
-        return read_table(self.out / "group" / f"{name}.tsv")
+        return read_table(self.out / "group" / self.name / f"{name}.tsv")
 
 
 def make_cohort(root: Path, people: int = 24, sessions: str = "ab", seed: int = 0) -> tuple[Planted, dict]:

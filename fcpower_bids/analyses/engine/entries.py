@@ -28,6 +28,7 @@ from fcpower_bids.analyses.engine.scoring import (
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
+from fcpower_bids.predictors import KERNEL_RIDGE, entry_name
 from fcpower_bids.records import Table
 from fcpower_bids.schema import TableSpec
 
@@ -50,11 +51,16 @@ class Entries:
         self.results: dict[str, NestedResult] = {}
         self._about: dict[str, dict[str, Any]] = {}
 
-    def score_all(self, representations: Iterable[Representation], label: str = "{}") -> Entries:
-        """Cross-validate representations, one in memory at a time; `label` announces them."""
+    def score_all(
+        self, representations: Iterable[Representation], label: str = "{}", predictors: Iterable[str] = (KERNEL_RIDGE,)
+    ) -> Entries:
+        """Cross-validate representations, one in memory at a time, by every predictor; `label` announces them."""
+        predictors = tuple(predictors)
         for one in representations:
-            solver = make_solver(one, self.study.preset)
-            self.add(one.name, cross_validate(solver, self.study, label.format(one.name)))
+            for predictor in predictors:
+                solver = make_solver(one, self.study.preset, predictor)
+                name = entry_name(one.name, predictor)
+                self.add(name, cross_validate(solver, self.study, label.format(name)))
         return self
 
     def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:

@@ -67,8 +67,8 @@ PAPER_SCREEN: Mapping[str, str] = {
 }
 """The rows of the paper's Table "Transforms of the FC matrix", in its order, beside FC^alpha."""
 
-AS_OTHER_ROWS = ("power", "tangent")
-"""Transforms that the rows of the paper have by the names of their parameters."""
+AS_OTHER_ROWS = ("power", "tangent", "off_log")
+"""Transforms that rows of the paper have by other names: the off-log map has the edges of the log-Euclidean one."""
 
 ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *AS_OTHER_ROWS))
 SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
