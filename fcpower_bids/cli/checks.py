@@ -55,6 +55,7 @@ def problems_of(settings: Settings) -> list[str]:
         _encoder,
         _torch,
         _results_name,
+        _harmonisation,
     )
     return [problem for check in checks for problem in check(settings)]
 
@@ -133,6 +134,18 @@ def _folds(settings: Settings) -> Iterator[str]:
     ]
     if len(given) > 1:
         yield f"{' and '.join(given)} both say who is tested. Give one of them."
+
+
+def _harmonisation(settings: Settings) -> Iterator[str]:
+    compared = "harmonisation" in settings.analyses
+    if settings.harmonise != "none" and settings.site_column is None:
+        yield "--harmonise needs the column of sites. Give --site-column."
+    if settings.harmonise != "none" and settings.alpha_selection is not None:
+        yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --harmonise."
+    if settings.harmonise != "none" and settings.save_models:
+        yield "--save-models writes models of features as they are. Leave out --harmonise."
+    if settings.harmonise_keep and settings.harmonise == "none" and not compared:
+        yield "--harmonise-keep says what ComBat keeps. Give --harmonise combat."
 
 
 def _penalties(settings: Settings) -> Iterator[str]:

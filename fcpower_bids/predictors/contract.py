@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 
 FloatArray = NDArray[np.float64]
 
@@ -21,8 +24,12 @@ class Described(Protocol):
     def kernel(self) -> str:
         """``correlation``, or ``linear`` on z-scored features."""
 
+    @property
+    def fitted(self) -> Callable[[Rows], FeatureSource] | None:
+        """From training people to everyone's features as fitted to these; None where features are fitted to nobody."""
+
     def features(self) -> FeatureSource:
-        """Features (n, d)."""
+        """Features (n, d), fitted to nobody."""
 
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
@@ -45,3 +52,28 @@ class Predictor:
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the regression on some features for the protocol of a preset."""
         raise TypeError(f"{type(self).__name__} has no regression.")
+
+
+def regress_on_similarity(
+    people: Described, kernel: Callable[[FeatureSource], FloatArray], whole: FloatArray, preset: PredictionPreset
+) -> Solver:
+    """Return kernel ridge regression, on the kernel of everyone or on those of features that are fitted in the folds.
+
+    Parameters
+    ----------
+    people : Described
+    kernel : callable
+        From features (n, d) to the kernel (n, n).
+    whole : ndarray, shape (n, n)
+        The kernel of features that are fitted to nobody; its mean diagonal is the unit of the penalties.
+    preset : PredictionPreset
+    """
+    fitted = people.fitted
+    if fitted is None:
+        return regress_on_kernel(whole, preset)
+    kernels = FoldKernels(lambda train: kernel(fitted(train)))
+
+    def make(train: Rows, penalties: FloatArray) -> Solver:
+        return SubsetSolver(kernels(train), penalties, preset.intercept)
+
+    return search_penalties(lambda penalties: FoldSolver(make, penalties), float(whole.trace()) / len(whole), preset)

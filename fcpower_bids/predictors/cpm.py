@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from fcpower_bids.core.regression.cpm import THRESHOLD, EdgeSums
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.core.regression.ridge import FoldSolver, Solver
 from fcpower_bids.predictors.contract import Described, Predictor
 
 
@@ -21,4 +21,7 @@ class ConnectomePredictiveModel(Predictor):
 
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the selection and the line, fitted anew in every fold."""
-        return EdgeSums(people.features())
+        fitted = people.fitted
+        if fitted is None:
+            return EdgeSums(people.features())
+        return FoldSolver(lambda train, _: EdgeSums(fitted(train)), EdgeSums.penalties)

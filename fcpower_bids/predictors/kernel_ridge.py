@@ -6,11 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.core.regression.penalties import search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import LinearProbe
-from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.predictors.contract import Described, Predictor
+from fcpower_bids.core.regression.ridge import FoldSolver, Solver
+from fcpower_bids.predictors.contract import Described, FloatArray, Predictor, regress_on_similarity
 
 
 class KernelRidge(Predictor):
@@ -25,7 +27,14 @@ class KernelRidge(Predictor):
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the regression on the kernel that the representation asks for."""
         if people.kernel == "correlation":
-            return regress_on_kernel(people.similarity(), preset)
+            return regress_on_similarity(people, correlation_kernel, people.similarity(), preset)
         features = np.asarray(people.features()[:])
-        probe = LinearProbe(features, [1.0], preset.intercept)
-        return search_penalties(probe.with_penalties, float((np.ptp(features, axis=0) > 0).sum()), preset)
+        scale, fitted = float((np.ptp(features, axis=0) > 0).sum()), people.fitted
+        if fitted is None:
+            probe = LinearProbe(features, [1.0], preset.intercept)
+            return search_penalties(probe.with_penalties, scale, preset)
+
+        def make(train: Rows, penalties: FloatArray) -> Solver:
+            return LinearProbe(fitted(train)[:], penalties, preset.intercept)
+
+        return search_penalties(lambda penalties: FoldSolver(make, penalties), scale, preset)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fcpower_bids.core.regression.kernels import centre_kernel, linear_kernel
-from fcpower_bids.core.regression.penalties import regress_on_kernel
+from fcpower_bids.core.regression.kernels import FeatureSource, centre_kernel, linear_kernel
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.predictors.contract import Described, Predictor
+from fcpower_bids.predictors.contract import Described, FloatArray, Predictor, regress_on_similarity
 
 
 class Ridge(Predictor):
@@ -23,5 +22,9 @@ class Ridge(Predictor):
         With an intercept the origin of the features is free: taken at their mean, the scale of the kernel is that of
         what differs between people.
         """
-        kernel = linear_kernel(people.features())
-        return regress_on_kernel(centre_kernel(kernel) if preset.intercept else kernel, preset)
+
+        def kernel(features: FeatureSource) -> FloatArray:
+            products = linear_kernel(features)
+            return centre_kernel(products) if preset.intercept else products
+
+        return regress_on_similarity(people, kernel, kernel(people.features()), preset)

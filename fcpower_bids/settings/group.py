@@ -21,6 +21,10 @@ class GroupLevel(Choices):
     check: bool = option(False, "group", "only look for what would mislead (group/check.tsv), then stop")
     family_column: str | None = option(None, "group", "column whose equal values never span a split")
     site_column: str | None = option(None, "group", "column of sites; with --hold-out-sites each is held out in turn")
+    harmonise: str = option(
+        "none", "group", "prediction: take site effects from the features, in the fold", choices=("none", "combat")
+    )
+    harmonise_keep: tuple[str, ...] = option((), "group", "columns whose effect on the features ComBat keeps: age sex")
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
     predictors: tuple[str, ...] = option(("kernel_ridge",), "group", "prediction: what predicts from them")

@@ -40,8 +40,8 @@ class People:
         Their rows.
     families, sites : ndarray of str, shape (n,), or None
         None where no column is named.
-    covariates : ndarray, shape (n, c)
-        Numbers, and one indicator per further class of a text column.
+    covariates, kept : ndarray, shape (n, c)
+        Numbers, and one indicator per further class of a text column: of covariates, and of what harmonisation keeps.
     facts : mapping
         Who was left out and why, for the sidecar.
     """
@@ -52,6 +52,7 @@ class People:
     families: NDArray[np.str_] | None
     sites: NDArray[np.str_] | None
     covariates: FloatArray
+    kept: FloatArray
     facts: Mapping[str, Any]
 
 
@@ -76,7 +77,8 @@ def choose_people(
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     numbers = _covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
-    complete = set(numbers.index[numbers.notna().all(axis=1)])
+    kept = _covariate_columns(table, cohort.scans, settings.harmonise_keep, ())
+    complete = set(numbers.index[numbers.notna().all(axis=1) & kept.notna().all(axis=1)])
     left_out = {
         "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
         "PeopleWithoutEmbedding": [name for name in everyone if name not in scans],
@@ -95,6 +97,7 @@ def choose_people(
         families=join_families(_labels(table, settings.family_column, "family"), names, cohort.alike),
         sites=_labels(table, settings.site_column, "site"),
         covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
+        kept=kept.loc[names].to_numpy(dtype=float).reshape(len(names), -1),
         facts={key: value for key, value in left_out.items() if value},
     )
 

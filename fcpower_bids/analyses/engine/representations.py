@@ -46,12 +46,18 @@ class Representation:
         Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
     weight : float
         What edges are multiplied by in the features.
+
+    Attributes
+    ----------
+    fitted : callable or None
+        From training people to everyone's features as fitted to these, where a predictor is to be given such.
     """
 
     def __init__(
         self, name: str, kernel: str, compute: Callable[[], FeatureSource], is_edges: bool = True, weight: float = 1.0
     ) -> None:
         self.name, self.kernel, self.is_edges, self.weight = name, kernel, is_edges, weight
+        self.fitted: Callable[[Rows], FeatureSource] | None = None
         self._compute = compute
         self._features: FeatureSource | None = None
         self._similarity: FloatArray | None = None

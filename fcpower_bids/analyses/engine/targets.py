@@ -85,7 +85,7 @@ def choose_targets(
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
     if not names and not composites:
-        spoken_for = {*covariates, settings.family_column, settings.site_column}
+        spoken_for = {*covariates, *settings.harmonise_keep, settings.family_column, settings.site_column}
         numeric = [str(name) for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
         candidates = numeric if defaults is None else defaults
         names = [name for name in candidates if name not in spoken_for and table[name].nunique() > 1]

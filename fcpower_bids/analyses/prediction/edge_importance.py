@@ -86,7 +86,11 @@ class EdgeImportance:
         """Return ``importance_edges`` and ``importance_networks``."""
         networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
         if sum(map(len, self.edges)) > MOST_ROWS or not self.edges:
-            why = f"More than {MOST_ROWS} rows; ask for fewer targets." if self.edges else "No representation of edges."
+            why = (
+                f"More than {MOST_ROWS} rows; ask for fewer targets."
+                if self.edges
+                else "No kernel ridge on edges as they are."
+            )
             return {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, {**facts, "EdgesLeftOut": why})}
         return {
             IMPORTANCE_EDGES.name: Table(pd.concat(self.edges, ignore_index=True), IMPORTANCE_EDGES, facts),

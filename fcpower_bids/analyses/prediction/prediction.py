@@ -29,6 +29,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_NETWORKS,
     EdgeImportance,
 )
+from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, harmonise
 from fcpower_bids.analyses.prediction.permutation_null import (
     NO_NULL,
     NULL,
@@ -148,8 +149,14 @@ TABLES = (
 
 
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse what allows no prediction: columns, targets, folds."""
-    open_study(cohort, settings)
+    """Refuse what allows no prediction: columns, targets, folds, a harmonisation that would leak."""
+    _open(cohort, settings)
+
+
+def _open(cohort: Cohort, settings: Analysis) -> Study:
+    if settings.harmonise != NONE:
+        check_harmonisation(settings)
+    return open_study(cohort, settings)
 
 
 def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
@@ -178,16 +185,18 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit
         Unknown columns, constant targets, too few people, or a family that is larger than a fold.
     """
-    study = open_study(cohort, settings)
+    study = _open(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []
     for representation in study.representations():
+        if settings.harmonise != NONE:
+            harmonise(representation, study)
         for predictor in dict.fromkeys(settings.predictors):
             solver = make_solver(representation, study.preset, predictor)
             entry = entry_name(representation.name, predictor)
             result = entries.add(entry, cross_validate(solver, study, entry))
             null += null_rows(solver, study, entry)
             del solver  # The inverses of a large cohort must not be in memory beside its features.
-            if predictor == KERNEL_RIDGE:
+            if predictor == KERNEL_RIDGE and settings.harmonise == NONE:
                 importance.add(representation, result)
     grid = None
     if settings.alpha_selection == "nested":
@@ -206,6 +215,8 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     study = entries.study
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
     facts |= _predictor_facts(study.settings)
+    if study.settings.harmonise != NONE:
+        facts |= harmonisation_facts(study)
     predictions = entries.people()
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
     return {

@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.engine.scoring import observed_of, predictions_by_repeat
 from fcpower_bids.analyses.engine.series import cut_series, has_series
+from fcpower_bids.analyses.prediction.harmonise import NONE
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,
     disattenuated_ceiling,
@@ -23,6 +24,7 @@ from fcpower_bids.core.inference.reliability import (
 )
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
+from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -67,7 +69,9 @@ RELIABILITY_FACTS = {
 def tabulate_reliability(entries: Entries, spec: TableSpec = RELIABILITY) -> Table:
     """One row per target, entry and way of halving; the sidecar says why halves are not there."""
     rows, facts = _repeats(entries), dict(RELIABILITY_FACTS)
-    if has_series(entries.study.cohort):
+    if entries.study.settings.harmonise != NONE:
+        facts["HalvesLeftOut"] = "The halves of scans are not harmonised."
+    elif has_series(entries.study.cohort):
         try:
             rows += _halves(entries)
         except Unfit as error:
@@ -87,14 +91,15 @@ def _repeats(entries: Entries) -> list[dict[str, Any]]:
 
 def _halves(entries: Entries) -> list[dict[str, Any]]:
     study, halves = entries.study, []
+    predictors = dict.fromkeys(split_entry(name)[1] for name in entries.results)
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
         cut = cut_series(study.cohort, part)
         half = study.representations(dataclasses.replace(study.cohort, edges=edges, series=cut))
         connectomes = (one for one in half if not one.name.startswith(EMBEDDING))
-        halves.append(Entries(study).score_all(connectomes, "{} of half scans").results)
+        halves.append(Entries(study).score_all(connectomes, "{} of half scans", predictors).results)
     rows = []
-    for name in halves[0]:
+    for name in (each for each in halves[0] if each in entries.results):
         for j in range(len(study.targets)):
             first, second = (predictions_by_repeat(study, half[name], j) for half in halves)
             agreement = split_half_reliability(first, second)

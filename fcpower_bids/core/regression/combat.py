@@ -134,13 +134,14 @@ def _standardise(
     block: FloatArray, design: FloatArray, n_sites: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean, scale and slopes of some features of the training people, and these features about them."""
-    coefficients = np.linalg.lstsq(design, block, rcond=None)[0]
-    mean = design[:, :n_sites].mean(axis=0) @ coefficients[:n_sites]
+    coefficients: FloatArray = np.asarray(np.linalg.lstsq(design, block, rcond=None)[0], dtype=np.float64)
+    mean: FloatArray = design[:, :n_sites].mean(axis=0) @ coefficients[:n_sites]
     scale = np.sqrt(np.mean((block - design @ coefficients) ** 2, axis=0))
     scale[scale <= 1e-12 * np.abs(block).max(axis=0, initial=0.0)] = 0.0  # a constant feature stays
     slopes = coefficients[n_sites:]
     about = block - mean - design[:, n_sites:] @ slopes
-    return mean, scale, slopes, np.divide(about, scale, out=np.zeros_like(about), where=scale > 0)
+    standard: FloatArray = np.divide(about, scale, out=np.zeros_like(about), where=scale > 0)
+    return mean, scale, slopes, standard
 
 
 def _shrink(shift: FloatArray, variance: FloatArray, sizes: Sequence[float]) -> tuple[FloatArray, FloatArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -286,6 +286,61 @@ class SubsetSolver:
             seen = shared if sides is outer else basis.T @ sides.values[train]
             validation.append(np.stack([sides.values[held] - _residuals(own, each, seen) for each in shrunk]))
         return test, validation
+
+
+@dataclass(frozen=True, eq=False)
+class FoldSolver:
+    """A regression on features that are themselves fitted to the training people of every fold.
+
+    The inner folds share what was fitted to their outer training rows, which knows nobody who is tested.
+
+    Attributes
+    ----------
+    make : callable
+        From training rows and penalties to the regression on everyone's features as fitted to these rows.
+    penalties : ndarray, shape (n_penalties,)
+        The grid.
+    notes : tuple of str
+        What a reader must know about the grid.
+    """
+
+    make: Callable[[Rows, FloatArray], Solver]
+    penalties: FloatArray
+    notes: tuple[str, ...] = ()
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Nothing here depends on the targets alone."""
+        return Sides(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict with the regression of the training rows."""
+        return self.make(split.train, self.penalties).predict(split, outer, inner)
+
+
+class FoldKernels:
+    """Kernels of features that are fitted to the training rows of a fold, the latest kept for further targets.
+
+    Parameters
+    ----------
+    compute : callable
+        From training rows to the kernel of everyone, shape (n, n).
+    memory : float
+        Bytes up to which kernels are kept.
+    """
+
+    def __init__(self, compute: Callable[[Rows], FloatArray], memory: float = 1e9) -> None:
+        self.compute, self.memory = compute, memory
+        self._kept: dict[bytes, FloatArray] = {}
+
+    def __call__(self, train: Rows) -> FloatArray:
+        """Return the kernel of some training rows."""
+        key = train.tobytes()
+        if key not in self._kept:
+            kernel = self.compute(train)
+            while self._kept and (len(self._kept) + 1) * kernel.nbytes > self.memory:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = kernel
+        return self._kept[key]
 
 
 def _decompose(block: FloatArray, intercept: bool) -> tuple[FloatArray, FloatArray]:

@@ -23,6 +23,7 @@ from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
     Section,
+    count,
     make_grid,
     say_p,
 )
@@ -65,7 +66,21 @@ def _protocol(facts: dict[str, Any]) -> list[str]:
     if family:
         kin = f"Families ('{family}') are never split between training and test people."
     said = [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
-    return [*said, f"Permutations: {facts['Permutations']}"] if "Permutations" in facts else said
+    said += [f"Permutations: {facts['Permutations']}"] if "Permutations" in facts else []
+    return said + _harmonised(facts)
+
+
+def _harmonised(facts: dict[str, Any]) -> list[str]:
+    if "Harmonisation" not in facts:
+        return []
+    kept, left = (facts["Harmonisation"][key] for key in ("Keeps", "PeopleTestedUnadjusted"))
+    keeps = f"; the effects of {', '.join(kept)} on the features are kept" if kept else ""
+    said = f"Site effects were taken from the features by ComBat, fitted to the training people of every fold{keeps}."
+    if left:
+        said += (
+            f" Tested unadjusted, from sites too small or unseen in training: {count(len(left), 'person', 'people')}."
+        )
+    return [said]
 
 
 def _rank(finding: Finding) -> tuple[float, float]:

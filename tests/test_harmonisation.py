@@ -1,0 +1,131 @@
+"""ComBat through the command: the predictions are those of features harmonised, fold by fold, from the files."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_json
+from tests.derivatives.planted import Planted, make_cohort
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
+PEOPLE, PENALTIES = 36, [0.1, 1.0, 10.0]
+SITE = ["--site-column", "site", "--targets", "score", "--representations", "fc"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Two scanners that colour the connectomes, a third that two people saw; the target is the scanner and noise."""
+    made, series = make_cohort(tmp_path_factory.mktemp("harmonisation"), PEOPLE, "a")
+    rng = np.random.default_rng(0)
+    second = np.arange(PEOPLE) % 2 == 1
+    artefact = rng.standard_normal((120, 1)) @ rng.standard_normal((1, 60))
+    for (person, session), each in series.items():
+        made.put(person, session, each + second[person] * each.std() * artefact)
+    sites = np.where(second, "two", "one").astype(object)
+    sites[[4, 9]] = "three"
+    score = 3.0 * second + rng.standard_normal(PEOPLE)
+    made.phenotypes = made.phenotypes.assign(site=sites, score=score)
+    return made
+
+
+def run(cohort, name, *options, code=0):
+    command = [cohort.bids, cohort.out, "group", *QUICK, *SITE, "--name", name, *options]
+    assert main([*map(str, command)]) == code
+    return Planted(cohort.root, name)
+
+
+@pytest.fixture(scope="module")
+def harmonised(cohort):
+    options = ["--penalties", *PENALTIES, "--permutations", "99"]
+    run(cohort, "none", *options)
+    return run(cohort, "combat", *options, "--harmonise", "combat", "--harmonise-keep", "age")
+
+
+def combat(edges, sites, age, train):
+    """Fortin et al. 2018 as published: estimated on some, applied to everyone of the sites that these have."""
+    train = train[np.isin(sites[train], [s for s in set(sites) if (sites[train] == s).sum() >= 3])]
+    names = sorted(set(sites[train]))
+    batch = np.column_stack([sites[train] == name for name in names]).astype(float)
+    weights = np.linalg.lstsq(np.column_stack([batch, age[train]]), edges[train], rcond=None)[0]
+    fitted = np.column_stack([batch, age[train]]) @ weights
+    deviation = np.sqrt(((edges[train] - fitted) ** 2).mean(axis=0))
+    level = batch.mean(axis=0) @ weights[:-1] + age[:, None] * weights[-1]
+    standard, out = (edges - level) / deviation, edges.copy()
+    for name in names:
+        own = standard[train[sites[train] == name]]
+        n, raw, spread = len(own), own.mean(axis=0), own.var(axis=0, ddof=1)
+        a = 2 + spread.mean() ** 2 / spread.var(ddof=1)
+        b = spread.mean() * (a - 1)
+        gamma, delta = raw, spread
+        for _ in range(300):
+            gamma = (n * raw.var(ddof=1) * raw + delta * raw.mean()) / (n * raw.var(ddof=1) + delta)
+            delta = (b + ((own - gamma) ** 2).sum(axis=0) / 2) / (a + n / 2 - 1)
+        rows = sites == name
+        out[rows] = (standard[rows] - gamma) / np.sqrt(delta) * deviation + level[rows]
+    return out
+
+
+def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised):
+    table = cohort.phenotypes
+    files = sorted(cohort.out.rglob("*stat-mean_timeseries.tsv"))
+    upper = np.triu_indices(60, 1)
+    edges = np.stack([np.corrcoef(pd.read_csv(file, sep="\t").to_numpy().T)[upper] for file in files])
+    names, folds = table["participant_id"].tolist(), harmonised.table("folds")
+    folds = folds.assign(row=folds["participant_id"].map(names.index))
+    predicted = harmonised.table("predictions").set_index("participant_id")["predicted"]
+    chosen = harmonised.table("prediction").set_index("fold")["penalty"]
+    target = table["score"].to_numpy()
+    for number, part in folds.groupby("fold"):
+        training = part[part["role"] == "train"]
+        train, test = training["row"].to_numpy(), part.loc[part["role"] == "test", "row"].to_numpy()
+        kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), table["age"].to_numpy(), train))
+
+        def predict(rows, at, penalty, kernel=kernel):
+            level = target[rows].mean()
+            ones = np.eye(len(rows)) - 1 / len(rows)
+            own, cross = kernel[np.ix_(rows, rows)], kernel[np.ix_(at, rows)]
+            model = KernelRidge(alpha=penalty, kernel="precomputed").fit(ones @ own @ ones, target[rows] - level)
+            return model.predict((cross - own.mean(axis=0)) @ ones) + level
+
+        scores = []
+        for penalty in PENALTIES:
+            inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
+            held = np.concatenate([predict(np.setdiff1d(train, rows), rows, penalty) for rows in inner])
+            scores.append(np.corrcoef(held, target[np.concatenate(inner)])[0, 1])
+        best = PENALTIES[int(np.argmax(scores))]
+        assert chosen[number] == best
+        got = predicted[[names[row] for row in test]]
+        np.testing.assert_allclose(got, predict(train, test, best), atol=1e-5)
+
+
+def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmonised):
+    without = Planted(cohort.root, "none").table("prediction_summary")["r_pooled_mean"].item()
+    assert without > 0.5
+    assert harmonised.table("prediction_summary")["r_pooled_mean"].item() < 0.25
+
+
+def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
+    facts = read_json(harmonised.out / "group/combat/prediction.json")["Harmonisation"]
+    assert facts["Keeps"] == ["age"]
+    sites = cohort.phenotypes.set_index("participant_id")["site"]
+    assert facts["PeopleTestedUnadjusted"] == sorted(sites.index[sites == "three"])
+    page = re.sub(r"\s+", " ", (harmonised.out / "group_combat.html").read_text())
+    assert "by ComBat, fitted to the training people of every fold; the effects of age on the features are kept" in page
+    assert "unseen in training: 2 people" in page
+    assert harmonised.table("importance_networks").empty
+
+
+def test_what_would_leak_or_cannot_be_is_refused(cohort, capsys):
+    combat = ["--harmonise", "combat"]
+    run(cohort, "leak", *combat, "--harmonise-keep", "score", code=3)
+    assert "'score' is to be predicted, and kept by the harmonisation" in capsys.readouterr().err
+    run(cohort, "models", *combat, "--save-models", code=2)
+    assert "--save-models writes models of features as they are" in capsys.readouterr().err
+    run(cohort, "keep", "--harmonise-keep", "age", code=2)
+    assert "Give --harmonise combat" in capsys.readouterr().err
