@@ -31,17 +31,20 @@ install: $(VENV)/installed
 
 install-test: $(VENV)/installed-test
 
-# Participant level, a tiny encoder trained on the result for some seconds, its embeddings, then the group level.
+# Participant level, a tiny encoder trained for some seconds on some of the people, their embeddings, then the group level
+# on the others: no encoder is judged on people that it was trained on, nor on their siblings.
+TRAINED := $(shell seq -w 17 40)
+JUDGED := $(shell seq -w 1 16) $(shell seq -w 41 48)
 DEMO_RUN = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
 demo: install
 	rm -rf $(DEMO)
-	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids
+	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --subjects 48
 	$(DEMO_RUN) participant --atlas builtin --quiet
-	$(DEMO_RUN) pretrain --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.2 \
+	$(DEMO_RUN) pretrain --participant-label $(TRAINED) --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.4 \
 	  --checkpoint-every 50 --learning-rate 0.001 --family-column family_id
 	$(DEMO_RUN) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
 	  --allow-missing-parcels
-	$(DEMO_RUN) group --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
+	$(DEMO_RUN) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
 	  --representations fc fc_power embedding
 	@echo
 	@echo "Results: $(DEMO)/fcpower"

@@ -24,7 +24,7 @@ from fcpower_bids.cohort.inclusion import (
 from fcpower_bids.cohort.joining import count_people, match_people
 from fcpower_bids.cohort.phenotype_columns import Columns, resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
-from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, series_of
+from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
 from fcpower_bids.cohort.scans import (
     Run,
     Scan,
@@ -100,6 +100,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         phenotypes=columns.frame,
         excluded=tabulate_exclusions(rows),
         embeddings=embeddings,
+        seen=read_seen(scans, embeddings),
         series=series,
         repetition_times=tuple(scan[0].repetition_time for scan in scans),
         targets=columns.targets,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
+from fcpower_bids.encoders.seen import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
 
+STATES = (TRAINED, HELD_OUT, UNKNOWN, NO)
 IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
 """Facts of a sidecar that must agree, with the atlas, for embeddings to be comparable; ``weights`` only where there is
 no sha256."""
@@ -89,6 +91,22 @@ def _identity(facts: dict[str, Any]) -> str:
     if known["sha256"]:
         del known["weights"]  # the same weights may lie in different places
     return repr(known)
+
+
+def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What the sidecars of embeddings say of the training of their encoder, per label and scan.
+
+    A scan of several runs is the first of `STATES` that any of them is.
+    """
+    return {label: tuple(_seen(scan, label) for scan in scans) for label in labels}
+
+
+def _seen(scan: Scan, label: str) -> str:
+    sidecars = [
+        run.connectome.embedding(label).with_suffix(".json") for run in scan if label in run.connectome.encoders
+    ]
+    said = {str(read_json(path).get(STATE, UNKNOWN)) for path in sidecars if path.is_file()}
+    return next((state for state in STATES if state in said), UNKNOWN)
 
 
 def series_of(

@@ -39,6 +39,8 @@ class EmbedInputSpec(BaseInterfaceInputSpec):
     accept_encoder_licence = traits.Bool(False, usedefault=True, desc="you accept the licence of published weights")
     allow_missing_parcels = traits.Bool(False, usedefault=True, desc="fill parcels that the atlas lacks")
     random_seed = traits.Int(0, usedefault=True, desc="seed of the weights of random-init")
+    dataset = traits.Str(desc="name of the dataset, by which people of the pretraining are known")
+    entities = traits.List(traits.Tuple(traits.Str(), traits.Str()), desc="entities of the recording")
     weights_state = traits.Str(desc="size and time of what is in a folder of weights, which nipype does not look into")
 
 
@@ -57,7 +59,8 @@ class Embed(Step):
     def work(self, folder: Path) -> None:  # noqa: D102
         settings = settings_of({name: value for name in CHOICES if (value := self.given(name)) is not None})
         atlases = {atlas.name: atlas for atlas in (open_atlas(Path(path)) for path in self.inputs.atlases)}
-        found = [_embed(path, settings, atlases) for path in self.inputs.series]
+        person = (self.given("dataset") or "", dict(self.given("entities") or ()).get("sub", ""))
+        found = [_embed(path, settings, atlases, person) for path in self.inputs.series]
         # Where it fits another atlas, the encoder is sound and this atlas is just not the one it is for.
         otherwise = "skipped" if any(arrays for arrays, _ in found) else "failed"
         self._results["embeddings"] = []
@@ -67,9 +70,12 @@ class Embed(Step):
             self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
 
 
-def _embed(path: str, settings: Participant, atlases: Mapping[str, Atlas]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _embed(
+    path: str, settings: Participant, atlases: Mapping[str, Atlas], person: tuple[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
     from fcpower_bids.encoders.checkpoints import CheckpointError  # loads torch
+    from fcpower_bids.encoders.seen import describe_training
 
     arrays, about = load_bundle(path)
     facts = {"atlas": about["atlas"], "label": embedding_label(settings)}
@@ -78,7 +84,9 @@ def _embed(path: str, settings: Participant, atlases: Mapping[str, Atlas]) -> tu
         vectors = encoder.embed(
             [arrays["series"]], tuple(about["parcels"]), about["repetition_time"], settings.encoder_read
         )
-        return {"embedding": vectors[0]}, {**facts, "about": encoder.provenance(settings.encoder_read)}
+        about_training = describe_training(encoder, *person, arrays["series"], tuple(about["parcels"]))
+        provenance = encoder.provenance(settings.encoder_read)
+        return {"embedding": vectors[0]}, {**facts, "about": {**provenance, **about_training}}
     except CheckpointError as error:
         return {}, {**facts, "problem": ["", str(error)]}
     except FcPowerError as error:

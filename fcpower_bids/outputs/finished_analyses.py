@@ -104,7 +104,13 @@ def digest_cohort(cohort: Cohort) -> str:
     digest = hashlib.blake2b(digest_size=16)
     facts = [
         *(cohort.parcels, cohort.networks, cohort.targets, cohort.notes, cohort.repetition_times),
-        *(len(cohort.series), cohort.embedding_facts, sorted(cohort.encoders), cohort.alike),
+        *(
+            len(cohort.series),
+            cohort.embedding_facts,
+            sorted(cohort.encoders),
+            cohort.alike,
+            sorted(cohort.seen.items()),
+        ),
     ]
     digest.update(json.dumps(plain(facts)).encode())
     for frame in (cohort.scans, cohort.phenotypes, *([] if cohort.folds is None else [cohort.folds])):

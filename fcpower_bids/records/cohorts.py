@@ -45,6 +45,9 @@ class Cohort:
         and what their sidecars say.
     refits : mapping of str to callable
         By the names of embeddings that are fed relative to a cohort: ``(training series) -> encoder`` as in `encoders`.
+    seen : mapping of str to tuple of str
+        By the names of ``embeddings``, per scan: whether the encoder was trained on it or its person (the keys of
+        `fcpower_bids.encoders.seen.SEEN`).
     centroids : ndarray, shape (P, 3), or None
         Where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known.
     joined : mapping of str to int
@@ -75,6 +78,7 @@ class Cohort:
         default_factory=dict
     )
     joined: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()
     folds: pd.DataFrame | None = None
 

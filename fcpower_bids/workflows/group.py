@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
+from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
@@ -170,10 +171,13 @@ def _save_model(cohort: Cohort, settings: Settings, target: str, representation:
 def _describe_people(cohort: Cohort) -> dict[str, Table]:
     """Who is in the cohort, and who and what was left out."""
     facts = {"Description": "The scans of the cohort, in the order of the analyses"}
-    return {
+    tables = {
         EXCLUDED_TABLE.name: Table(cohort.excluded, EXCLUDED_TABLE),
         SCANS.name: Table(cohort.scans, SCANS, facts),
     }
+    if cohort.embeddings:
+        tables[EMBEDDED_PEOPLE.name] = Table(tabulate_people(cohort), EMBEDDED_PEOPLE)
+    return tables
 
 
 def describe_cohort(cohort: Cohort) -> str:

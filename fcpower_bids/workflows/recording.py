@@ -32,6 +32,7 @@ def init_recording_wf(
     datasets: Mapping[str, Path],
     name: str = "recording",
     keep: Path | None = None,
+    dataset: str = "",
 ) -> Workflow:
     """Wire the nodes of one recording; its files and atlases go into ``inputnode``.
 
@@ -47,6 +48,8 @@ def init_recording_wf(
         Of the workflow: its folder below ``base_dir``.
     keep : Path, optional
         Folder that keeps parcel means.
+    dataset : str
+        Its name: an encoder says whether it has seen a person by this and the label.
     """
     inputs = Node(IdentityInterface(fields=INPUTS), name="inputnode")
     outputs = Node(IdentityInterface(fields=[*OUTPUTS, *SUMMARIES]), name="outputnode")
@@ -87,8 +90,8 @@ def init_recording_wf(
     workflow.connect([(connectomes, sink, [("out", "connectomes")]), (connectomes, outputs, [("out", "connectomes")])])
     workflow.connect([(measure, sink, _same("tables")), (measure, outputs, _same("tables"))])
     if choices.encoder is not None:
-        embed = _embed(choices)
-        workflow.connect([(bandpass, embed, _same("series")), (inputs, embed, _same("atlases"))])
+        embed = _embed(choices, dataset)
+        workflow.connect([(bandpass, embed, _same("series")), (inputs, embed, _same("atlases", "entities"))])
         workflow.connect([(embed, sink, _same("embeddings")), (embed, outputs, _same("embeddings"))])
     workflow.connect(sink, "files", outputs, "files")
     workflow.connect([(sink, outputs, _same(*SUMMARIES))])
@@ -112,10 +115,10 @@ def _transforms(workflow: Workflow, choices: Participant, bandpass: Node, connec
     return gather
 
 
-def _embed(choices: Participant) -> Node:
+def _embed(choices: Participant, dataset: str) -> Node:
     given: dict[str, Any] = {name: getattr(choices, name) for name in ENCODER}
     given["encoder_aux"] = [str(path) for path in choices.encoder_aux]
-    return _node("embed", Embed, **given, weights_state=weights_state(choices))
+    return _node("embed", Embed, **given, dataset=dataset, weights_state=weights_state(choices))
 
 
 def _node(name: str, interface: type, **inputs: Any) -> Node:

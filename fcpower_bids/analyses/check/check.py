@@ -7,6 +7,7 @@ import numpy as np
 from fcpower_bids.analyses.check.columns import check_columns
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, name_some, tabulate_findings
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, check_pairs
+from fcpower_bids.analyses.check.seen import check_seen
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
@@ -32,7 +33,12 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         People who share a scan and therefore a fold.
     """
     pairs, findings, alike = check_pairs(cohort, settings)
-    findings += [*_joins(cohort), *check_columns(cohort, settings), *_negative(cohort, settings)]
+    findings += [
+        *check_seen(cohort, settings),
+        *_joins(cohort),
+        *check_columns(cohort, settings),
+        *_negative(cohort, settings),
+    ]
     return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.check.seen import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
 from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.progress import track
@@ -61,8 +62,8 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     Returns
     -------
     dict of str to Table
-        ``identification``, ``identification_scans``, ``identification_comparisons``, ``identification_alpha``,
-        ``identification_icc``, and ``identification_length`` where the series are there.
+        ``identification``, ``identification_unseen``, ``identification_scans``, ``identification_comparisons``,
+        ``identification_alpha``, ``identification_icc``, and ``identification_length`` where the series are there.
 
     Raises
     ------
@@ -75,17 +76,25 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     groups = [np.array([row]) for row in rows]
     found: dict[str, Identification] = {}
     summary: Rows = []
+    apart: Rows = []
+    unseen = enough_unseen(cohort, names, persons)
     each = build_representations(cohort, groups, names, settings)
     for representation in track(each, "identification", settings, len(names)):
         similarity = representation.similarity()
         found[representation.name] = identify(similarity, persons, sessions)
-        summary += _summarise(representation.name, similarity, persons, sessions, settings)
+        n_trained = count_trained(cohort, representation.name, set(persons.tolist()))
+        own = _summarise(representation.name, similarity, persons, sessions, settings)
+        summary += [{**row, "n_trained": n_trained} for row in own]
+        if unseen.any():
+            block = similarity[np.ix_(unseen, unseen)]
+            apart += _summarise(representation.name, block, persons[unseen], sessions[unseen], settings)
     facts = SHARED_FACTS | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
     tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
         (IDENTIFICATION, summary),
-        (IDENTIFICATION_SCANS, [row for name in found for row in _scans(name, found[name])]),
+        (IDENTIFICATION_UNSEEN, apart),
+        (IDENTIFICATION_SCANS, _mark(cohort, [row for name in found for row in _scans(name, found[name])])),
         (IDENTIFICATION_COMPARISONS, _compare(found, settings)),
         (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, settings)),
         (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
@@ -99,6 +108,11 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
         )
         for spec, rows in tables
     }
+
+
+def _mark(cohort: Cohort, rows: Rows) -> Rows:
+    marks = mark_rows(cohort, pd.DataFrame(rows, columns=["representation", "participant_id"]))
+    return [{**row, MARK.key: mark} for row, mark in zip(rows, marks, strict=True)]
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -267,8 +281,15 @@ IDENTIFICATION = TableSpec(
         I_DIFF,
         Column.p("p_permutation", "p of the accuracy with people shuffled in every session", "p (permutation)"),
         Column.number("n_permutations", "Shuffles", "Shuffles", 0),
+        N_TRAINED,
     ),
     ("representation", "first_session", "second_session"),
+)
+IDENTIFICATION_UNSEEN = TableSpec(
+    "identification_unseen",
+    "The same over the people whom no encoder was trained on, where an encoder was trained on others of them.",
+    {key: column for key, column in IDENTIFICATION.columns.items() if key != N_TRAINED.key},
+    IDENTIFICATION.keys,
 )
 IDENTIFICATION_SCANS = TableSpec(
     "identification_scans",
@@ -284,6 +305,7 @@ IDENTIFICATION_SCANS = TableSpec(
         Column.number("rank", "1 + number of other people who are more similar than the own scan", digits=0),
         Column.number("credit", "1 for a hit, 1/k for a tie of k, 0 for a miss"),
         Column.number("candidates", "People searched", digits=0),
+        MARK,
     ),
     ("representation", "participant_id", "session", "searched"),
 )
@@ -348,7 +370,7 @@ IDENTIFICATION_ICC = TableSpec(
     ("representation", "form"),
 )
 TABLES = (
-    *(IDENTIFICATION, IDENTIFICATION_SCANS, IDENTIFICATION_COMPARISONS),
+    *(IDENTIFICATION, IDENTIFICATION_UNSEEN, IDENTIFICATION_SCANS, IDENTIFICATION_COMPARISONS),
     *(IDENTIFICATION_ALPHA, IDENTIFICATION_LENGTH, IDENTIFICATION_ICC),
 )
 SHARED_FACTS: dict[str, Any] = {

@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.check.seen import (
+    MARK,
+    N_TRAINED,
+    PREDICTION_UNSEEN,
+    count_trained,
+    mark_rows,
+    score_unseen,
+)
 from fcpower_bids.analyses.engine.columns import (
     COMPARISON_COLUMNS,
     FOLD,
@@ -53,7 +61,10 @@ PREDICTION = TableSpec(
     FOLD,
 )
 PREDICTIONS = TableSpec(
-    "predictions", "Out-of-fold prediction of every person.", PERSON_COLUMNS, ("participant_id", *FOLD)
+    "predictions",
+    "Out-of-fold prediction of every person.",
+    join_columns(PERSON_COLUMNS, MARK),
+    ("participant_id", *FOLD),
 )
 POOLED = TableSpec(
     "prediction_pooled",
@@ -138,11 +149,12 @@ SUMMARY = TableSpec(
             "Needed",
         ),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
+        N_TRAINED,
     ),
     ("target", "representation"),
 )
 TABLES = (
-    *(PREDICTION, PREDICTIONS, POOLED, SUMMARY, COMPARISONS, FOLDS),
+    *(PREDICTION, PREDICTIONS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS),
     *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
@@ -175,8 +187,8 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     -------
     dict of str to Table
         ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
-        ``prediction_summary``, ``predictions`` (per person), ``folds``, ``comparisons``, ``reliability``,
-        ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
+        ``prediction_summary``, ``predictions`` (per person), ``prediction_unseen``, ``folds``, ``comparisons``,
+        ``reliability``, ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
         ``prediction_sites`` with a site column; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
 
@@ -206,7 +218,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     tables[RELIABILITY.name] = tabulate_reliability(entries)
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
-    tables[SUMMARY.name] = _summarise(tables, null)
+    tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= tabulate_sites(study, tables[PREDICTIONS.name].frame)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
@@ -218,11 +230,13 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     if study.settings.harmonise != NONE:
         facts |= harmonisation_facts(study)
     predictions = entries.people()
+    predictions = predictions.assign(**{MARK.key: mark_rows(study.cohort, predictions)})
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
     return {
         PREDICTION.name: Table(_name_predictors(entries.folds())[list(PREDICTION.columns)], PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),
         PREDICTIONS.name: Table(predictions, PREDICTIONS, facts),
+        PREDICTION_UNSEEN.name: Table(score_unseen(study.cohort, predictions), PREDICTION_UNSEEN, facts),
         FOLDS.name: _folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
@@ -242,7 +256,7 @@ def _folds(study: Study, facts: dict[str, Any]) -> Table:
     return Table(frame, FOLDS, facts)
 
 
-def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
+def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
     p_values = null_p_values(null)
     pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
@@ -257,5 +271,6 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]]) -> Table:
         for score in SCORE_COLUMNS:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= p_values.get(key, NO_NULL)
+        row[N_TRAINED.key] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
     return Table(_name_predictors(pd.DataFrame(rows))[list(SUMMARY.columns)], SUMMARY)

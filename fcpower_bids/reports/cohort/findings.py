@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import pandas as pd
 from scipy import stats
 
+from fcpower_bids.reports.cohort.seen import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
+ONLY_SEEN = "only seen"
+"""Every representation is of an encoder that was trained on these people."""
 FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
 FEW_PEOPLE, FEW_TESTED, FEW_FOLDS = 100, 10, 10
@@ -28,7 +31,8 @@ class Finding:
     score, label : str
         ``r`` or ``auc``, and how a sentence calls it.
     summary : pandas.DataFrame
-        Rows of ``prediction_summary``, the best representation by the mean over folds first.
+        Rows of ``prediction_summary``, without those of encoders that were trained on these people, the best
+        representation by the mean over folds first.
     state : str
         Whether the best of the permutation tests, corrected for the number of representations, is significant; not
         decided where so few permutations cannot tell.
@@ -67,6 +71,10 @@ def find_targets(tables: GroupTables) -> list[Finding]:
 
 def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding:
     score = "auc" if part["auc_fold_mean"].notna().any() else "r"
+    seen = seen_rows(part)
+    if seen.all():
+        return Finding(target, score, part.reset_index(drop=True), ONLY_SEEN, math.nan, None)
+    part = part[~seen]
     ranked = part.sort_values(f"{score}_fold_mean", ascending=False, na_position="last", kind="stable")
     p_values = [float(p) for p in part["p_max"].tolist() if p == p]
     best = min(p_values, default=math.nan)
@@ -88,6 +96,8 @@ def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
 
 def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     """Say in plain sentences what was found for a target, starting with the answer."""
+    if finding.state == ONLY_SEEN:
+        return describe_seen_prediction(finding.target, tables)
     best, score = finding.summary.iloc[0], finding.score
     mean, pooled = float(best[f"{score}_fold_mean"]), float(best[f"{score}_pooled_mean"])
     if mean != mean:
@@ -97,7 +107,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     said = [_answer(finding, best), f"Highest score: {name}, {spread}; all predictions together {pooled:.2f}."]
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, tables))
-    return said
+    return said + describe_seen_prediction(finding.target, tables)
 
 
 def _sd(row: pd.Series, score: str) -> str:

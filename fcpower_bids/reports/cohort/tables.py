@@ -15,6 +15,7 @@ import pandas as pd
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.check.finding import CHECK
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
+from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
@@ -171,7 +172,7 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
-COHORT_TABLES = (SCANS, EXCLUDED_TABLE, CHECK, CHECK_PAIRS, LEFT_OUT)
+COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, CHECK, CHECK_PAIRS, LEFT_OUT)
 """Tables that no analysis writes."""
 
 

@@ -10,6 +10,7 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_DECIDED,
     NOT_FOUND,
     NOT_TESTED,
+    ONLY_SEEN,
     Finding,
     describe_finding,
     find_targets,
@@ -17,6 +18,7 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
+from fcpower_bids.reports.cohort.seen import seen_rows
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
@@ -106,7 +108,10 @@ def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
         said.append(f"For {listed(undecided, 4)} the permutations are too few to decide.")
     if untested:
         said.append(f"Whether {listed(untested, 4)} can be predicted was not tested against chance.")
+    if seen := [finding.target for finding in targets if finding.state == ONLY_SEEN]:
+        said.append(f"For {listed(seen, 4)} there is no score: every encoder was trained on these people.")
     rows = identification_rows(tables)
+    rows = rows[~seen_rows(rows)]
     if len(rows):
         best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
         said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")

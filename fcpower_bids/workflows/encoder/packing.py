@@ -71,7 +71,30 @@ def _pack(settings: Settings, corpus: Path) -> None:
         evaluation=settings.evaluation,
         n_processes=processes(settings),
     )
+    _check_people(table, settings, corpus)
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
+
+
+def _labels(settings: Settings) -> set[str]:
+    return {label.removeprefix("sub-") for label in settings.participant_label}
+
+
+def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
+    """Refuse a corpus that holds people of this dataset who are not chosen now: they would be trained on."""
+    own = table[table["dataset"] == settings.bids_dir.absolute().name]
+    chosen, there = _labels(settings), set(own["subject"])
+    if not chosen:
+        return
+    if lacking := sorted(chosen - there):
+        raise DatasetError(
+            f"{settings.output_dir} has no series for {', '.join(lacking[:5])}, named with --participant-label; run "
+            "the participant level on them, or leave them out."
+        )
+    if others := sorted(there - chosen):
+        raise DatasetError(
+            f"The corpus {corpus} already holds people whom --participant-label does not name "
+            f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
+        )
 
 
 def _series(output_dir: Path) -> list[Path]:
@@ -110,7 +133,9 @@ def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.pretraining.corpus.derived_series import find_series  # only this level needs it
 
     dataset = settings.bids_dir.absolute().name
-    return find_series(settings.output_dir, dataset, contains=f"_{atlas}_", families=_families(settings))
+    found = find_series(settings.output_dir, dataset, contains=f"_{atlas}_", families=_families(settings))
+    chosen = _labels(settings)
+    return [source for source in found if not chosen or source[0]["subject"] in chosen]
 
 
 def _families(settings: Settings) -> dict[str, str]:

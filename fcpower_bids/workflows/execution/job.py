@@ -92,7 +92,9 @@ def process_recording(
 
     plugin = Serial(before)
     try:
-        workflow = init_recording_wf(settings, settings.output_dir, datasets, work.name, keep)
+        workflow = init_recording_wf(
+            settings, settings.output_dir, datasets, work.name, keep, settings.bids_dir.absolute().name
+        )
         workflow.base_dir = str(work.parent)
         set_recording(workflow, recording, atlases)
         workflow.run(plugin=plugin)

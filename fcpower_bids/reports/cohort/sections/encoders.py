@@ -21,6 +21,7 @@ from fcpower_bids.reports.cohort.comparisons import (
 )
 from fcpower_bids.reports.cohort.findings import by_representation
 from fcpower_bids.reports.cohort.sections.identification import describe_identification
+from fcpower_bids.reports.cohort.seen import seen_names
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -51,9 +52,17 @@ def encoder_section(tables: GroupTables) -> list[Section]:
         f"{n - better - worse} there is no evidence for a difference (Holm's correction within each question)."
     )
     answer = "There is no reason here to prefer the embedding to plain connectivity."
-    if better != worse:
+    if seen_names(tables):
+        answer = (
+            "No answer: an encoder was trained on people who are compared here, so what follows is no evidence for it."
+        )
+    elif better != worse:
         answer = "The embedding adds something here." if better > worse else "Plain connectivity does better here."
-    said = [text for text in describe_identification(tables) if text.startswith("embedding") and "finds" in text]
+    said = [
+        text
+        for text in describe_identification(tables)
+        if text.startswith("embedding") and ("finds" in text or "find the" in text)
+    ]
     grid = make_grid(
         rows,
         [

@@ -9,6 +9,12 @@ import pandas as pd
 from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
+from fcpower_bids.reports.cohort.seen import (
+    describe_seen_identification,
+    describe_training,
+    seen_names,
+    seen_rows,
+)
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -35,14 +41,18 @@ def identification_rows(tables: GroupTables) -> pd.DataFrame:
 def describe_identification(tables: GroupTables) -> list[str]:
     """Say how often each representation finds the person, and whether two representations differ."""
     rows = identification_rows(tables)
+    seen = seen_rows(rows)
     said = [
         f"{tables.title(str(row['representation']))} finds the person in {percent(row['accuracy'])} of "
         f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
         f"resampled people; chance {percent(row['chance'], 1)}; permutation {say_p(float(row['p_permutation']))})."
-        for _, row in rows.iterrows()
+        + describe_training(row)
+        for _, row in rows[~seen].iterrows()
     ]
-    comparisons = tables.rows("identification_comparisons")
-    return said + [_describe_difference(row, tables) for _, row in comparisons.iterrows()]
+    said += [describe_seen_identification(row, tables) for _, row in rows[seen].iterrows()]
+    comparisons, names = tables.rows("identification_comparisons"), seen_names(tables)
+    fair = [row for _, row in comparisons.iterrows() if names.isdisjoint({row["representation"], row["reference"]})]
+    return said + [_describe_difference(row, tables) for row in fair]
 
 
 def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
@@ -74,9 +84,12 @@ def _accuracy_panel(tables: GroupTables) -> Iterator[Panel]:
         for _, row in rows.iterrows()
     ]
     chance = float(rows["chance"].iloc[0])
+    seen = [tables.title(name) for name in rows.loc[seen_rows(rows), "representation"].astype(str)]
+    marked = f" No score for new people: {', '.join(seen)} (trained on people shown here)." if seen else ""
     yield Panel(
         "Identification accuracy",
-        f"Mean of both directions with the 95 % bootstrap interval over people; dashed: chance, {percent(chance, 1)}.",
+        "Mean of both directions with the 95 % bootstrap interval over people; dashed: chance, "
+        f"{percent(chance, 1)}.{marked}",
         group_figures.draw_intervals(points, "share of searches that find the person", chance),
         "; ".join(f"{title} {percent(middle)}" for title, middle, _, _ in points) + f"; chance {percent(chance, 1)}.",
         sources=tables.links("identification", "identification_comparisons"),
@@ -203,6 +216,7 @@ def _identification_grid(tables: GroupTables) -> Grid:
             "i_self",
             "i_others",
             "i_diff",
+            "n_trained",
         ),
         "All pairs of sessions",
         " ".join(str(facts[key]) for key in ("Rule", "Ties") if key in facts),
@@ -225,6 +239,7 @@ def _icc_grid(tables: GroupTables) -> Iterator[Grid]:
 def privacy_section(tables: GroupTables) -> list[Section]:
     """Say that connectomes identify people, with the number of this cohort."""
     rows = identification_rows(tables)
+    rows = rows[~seen_rows(rows)]
     if rows.empty:
         return []
     best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]

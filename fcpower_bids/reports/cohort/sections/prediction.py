@@ -268,6 +268,7 @@ def _summary_grid(tables: GroupTables) -> Grid:
             "balanced_accuracy_pooled_mean",
             "p_permutation",
             "share_at_grid_edge",
+            "n_trained",
         ),
         "All targets",
         "COD is 1 for perfect predictions, 0 for predicting the mean of the training people, and negative for worse.",

@@ -1,0 +1,200 @@
+"""Whose embeddings are of an encoder that was trained on these very people: marks, and who is left without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.check.finding import ALARM, NOTE, Finding, name_some
+from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
+from fcpower_bids.core.regression.scores import score_predictions
+from fcpower_bids.encoders.seen import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
+from fcpower_bids.errors import Unfit, UsageError
+from fcpower_bids.predictors import split_entry
+from fcpower_bids.records import Cohort
+from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.settings import Analysis
+
+ENOUGH = 10
+"""Unseen people whom a score of their own needs."""
+NONE = "n/a"
+"""The mark of what no encoder has made."""
+ORDER = (TRAINED, HELD_OUT, UNKNOWN, NO)
+"""A person with several scans is what the first of them says."""
+MARK = Column.text(
+    "seen_in_pretraining",
+    "Whether the encoder has seen this person in its training; n/a where the representation is of no encoder",
+    "Seen in pretraining",
+    levels=SEEN,
+    optional=True,
+)
+N_TRAINED = Column.number(
+    "n_trained",
+    "People among these whom the encoder was trained on: the score is none for new people unless this is 0; n/a where "
+    "the representation is of no encoder, or of one that does not say it",
+    "Trained on",
+    0,
+    optional=True,
+)
+EMBEDDED_PEOPLE = TableSpec(
+    "embedded_people",
+    "Whom the encoder of each embedding has seen.",
+    join_columns(
+        Column.text("representation", "The embedding", "Embedding"),
+        Column.text("participant_id", "Person", "Person"),
+        MARK,
+    ),
+    ("representation", "participant_id"),
+)
+PREDICTION_UNSEEN = TableSpec(
+    "prediction_unseen",
+    "Scores over everyone and over the people whom no encoder was trained on, from the same predictions.",
+    join_columns(
+        Column.text("target", "Phenotype or composite that is predicted", "Target"),
+        Column.text("representation", "What predicts it", "Representation"),
+        Column.text("score", "auc for targets of two classes, r for others", "Score"),
+        Column.number("n_people", "People in everyone", "People", 0),
+        Column.number("everyone", "Score of all out-of-fold predictions of a repeat, mean over repeats", "Everyone"),
+        Column.number("n_unseen", "People whom no encoder was trained on", "Unseen", 0),
+        Column.number("unseen", f"The same over them; n/a where they are fewer than {ENOUGH}", "Unseen people alone"),
+    ),
+    ("target", "representation"),
+)
+
+
+def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
+    """What the encoder of a representation has seen of every person; nothing where it is of no encoder."""
+    kind, _, label = split_entry(representation)[0].partition(":")
+    if kind != EMBEDDING:
+        return {}
+    people = cohort.scans["participant_id"].astype(str).tolist()
+    states = cohort.seen.get(label, (UNKNOWN,) * len(people))
+    found: dict[str, str] = {}
+    for person, state in zip(people, states, strict=True):
+        found[person] = min(found.get(person, state), state, key=ORDER.index)
+    return found
+
+
+def trained_people(cohort: Cohort, representations: Sequence[str]) -> set[str]:
+    """People whom an encoder of any of these was trained on."""
+    marks = (mark_people(cohort, name) for name in representations)
+    return {person for each in marks for person, state in each.items() if state == TRAINED}
+
+
+def count_trained(cohort: Cohort, representation: str, people: set[str]) -> float:
+    """How many of these people the encoder was trained on; NaN where there is none, or it does not say it."""
+    states = [state for person, state in mark_people(cohort, representation).items() if person in people]
+    return states.count(TRAINED) if states and UNKNOWN not in states else np.nan
+
+
+def mark_rows(cohort: Cohort, frame: pd.DataFrame) -> pd.Series:
+    """The mark of every row of a table of people and representations."""
+    marks = {name: mark_people(cohort, str(name)) for name in frame["representation"].unique()}
+    values = [
+        marks[name].get(str(person), NONE)
+        for name, person in zip(frame["representation"], frame["participant_id"], strict=True)
+    ]
+    return pd.Series(values, index=frame.index, dtype=object)
+
+
+def tabulate_people(cohort: Cohort) -> pd.DataFrame:
+    """Rows of ``embedded_people``."""
+    rows = [
+        (name, person, state)
+        for name in (f"{EMBEDDING}:{label}" for label in cohort.embeddings)
+        for person, state in sorted(mark_people(cohort, name).items())
+    ]
+    return pd.DataFrame(rows, columns=list(EMBEDDED_PEOPLE.columns))
+
+
+def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows are of people whom no encoder was trained on; none where nobody was seen, or too few are left."""
+    trained = trained_people(cohort, representations)
+    unseen = ~np.isin(people, sorted(trained))
+    if unseen.all() or len(set(people[unseen].tolist())) < ENOUGH:
+        return np.zeros(len(people), dtype=bool)
+    return unseen
+
+
+def score_unseen(cohort: Cohort, predictions: pd.DataFrame) -> pd.DataFrame:
+    """Rows of ``prediction_unseen`` from those of ``predictions``; none where nobody was seen."""
+    rows = []
+    names = [str(name) for name in predictions["representation"].unique()]
+    trained = trained_people(cohort, names) & set(predictions["participant_id"].astype(str))
+    for (target, name), part in predictions.groupby(["target", "representation"], sort=False):
+        if not trained:
+            break
+        score = "auc" if set(part["observed"].dropna()) <= {0.0, 1.0} else "r"
+        rest = part[~part["participant_id"].astype(str).isin(trained)]
+        n = rest.dropna(subset="observed")["participant_id"].nunique()
+        rows.append(
+            {
+                "target": target,
+                "representation": name,
+                "score": score,
+                "n_people": part.dropna(subset="observed")["participant_id"].nunique(),
+                "everyone": _pooled(part, score),
+                "n_unseen": n,
+                "unseen": _pooled(rest, score) if n >= ENOUGH else np.nan,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(PREDICTION_UNSEEN.columns))
+
+
+def _pooled(predictions: pd.DataFrame, score: str) -> float:
+    """Score of all predictions of a repeat, mean over repeats."""
+    known = predictions.dropna(subset=["observed", "predicted"])
+    values = [
+        score_predictions("pearson" if score == "r" else score, part[["observed"]], part[["predicted"]])
+        for _, part in known.groupby("repeat")
+    ]
+    return float(np.mean(values)) if values else np.nan
+
+
+def check_seen(cohort: Cohort, settings: Analysis) -> list[Finding]:
+    """Find embeddings whose encoder was trained on people of the cohort."""
+    try:
+        scored = expand_names(cohort, settings)
+    except (Unfit, UsageError):  # the analysis that needs them says it
+        scored = ()
+    found = []
+    for label in cohort.embeddings:
+        marks = mark_people(cohort, f"{EMBEDDING}:{label}")
+        trained = sorted(person for person, state in marks.items() if state == TRAINED)
+        if trained:
+            level = ALARM if f"{EMBEDDING}:{label}" in scored else NOTE
+            found.append(_trained(label, trained, len(marks), level))
+        elif UNKNOWN in marks.values():
+            found.append(_unknown(label, len(marks)))
+    return found
+
+
+def _trained(label: str, people: list[str], n: int, level: str) -> Finding:
+    left = n - len(people)
+    rest = f"Read the scores of the {left} others, which stand beside those of everyone, or train"
+    return Finding(
+        "people seen in pretraining",
+        level,
+        len(people),
+        len(people) / n,
+        f"The encoder of the embedding '{label}' was trained on {len(people)} of the {n} people of this cohort "
+        f"({name_some(people)}).",
+        "Its scores over them are not what new people would get, and no finding.",
+        f"{rest if left >= ENOUGH else 'Train'} it on others: pretrain --participant-label, or another dataset.",
+    )
+
+
+def _unknown(label: str, n: int) -> Finding:
+    return Finding(
+        "people seen in pretraining",
+        NOTE,
+        n,
+        float("nan"),
+        f"The encoder of the embedding '{label}' does not say whom it was trained on.",
+        "If it was trained on people of this cohort, its scores are not what new people would get.",
+        "Look at where it comes from; an embedding made by an earlier version is made anew by the participant level.",
+    )

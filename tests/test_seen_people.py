@@ -1,0 +1,153 @@
+"""An encoder that was trained on the people whom it is judged on is named, and its scores are marked.
+
+Those of the others stand beside them: from the images to the page, by the commands.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.seen import find_in_training
+
+PEOPLE = 12
+TRAINED = ("01", "02")
+OTHERS = tuple(f"{number:02d}" for number in range(3, PEOPLE + 1))
+EMBEDDING = "embedding:fbert"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Twelve people; an encoder trained on two of them; everybody's embeddings."""
+    place = tmp_path_factory.mktemp("seen")
+    make_dataset(place / "bids", DemoDesign.tiny(subjects=PEOPLE))
+    run = [str(place / "bids"), str(place / "out")]
+    here = ["--quiet", "--nprocs", "2"]
+    assert main([*run, "participant", "--atlas", "builtin", *here]) == 0
+    tiny = ["--architecture", "d=8", "layers=1", "heads=2", "ff=8", "--window", "40", "--steps", "1", "--held-out", "0"]
+    assert main([*run, "pretrain", "--participant-label", *TRAINED, *tiny, "--accelerator", "cpu", *here]) == 0
+    weights = ["--encoder", "fbert", "--encoder-weights", str(place / "out" / "encoder" / "model")]
+    assert main([*run, "participant", "--atlas", "builtin", *weights, *here]) == 0
+    return place
+
+
+def group(study, *options: str) -> int:
+    representations = ("--representations", "fc", "embedding", "--targets", "planted_score", "--nprocs", "1")
+    return main([str(study / "bids"), str(study / "out"), "group", *representations, *options])
+
+
+def table(study, name: str, folder: str = "group") -> pd.DataFrame:
+    return pd.read_csv(study / "out" / folder / f"{name}.tsv", sep="\t", na_values="n/a", keep_default_na=False)
+
+
+def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
+    packed = pd.read_csv(study / "out" / "corpus" / "recordings.tsv", sep="\t", dtype=str)
+    assert set(packed["subject"]) == set(TRAINED)
+    run = [str(study / "bids"), str(study / "out"), "pack", "--quiet"]
+    assert main([*run, "--participant-label", "01"]) == 3
+    assert "already holds people whom --participant-label does not name (02)" in capsys.readouterr().err
+    assert main([*run, "--participant-label", "01", "02", "99"]) == 3
+    assert "has no series for 99, named with --participant-label" in capsys.readouterr().err
+
+
+def test_the_check_names_them(study, capsys):
+    assert group(study, "--check", "--name", "all") == 0
+    found = table(study, "check", "group/all").set_index("check").loc["people seen in pretraining"]
+    assert found["level"] == "alarm"
+    assert (found["n"], found["value"]) == (2, pytest.approx(2 / PEOPLE))
+    assert "was trained on 2 of the 12 people of this cohort (sub-01, sub-02)" in found["finding"]
+    assert "was trained on 2 of the 12 people" in capsys.readouterr().err
+    marks = table(study, "embedded_people", "group/all").set_index("participant_id")["seen_in_pretraining"]
+    assert marks.to_dict() == {f"sub-{one}": "trained" if one in TRAINED else "no" for one in (*TRAINED, *OTHERS)}
+
+
+def test_without_them_nothing_is_said(study):
+    assert group(study, "--check", "--name", "others", "--participant-label", *OTHERS) == 0
+    assert "people seen in pretraining" not in set(table(study, "check", "group/others")["check"])
+    quick = ("--analyses", "fingerprinting", "--permutations", "20", "--quiet")
+    assert group(study, *quick, "--name", "others", "--participant-label", *OTHERS) == 0
+    assert not len(table(study, "identification_unseen", "group/others"))
+    page = (study / "out" / "group_others.html").read_text()
+    assert "Its encoder was trained on none of these people." in page
+    assert "no finding here" not in page
+
+
+def features(study, label: str, kind: str) -> dict[str, np.ndarray]:
+    found = {}
+    for session in "ab":
+        folder = study / "out" / f"sub-{label}" / f"ses-{session}" / "func"
+        (path,) = folder.glob(f"*_{kind}.tsv")
+        values = pd.read_csv(path, sep="\t", index_col="Node" if kind.endswith("relmat") else None).to_numpy()
+        found[session] = values[np.triu_indices(len(values), 1)] if len(values) > 1 else values[0]
+    return found
+
+
+def share_found(study, labels, kind: str) -> float:
+    """Nearest scan of the other session by correlation, mean of both directions; embedding dimensions z-scored."""
+    each = [features(study, label, kind) for label in labels]
+    stacked = np.array([one[session] for session in "ab" for one in each])
+    n = len(labels)
+    r = np.corrcoef(stacked)[:n, n:]
+    return float(np.mean([*(r.argmax(1) == range(n)), *(r.argmax(0) == range(n))]))
+
+
+def test_scores_are_marked_and_those_of_the_others_stand_beside_them(study):
+    quick = (
+        "--folds",
+        "3",
+        "--inner-folds",
+        "2",
+        "--repeats",
+        "2",
+        "--permutations",
+        "20",
+        "--predictors",
+        "kernel-ridge",
+        "ridge",
+    )
+    assert group(study, "--analyses", "prediction", "fingerprinting", *quick, "--quiet") == 0
+    whole = table(study, "identification").set_index("representation")
+    apart = table(study, "identification_unseen").set_index("representation")
+    assert whole.loc[EMBEDDING, "n_trained"] == 2
+    assert np.isnan(whole.loc["fc", "n_trained"])
+    kinds = {"fc": "stat-pearsoncorrelation_relmat", EMBEDDING: "desc-fbert_embedding"}
+    for name, kind in kinds.items():
+        assert apart.loc[name, "n_people"] == 10
+        assert apart.loc[name, "accuracy"] == pytest.approx(share_found(study, OTHERS, kind))
+        assert whole.loc[name, "accuracy"] == pytest.approx(share_found(study, (*TRAINED, *OTHERS), kind))
+    scans = table(study, "identification_scans").set_index(["representation", "participant_id"])["seen_in_pretraining"]
+    assert set(scans[EMBEDDING, "sub-01"]) == {"trained"}
+    assert set(scans[EMBEDDING, "sub-03"]) == {"no"}
+    predictions = table(study, "predictions")
+    marked = predictions[predictions["seen_in_pretraining"] == "trained"]
+    assert set(marked["participant_id"]) == {"sub-01", "sub-02"}
+    assert set(marked["representation"]) == {EMBEDDING, f"{EMBEDDING}:ridge"}
+    assert table(study, "prediction_summary").set_index("representation").loc[EMBEDDING, "n_trained"] == 2
+    unseen = table(study, "prediction_unseen").set_index("representation")
+    ridge = table(study, "prediction_summary").set_index("representation").loc[f"{EMBEDDING}:ridge"]
+    assert ridge["n_trained"] == 2
+    for name, part in predictions.groupby("representation"):
+        for column, rest in (("everyone", part), ("unseen", part[~part["participant_id"].isin(["sub-01", "sub-02"])])):
+            r = np.mean([one["observed"].corr(one["predicted"]) for _, one in rest.groupby("repeat")])
+            assert unseen.loc[name, column] == pytest.approx(r)
+        assert (unseen.loc[name, "n_people"], unseen.loc[name, "n_unseen"]) == (12, 10)
+    page = (study / "out" / "group.html").read_text()
+    share = f"{100 * apart.loc[EMBEDDING, 'accuracy']:.0f} %"
+    assert "embedding fbert is no finding here: its encoder was trained on 2 of these 12 people" in page
+    assert f"Among the 10 people whom no encoder was trained on it finds {share}" in page
+    assert "embedding fbert identifies" not in page  # no headline
+    assert "embedding fbert finds the person" not in page
+
+
+def test_a_renamed_dataset_is_found_by_its_series(study):
+    card = load_encoder("fbert", study / "out" / "encoder" / "model").card
+    (path,) = (study / "out" / "sub-01" / "ses-a" / "func").glob("*_stat-mean_timeseries.tsv")
+    series = pd.read_csv(path, sep="\t")
+    say = [series.to_numpy(), list(series.columns)]
+    assert find_in_training(card, "bids", "01", *say) == ("trained", "participant")
+    assert find_in_training(card, "renamed", "sub-77", *say) == ("trained", "series")
+    assert find_in_training(card, "renamed", "77", say[0][::-1], say[1]) == ("no", "")
