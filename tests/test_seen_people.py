@@ -106,7 +106,7 @@ def test_scores_are_marked_and_those_of_the_others_stand_beside_them(study):
         "--permutations",
         "20",
         "--predictors",
-        "kernel-ridge",
+        "kernel_ridge",
         "ridge",
     )
     assert group(study, "--analyses", "prediction", "fingerprinting", *quick, "--quiet") == 0
