@@ -121,6 +121,60 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
     assert harmonised.table("importance_networks").empty
 
 
+@pytest.fixture(scope="module")
+def compared(cohort):
+    """The four ways, without the two people of the third scanner."""
+    table = cohort.phenotypes
+    cohort.phenotypes = table[table["site"] != "three"]
+    try:
+        options = ["--permutations", "99", "--harmonise-keep", "age", "--min-matched", "0.1"]
+        return run(cohort, "compared", *options, "--analyses", "harmonisation"), cohort.phenotypes
+    finally:
+        cohort.phenotypes = table
+
+
+def test_a_target_made_of_sites_misleads_one_way_only(compared):
+    made, _ = compared
+    table = made.table("harmonisation").set_index("sites")
+    assert table.index.tolist() == ["none", "covariate", "combat", "held out"]
+    assert table.loc["none", "pooled"] > 0.5
+    assert (table.loc[["covariate", "combat", "held out"], "pooled"] < 0.3).all()
+    assert (table["within"].abs() < 0.4).all()
+    assert (table["p_permutation"] > 0.05).all()
+    assert table["n_unadjusted"].fillna(-1).tolist() == [-1, -1, 0, -1]
+    page = re.sub(r"\s+", " ", (made.out / "group_compared.html").read_text())
+    said = "score from FC, r with sites as they are {:.2f} (within {:.2f}), regressed from the target"
+    assert said.format(*table.loc["none", ["pooled", "within"]]) in page
+
+
+@pytest.mark.parametrize(
+    ("handling", "options"),
+    [
+        ("none", []),
+        ("covariate", ["--covariates", "site"]),
+        ("combat", ["--harmonise", "combat", "--harmonise-keep", "age"]),
+        ("held out", ["--hold-out-sites"]),
+    ],
+)
+def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared, handling, options):
+    made, table = compared
+    whole = cohort.phenotypes
+    cohort.phenotypes = table
+    try:
+        alone = run(cohort, "alone", "--permutations", "99", "--min-matched", "0.1", *options)
+    finally:
+        cohort.phenotypes = whole
+    row = made.table("harmonisation").set_index("sites").loc[handling]
+    summary = alone.table("prediction_summary").iloc[0]
+    assert row["pooled"] == pytest.approx(summary["r_pooled_mean"])
+    assert row["mae"] == pytest.approx(summary["mae_pooled_mean"])
+    assert row["p_permutation"] == pytest.approx(summary["p_permutation"])
+    sites = alone.table("prediction_sites").set_index("over")["value"]
+    assert row["within"] == pytest.approx(sites["within sites"])
+    people = alone.table("predictions")
+    assert row["pooled"] == pytest.approx(np.corrcoef(people["observed"], people["predicted"])[0, 1])
+
+
 def test_what_would_leak_or_cannot_be_is_refused(cohort, capsys):
     combat = ["--harmonise", "combat"]
     run(cohort, "leak", *combat, "--harmonise-keep", "score", code=3)

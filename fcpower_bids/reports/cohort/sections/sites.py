@@ -6,23 +6,52 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.harmonisation import HANDLINGS, HARMONISATION
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing
 
 
 def sites_section(tables: GroupTables) -> list[Section]:
     """Scores per site, within sites, and over sites."""
-    found = tables.rows("prediction_sites")
-    if found.empty:
-        return []
-    grid = make_grid(
-        tables.titled(found),
-        PREDICTION_SITES.columns.values(),
-        "Site by site",
-        "A bias that differs between sites is what a new site would meet.",
-        tables.links("prediction_sites"),
-    )
-    return [Section("sites", "Sites", tuple(describe_sites(found, tables)), (), (grid,))]
+    said: list[str] = []
+    grids = []
+    found, compared = tables.rows("prediction_sites"), tables.rows("harmonisation")
+    if not found.empty:
+        said += describe_sites(found, tables)
+        grids.append(
+            make_grid(
+                tables.titled(found),
+                PREDICTION_SITES.columns.values(),
+                "Site by site",
+                "A bias that differs between sites is what a new site would meet.",
+                tables.links("prediction_sites"),
+            )
+        )
+    if not compared.empty:
+        said += describe_handlings(compared, tables)
+        grids.append(
+            make_grid(
+                tables.titled(compared),
+                HARMONISATION.columns.values(),
+                "What is done about sites",
+                "Where all predictions together score far above those within sites, the site itself is predicted.",
+                tables.links("harmonisation"),
+            )
+        )
+    return [Section("sites", "Sites", tuple(said), (), tuple(grids))] if grids else []
+
+
+def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+    """One sentence for every target and representation: all predictions together, and within sites."""
+    for (target, name), part in compared.groupby(["target", "representation"], sort=False):
+        scored = part.dropna(subset=["pooled"])
+        label = "AUC" if str(part["score"].iloc[0]) == "auc" else "r"
+        each = [
+            f"{HANDLINGS[str(row['sites'])]} {row['pooled']:.2f}"
+            + ("" if missing(row["within"]) else f" (within {row['within']:.2f})")
+            for _, row in scored.iterrows()
+        ]
+        yield f"{target} from {tables.title(str(name))}, {label} with sites {', '.join(each)}."
 
 
 def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[str]:

@@ -1,0 +1,193 @@
+"""What each way of handling sites gives: none, a covariate of the target, ComBat of the features, sites held out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PREDICTOR
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.entries import Entries
+from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.prediction.harmonise import (
+    COMBAT,
+    NONE,
+    RULE,
+    check_harmonisation,
+    harmonise,
+    people_unadjusted,
+)
+from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
+from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
+from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.predictors import entry_name, split_entry
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.settings import Analysis
+
+COVARIATE, HELD_OUT = "covariate", "held out"
+HANDLINGS = {
+    NONE: "as they are",
+    COVARIATE: "regressed from the target",
+    COMBAT: "taken from the features by ComBat",
+    HELD_OUT: "held out in turn",
+}
+"""What is done about sites, in words."""
+
+HARMONISATION = TableSpec(
+    "harmonisation",
+    "What each way of handling sites gives (`--site-column`), each with the same targets, features and permutations.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        PREDICTOR,
+        Column.text(
+            "sites",
+            "none: as they are; covariate: one indicator per site regressed from the target; combat: their shift and "
+            "spread taken from the features; held out: each predicted by a model of the others. All fitted in the fold",
+            "Sites",
+        ),
+        Column.text("reason", "Why there is no score", "Why not"),
+        Column.text("score", "auc for targets of two classes, r for others", "Score"),
+        Column.number(
+            "pooled", "Score of all predictions of a repeat together, mean over repeats", "All predictions", 2
+        ),
+        Column.number("within", "Score within sites, mean weighted by people", "Within sites", 2),
+        Column.number("over", "Mean over sites that may truly differ, of r", "Over sites", 2),
+        Column.number("ci_low", "Its lower 95 % limit", "95 % from", 2),
+        Column.number("ci_high", "Its upper 95 % limit", "to", 2),
+        Column.number("mae", "Mean absolute error in the unit of the target", "MAE"),
+        Column.p(
+            "p_permutation",
+            "p of the score of all predictions, of targets permuted within sites",
+            "p (permutation)",
+        ),
+        Column.number("n_permutations", "Permutations", "Permutations", 0),
+        Column.number("n_people", "People", "People", 0),
+        Column.number(
+            "n_unadjusted",
+            "People who are tested as they are, since too few of their site train; n/a where nobody is adjusted",
+            "Unadjusted",
+            0,
+        ),
+    ),
+    ("target", "representation", "sites"),
+)
+TABLES = (HARMONISATION,)
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no comparison."""
+    _check(settings)
+    for handling in (NONE, COVARIATE):
+        open_study(*_choose(handling, cohort, settings))
+
+
+def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Predict with every handling of sites.
+
+    A target that goes with the site is predicted by recognising the scanner. This shows as a score of all predictions
+    far above that within sites; a handling that removes it brings both together. Handlings that hold sites out test
+    other people per fold than the rest, so the scores are told side by side and not tested against one another.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Analysis
+        As for the prediction, with ``site_column`` and ``harmonise_keep``.
+
+    Returns
+    -------
+    dict of str to Table
+        ``harmonisation``, one row per target, representation, predictor and handling.
+
+    Raises
+    ------
+    NotInCohort
+        No column of sites was named.
+    Unfit
+        As `prediction.analyse_prediction`, or what is to be kept is a target.
+    """
+    _check(settings)
+    rows: list[dict[str, Any]] = []
+    for handling in HANDLINGS:
+        try:
+            study = open_study(*_choose(handling, cohort, settings))
+        except Unfit as error:
+            if handling != HELD_OUT:
+                raise
+            rows += [{**row, "sites": HELD_OUT, "reason": str(error)} for row in _unscored(rows)]
+            continue
+        rows += _score(study, handling)
+    frame = pd.DataFrame(rows).reindex(columns=list(HARMONISATION.columns))
+    order = {name: place for place, name in enumerate(dict.fromkeys(frame["target"]))}
+    frame = frame.sort_values("target", key=lambda column: column.map(order), kind="stable", ignore_index=True)
+    facts = {"Rule": RULE, "Keeps": list(settings.harmonise_keep), "Null": NULL_FACTS["Rule"]}
+    return {HARMONISATION.name: Table(frame, HARMONISATION, facts)}
+
+
+def _check(settings: Analysis) -> None:
+    if settings.site_column is None:
+        raise NotInCohort("Ways of handling sites need their column; give --site-column.")
+    check_harmonisation(settings)
+
+
+def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, Analysis]:
+    """The cohort and the choices of one handling."""
+    site = str(settings.site_column)
+    others = tuple(name for name in settings.covariates if name != site)
+    chosen = dataclasses.replace(settings, covariates=others, hold_out_sites=handling == HELD_OUT)
+    if handling == COVARIATE:
+        # The covariates of a preset stand in only where none are named.
+        preset = open_study(cohort, chosen).preset
+        chosen = dataclasses.replace(chosen, covariates=(*preset.covariates, site))
+    if handling == HELD_OUT:
+        return dataclasses.replace(cohort, folds=None), dataclasses.replace(chosen, folds_file=None, test_people=None)
+    return cohort, chosen
+
+
+def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
+    entries, null = Entries(study), []
+    for representation in study.representations():
+        if handling == COMBAT:
+            harmonise(representation, study)
+        for predictor in dict.fromkeys(study.settings.predictors):
+            solver = make_solver(representation, study.preset, predictor)
+            entry = entry_name(representation.name, predictor)
+            entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
+            null += null_rows(solver, study, entry)
+    pooled, p_values = entries.pooled(), null_p_values(null)
+    sites = tabulate_sites(study, entries.people())[PREDICTION_SITES.name].frame
+    unadjusted = len(people_unadjusted(study)) if handling == COMBAT else None
+    for target in study.targets:
+        for entry in entries.results:
+            own, parts = (
+                each[(each["target"] == target.name) & (each["representation"] == entry)] for each in (pooled, sites)
+            )
+            score = main_score(target)
+            yield {
+                **{"target": target.name, "representation": entry, "predictor": split_entry(entry)[1]},
+                **{"sites": handling, "reason": "", "score": score},
+                **{"pooled": own[score].mean(), "mae": own["mae"].mean()},
+                **_over_sites(parts),
+                **{
+                    key: p_values.get((target.name, entry), NO_NULL)[key] for key in ("p_permutation", "n_permutations")
+                },
+                **{"n_people": len(study.people.names), "n_unadjusted": unadjusted},
+            }
+
+
+def _over_sites(parts: pd.DataFrame) -> dict[str, Any]:
+    """Within sites, and over sites that may differ, of the rows of one target and entry."""
+    found = {"within": parts.loc[parts["over"] == WITHIN, "value"].iloc[0]}
+    for _, row in parts[parts["over"] == RANDOM].iterrows():
+        found |= {"over": row["value"], "ci_low": row["ci_low"], "ci_high": row["ci_high"]}
+    return found
+
+
+def _unscored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    keys = ("target", "representation", "predictor", "score")
+    return [{key: row[key] for key in keys} for row in rows if row["sites"] == NONE]
