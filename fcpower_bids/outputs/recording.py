@@ -21,7 +21,7 @@ from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, 
 from fcpower_bids.outputs.tables import declared_text, write_declared, write_json, write_matrix
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
-from fcpower_bids.store import write_text
+from fcpower_bids.store import write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
 
 Bundle = tuple[Mapping[str, np.ndarray], Mapping[str, Any]]
@@ -205,6 +205,10 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
     yield write_matrix(path, results.series[number].clean, atlas.names)
     tr = results.cleaning.repetition_time
+    if atlas.is_cifti:
+        from fcpower_bids.imaging.series.parcellated import encode_ptseries  # loads nibabel, only CIFTI needs it
+
+        yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(results.series[number].clean, atlas, tr))
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
     yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts})
 
@@ -217,6 +221,10 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
+        if atlas.is_cifti:
+            from fcpower_bids.imaging.series.parcellated import encode_pconn  # loads nibabel, only CIFTI needs it
+
+            yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
         about = {**cleaning_metadata(results, number), **relationship_metadata(output_dir, results, number, matrix)}
         stat = dict(output.entities)["stat"]
         measure = RELATIONSHIPS.get(stat, stat)

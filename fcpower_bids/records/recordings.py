@@ -117,6 +117,11 @@ class Atlas:
         return "_".join(f"{key}-{value}" for key, value in self.entities)
 
     @property
+    def is_cifti(self) -> bool:
+        """Whether the label image is a CIFTI ``dlabel``."""
+        return self.image.name.endswith(".dlabel.nii")
+
+    @property
     def n_parcels(self) -> int:
         """Number of parcels."""
         return len(self.labels)

@@ -112,10 +112,23 @@ def label_images(folder: Path) -> list[AtlasFile]:
 
 
 def table_beside(image: Path) -> Path | None:
-    """Return the TSV with the name of the image, or without its ``res-`` as TemplateFlow has it; None if neither."""
+    """Return the TSV that applies to an image; None if there is none.
+
+    It has the name of the image, or leaves out some of its entities (TemplateFlow: the resolution; AtlasPack: all but
+    the atlas), and lies beside it or in one of the two folders above. The nearest and most specific one wins.
+    """
     stem = stem_of(image)
-    candidates = (stem, re.sub(r"_(?:res|den)-[A-Za-z0-9]+", "", stem))
-    return next((path for name in candidates if (path := image.with_name(f"{name}.tsv")).is_file()), None)
+    if (same := image.with_name(f"{stem}.tsv")).is_file():
+        return same
+    known = parse_name(image).chunks.items()
+    if "atlas" not in dict(known):
+        return None
+    for folder in image.absolute().parents[:3]:
+        tables = [parse_name(path) for path in sorted(folder.glob("*_dseg.tsv"))]
+        fitting = [one for one in tables if "atlas" in one.chunks and one.chunks.items() <= known]
+        if fitting:
+            return max(fitting, key=lambda one: len(one.chunks)).path
+    return None
 
 
 def describe_dataset(folder: Path, atlas: str) -> tuple[str, str]:

@@ -33,6 +33,10 @@ class Declaration:
         As stated by the authors.
     where : str
         How to get an atlas that TemplateFlow does not have.
+    also : mapping
+        Entities of the same atlas in the folders of other programs.
+    dlabel : str
+        File name under which its authors give it in fsLR; empty where it has none.
     """
 
     name: str
@@ -44,6 +48,13 @@ class Declaration:
     licence: str = "n/a"
     citation: str = "n/a"
     where: str = ""
+    also: Mapping[str, str] = field(default_factory=dict)
+    dlabel: str = ""
+
+    @property
+    def selectors(self) -> tuple[dict[str, str], ...]:
+        """Entities that a file of this atlas may have in a folder: ours, those of others, those of TemplateFlow."""
+        return tuple(dict(one) for one in (dict(self.entities), self.also, self.templateflow) if one)
 
 
 @cache
@@ -63,6 +74,8 @@ def declared_atlases() -> dict[str, Declaration]:
                     spaces=tuple(entry.get("spaces", ())),
                     parts=tuple(entry.get("parts", ())),
                     network=entry.get("network", "n/a"),
+                    also=entry.get("also", {}),
+                    dlabel=entry.get("dlabel", ""),
                     **shared,
                 )
     return declared

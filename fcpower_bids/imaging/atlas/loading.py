@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,7 +121,11 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
     for spec in specs:
         found = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]
         if not found:
-            raise UsageError(f"TemplateFlow has no '{spec}' in {', '.join(spaces)}: nothing can be fetched for it.")
+            declared = declared_atlases().get(spec)
+            where = f" {declared.where}" if declared and declared.where else ""
+            raise UsageError(
+                f"TemplateFlow has no '{spec}' in {', '.join(spaces)}: nothing can be fetched for it.{where}"
+            )
         queries += found
     return prefetch_files(queries, Path(folder))
 
@@ -180,8 +185,8 @@ def _loose_selector(spec: str) -> dict[str, str]:
 
 def _by_name(spec: str, request: _Request) -> Atlas:
     declaration = declared_atlases().get(spec)
-    selector = dict(declaration.entities) if declaration else _loose_selector(spec)
-    for folder in request.atlas_dirs:
+    selectors = declaration.selectors if declaration else (_loose_selector(spec),)
+    for folder, selector in itertools.product(request.atlas_dirs, selectors):
         found = find_files(folder, selector, request.space, request.cifti)
         exact = [one for one in found if dict(one.entities) == selector] or found
         if len(exact) == 1:
@@ -190,6 +195,9 @@ def _by_name(spec: str, request: _Request) -> Atlas:
             pick_file(folder, selector, request.space, request.cifti)  # says which there are
     if declaration is None:
         raise _unknown(spec)
+    for folder in request.atlas_dirs if request.cifti and declaration.dlabel else ():
+        for image in sorted(folder.rglob(declaration.dlabel)):
+            return _from_dataset(folder, parse_name(image), request, declaration)
     if declaration.parts:
         return _merge(list(declaration.parts), request)
     return _from_templateflow(declaration, request)
@@ -221,7 +229,11 @@ def _from_templateflow(declaration: Declaration, request: _Request) -> Atlas:
     wanted = f"The atlas {declaration.name} in space {request.space}"
     advice = "give it as FILE:TSV, or a folder that has it with --atlas-dir."
     if request.cifti:
-        raise UsageError(f"{wanted} is needed as dlabel, which TemplateFlow does not have: {advice}")
+        advice = declaration.where or "give it as a file, or a folder that has it with --atlas-dir."
+        raise UsageError(
+            f"{wanted} is needed as dlabel, which is not in the folders of --atlas-dir and which TemplateFlow does not "
+            f"have: {advice}"
+        )
     if not declaration.templateflow:
         raise UsageError(f"{wanted} is not in the folders of --atlas-dir. {declaration.where or advice}")
     if declaration.spaces and request.space not in declaration.spaces:

@@ -190,7 +190,7 @@ def test_prefetch_of_a_merge_fetches_what_there_is(home, caplog):
 
 
 def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
-    with pytest.raises(UsageError, match=r"TianS3 in space.*--atlas-dir\..*download it from"):
+    with pytest.raises(UsageError, match=r"TianS3 in space.*--atlas-dir\..*yetianmed"):
         load_atlas("Schaefer150", SPACE, cache=tmp_path)
 
 

@@ -1,0 +1,73 @@
+"""Small fsLR trees: a dtseries, its confounds, and folders of atlases as other programs lay them out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+from nibabel.cifti2 import BrainModelAxis, Cifti2Image, LabelAxis, SeriesAxis
+
+from tests.derivatives.trees import describe, func
+
+TR = 2.0
+VERTICES = 40
+
+
+def grayordinates() -> BrainModelAxis:
+    """Two hemispheres with a medial wall, and a thalamus."""
+    inside = np.zeros((6, 5, 4), bool)
+    inside[1:4, 1:4, 1:3] = True
+    axis = BrainModelAxis.from_surface(np.arange(0, 36), VERTICES, "CIFTI_STRUCTURE_CORTEX_LEFT")
+    axis += BrainModelAxis.from_surface(np.arange(4, 40), VERTICES, "CIFTI_STRUCTURE_CORTEX_RIGHT")
+    return axis + BrainModelAxis.from_mask(inside, "CIFTI_STRUCTURE_THALAMUS_LEFT", affine=np.diag([2.0, 2, 2, 1]))
+
+
+def labels_of(n_parcels: int) -> np.ndarray:
+    """Consecutive grayordinates, some of them in no parcel."""
+    return np.arange(len(grayordinates())) // 9 % (n_parcels + 1)
+
+
+def save_dtseries(path: Path, data: np.ndarray, repetition_time: float = TR) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    axes = (SeriesAxis(0, repetition_time, len(data), unit="SECOND"), grayordinates())
+    nibabel.save(Cifti2Image(data.astype(np.float32), header=axes), path)
+    return path
+
+
+def save_dlabel(path: Path, labels: np.ndarray, names: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = {0: ("???", (0, 0, 0, 0))} | {label: (name, (1, 0, 0, 1)) for label, name in enumerate(names, 1)}
+    axes = (LabelAxis(["parcels"], [table]), grayordinates())
+    nibabel.save(Cifti2Image(labels[None].astype(np.float32), header=axes), path)
+    return path
+
+
+def make_motion(volumes: int, seed: int = 0) -> pd.DataFrame:
+    """Six parameters and the displacement that they mean."""
+    walk = np.random.default_rng((seed, 1)).standard_normal((volumes, 6)).cumsum(axis=0)
+    parameters = walk * np.repeat([0.02, 0.0004], 3)
+    moved = np.abs(np.diff(parameters, axis=0)) @ np.repeat([1.0, 50.0], 3)
+    names = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+    return pd.DataFrame(parameters, columns=names).assign(framewise_displacement=[np.nan, *moved])
+
+
+def add_surface_run(root: Path, run: str, data: np.ndarray, motion: pd.DataFrame) -> Path:
+    """Add one run that is in fsLR alone, as fMRIPrep writes it; return the dtseries."""
+    folder = func(root, run)
+    path = save_dtseries(folder / f"{run}_space-fsLR_den-91k_bold.dtseries.nii", data)
+    path.with_name(path.name.replace(".dtseries.nii", ".json")).write_text(json.dumps({"RepetitionTime": TR}))
+    motion.to_csv(folder / f"{run}_desc-confounds_timeseries.tsv", sep="\t", index=False, na_rep="n/a")
+    return path
+
+
+def make_surface_dataset(root: Path, runs: tuple[str, ...] = ("sub-01_task-rest",), volumes: int = 120) -> np.ndarray:
+    """Make a dataset that has nothing but fsLR; return the data of its last run (T, G)."""
+    describe(root)
+    for seed, run in enumerate(runs):
+        rng = np.random.default_rng(seed)
+        data = 1000 + rng.standard_normal((volumes, len(grayordinates()))) * 10
+        add_surface_run(root, run, data, make_motion(volumes, seed))
+    return data.astype(np.float32).astype(np.float64)
