@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=862, help="number of people")
     parser.add_argument("--parcels", type=int, default=400, help="number of parcels")
-    parser.add_argument("--targets", type=int, nargs="+", default=[1, 3], help="numbers of targets")
+    parser.add_argument("--targets", type=int, nargs="*", default=[1, 3], help="numbers of targets")
     parser.add_argument("--permutations", nargs="+", default=["0", "default"], help="numbers, or 'default'")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

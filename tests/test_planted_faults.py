@@ -57,9 +57,21 @@ def test_a_sound_cohort_is_not_accused(check, planted):
     assert not list((planted[0].out / "group").glob("prediction*"))
 
 
+def smooth(series):
+    """Every volume with a third of the next, as another filter would have it."""
+    return series[:-1] + series[1:] / 3
+
+
+def without_global_signal(series):
+    whole = series.mean(axis=1, keepdims=True)
+    return series - whole @ (np.linalg.pinv(whole) @ series)
+
+
 PROCESSED = {
     "rounding noise": lambda series: series + 1e-9 * np.random.default_rng(0).standard_normal(series.shape),
     "the first 80 %": lambda series: series[: int(0.8 * len(series))],
+    "the first half": lambda series: series[: len(series) // 2],
+    "another preprocessing": lambda series: without_global_signal(smooth(series)),
     "noise": lambda series: series + 0.3 * series.std() * np.random.default_rng(1).standard_normal(series.shape),
 }
 
@@ -117,6 +129,81 @@ def test_exchanged_sessions_are_named(check, planted):
         ("sub-005", "sub-010"),
         ("sub-010", "sub-005"),
     }
+
+
+def test_labels_that_moved_by_one_are_named(check, planted):
+    """In the second session half of the people have the scan of the one before; 60 parcels show some of them."""
+    cohort, series = planted
+    half = list(range(PEOPLE // 2))
+    for person in half:
+        cohort.put(person, "b", series[half[person - 1], "b"])
+    found, told = check()
+    rows = cohort.table("check_pairs").set_index("verdict").loc[["another name"]]
+    moved = rows[rows["session"] == "ses-b"]
+    assert len(moved) >= 3
+    for row in moved.itertuples():
+        assert int(row.other[4:]) - 1 == half[int(row.participant_id[4:]) - 1 - 1]
+    assert f"{len(rows)} scans are far from the other scans of the same person" in found.loc["another name", "finding"]
+    assert "--exclude-file" in found.loc["another name", "remedy"]
+    assert "near somebody else's" in told
+
+
+def test_a_scan_that_was_stored_with_somebody_else_is_named(check, planted):
+    cohort, series = planted
+    cohort.put(9, "b", series[4, "b"])
+    shutil.rmtree(cohort.out / "sub-005" / "ses-b")
+    found, _ = check()
+    assert "sub-010 ses-b as sub-005" in found.loc["another name", "finding"]
+    assert found.loc["another name", "n"] == 1
+
+
+def test_families_that_nobody_declared_are_named(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    cohort.phenotypes = table.assign(Family_ID=[f"F{max(row - 5, 0)}" for row in range(PEOPLE)])
+    found, _ = check()
+    assert found.loc["families", "n"] == 6
+    assert "--family-column Family_ID" in found.loc["families", "remedy"]
+    assert check("--family-column", "Family_ID")[0].empty
+    cohort.phenotypes = table.assign(twin_pair=np.arange(PEOPLE) % 2)  # a group, not a family
+    assert check()[0].empty
+
+
+def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted):
+    cohort, series = planted
+    rng = np.random.default_rng(5)
+    second = np.arange(PEOPLE) % 2 == 1
+    artefact = rng.standard_normal((120, 1)) @ rng.standard_normal((1, 60))
+    for (person, session), each in series.items():
+        cohort.put(person, session, each + 0.5 * second[person] * each.std() * artefact, mean_fd=0.1)
+    site = np.where(second, "two", "one").astype(object)
+    site[[0, 2]] = "tiny"
+    cohort.phenotypes = cohort.phenotypes.assign(site=site)
+    found, _ = check("--site-column", "site")
+    assert found.empty
+    notes = cohort.table("check").set_index("check")
+    assert "tiny (2)" in notes.loc["small site", "finding"]
+    told = notes.loc["site and connectome"]
+    assert told["value"] > 0.8
+    assert told["n"] == PEOPLE - 2
+    assert (
+        f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %" in told["finding"]
+    )
+
+
+def test_people_without_scan_and_scans_without_phenotypes_are_counted(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    nobody = table.iloc[:3].assign(participant_id=["sub-901", "sub-902", "sub-903"])
+    cohort.phenotypes = pd.concat([table.iloc[2:], nobody])
+    found, told = check()
+    assert found.empty
+    counts = f"{PEOPLE} people with scans, {PEOPLE + 1} in the phenotype tables, {PEOPLE - 2} in both"
+    assert counts in told
+    notes = cohort.table("check").set_index("check")
+    assert notes.loc["scans and phenotypes", "n"] == 5
+    excluded = cohort.table("excluded")
+    assert {"sub-001", "sub-002", "sub-901", "sub-902", "sub-903"} <= set(excluded["participant_id"])
 
 
 def test_a_target_made_of_site_is_named_with_its_share(check, planted):

@@ -18,6 +18,7 @@ from fcpower_bids.cohort.inclusion import (
     exclude_by_quality,
     exclude_by_status,
     exclude_duplicates,
+    exclude_later_sessions,
     read_quality,
     tabulate_exclusions,
 )
@@ -42,7 +43,8 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort.
 
-    Recordings are left out by their status, by ``--exclude-file``, by their quality and as duplicates, in this order;
+    Recordings are left out by their status, by ``--exclude-file``, by their quality, as later sessions where one
+    is enough, and as duplicates, in this order;
     the rest become scans; then parcels and scans with missing parcels are left out. Everything left out is a row of
     ``excluded``; nothing missing is ever filled in.
 
@@ -121,6 +123,10 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
     keep, said = exclude_by_quality(chosen, quality, settings)
     rows += said
     chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
+    if settings.first_session:
+        keep, said = exclude_later_sessions(chosen)
+        rows += said
+        chosen, quality = list(compress(chosen, keep)), list(compress(quality, keep))
     if not chosen:
         example = f", such as '{rows[-1].participant_id}: {rows[-1].reason}'" if rows else ""
         raise DatasetError(

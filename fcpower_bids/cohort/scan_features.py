@@ -177,7 +177,7 @@ def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str])
     template = f"tpl-{one.space}"
     path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
     if not path.is_file():
-        note = f"The networks of the parcels are not known: {path} is not there."
+        note = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
         return ParcelFacts(("n/a",) * len(parcels), notes=(note,))
     table = read_table(path)
     table = table.set_index(table["name"].astype(str)).reindex(list(parcels))

@@ -80,5 +80,11 @@ class GroupLevel(Choices):
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")
     max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")
+    first_session: bool = option(
+        False, "group", "of everybody the first session alone (that is left, by the order of the labels)"
+    )
+    equal_minutes: bool = option(
+        False, "group", "cut every scan to the length of the shortest one, and compute FC again from the stored series"
+    )
     max_parcel_missing: float = option(0.1, "group", "drop parcels that a larger share of people lacks")
     max_missing_parcels: float = option(0.1, "group", "leave out people who lack a larger share of parcels")

@@ -17,7 +17,16 @@ from fcpower_bids.workflows.progress import say
 
 NAME = "check"
 READ = (
-    *("targets", "composite", "covariates", "site_column", "preset", "combine_runs", "representations"),
+    *(
+        "targets",
+        "composite",
+        "covariates",
+        "site_column",
+        "family_column",
+        "preset",
+        "combine_runs",
+        "representations",
+    ),
     *("quiet", "nprocs", "low_mem", "random_seed"),
 )
 """Choices that the check reads; others do not make it run again."""

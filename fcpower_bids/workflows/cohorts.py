@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
+from fcpower_bids.analyses.engine.scan_parts import equalise_scans
 from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEncoder
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
+from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
@@ -26,13 +28,23 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     other analyses; without ``--atlas`` it is the default atlas if that is there.
     """
     if not OF_COHORTS & set(analyses_to_run(settings)):
-        return complete_cohort(load_cohort(settings), settings), {}
+        return complete_cohort(_load(settings), settings), {}
     each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
     if not each:
-        return load_cohort(settings), {}
-    cohorts = {name: load_cohort(own) for name, own in each.items()}
+        return _load(settings), {}
+    cohorts = {name: _load(own) for name, own in each.items()}
     first = next(iter(each))
     return complete_cohort(cohorts[first], each[first]), cohorts
+
+
+def _load(settings: Settings) -> Cohort:
+    cohort = load_cohort(settings)
+    if not settings.equal_minutes:
+        return cohort
+    try:
+        return equalise_scans(cohort, settings)
+    except Unfit as error:
+        raise DatasetError(str(error)) from error
 
 
 def _atlases(settings: Settings) -> list[str]:

@@ -6,7 +6,8 @@ import numpy as np
 
 from fcpower_bids.analyses.check.columns import check_columns
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, name_some, tabulate_findings
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, check_pairs
+from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_pairs
+from fcpower_bids.analyses.check.recognition import check_recognition
 from fcpower_bids.analyses.check.seen import check_seen
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.records import Cohort, Table
@@ -32,11 +33,13 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     alike : tuple of (str, str)
         People who share a scan and therefore a fold.
     """
-    pairs, findings, alike = check_pairs(cohort, settings)
+    similarity = build_similarity(cohort, settings)
+    pairs, findings, alike = check_pairs(cohort, similarity)
     findings += [
         *check_seen(cohort, settings),
         *_joins(cohort),
         *check_columns(cohort, settings),
+        *check_recognition(cohort, similarity, settings),
         *_negative(cohort, settings),
     ]
     return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike

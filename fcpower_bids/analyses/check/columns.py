@@ -29,6 +29,11 @@ SITE = re.compile(
     re.IGNORECASE,
 )
 SMALL_SITE = 10
+FAMILY = re.compile(
+    r"(family|fam|pedigree|sibship|twin_?pair|household)(_?(id|no|nr|number|code|label))?", re.IGNORECASE
+)
+MOST_OF_A_FAMILY = 5
+"""On average; a column with larger groups is something else."""
 
 
 def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
@@ -40,6 +45,7 @@ def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
     targets = read_targets(table, cohort, settings)
     return [
         *_codes(table, targets, settings),
+        *_families(table, settings),
         *_sites(table, targets, settings),
         *_amounts(cohort, table, targets, settings),
     ]
@@ -81,6 +87,26 @@ def site_columns(table: pd.DataFrame, settings: Analysis) -> list[str]:
     if settings.site_column:
         return [settings.site_column] if settings.site_column in table else []
     return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
+
+
+def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
+    """Columns of families that nobody has named: most people have a value of their own, or share it with a few."""
+    if settings.family_column:
+        return
+    for column in (str(name) for name in table if FAMILY.fullmatch(str(name))):
+        sizes = table[column].dropna().value_counts()
+        related = int(sizes[sizes > 1].sum())
+        if related and len(sizes) >= len(table) / MOST_OF_A_FAMILY:
+            yield Finding(
+                "families",
+                LOOK,
+                related,
+                float(sizes.max()),
+                f"The column '{column}' looks like the family: {related} people share it with others, and no "
+                "--family-column is given.",
+                "Relatives on both sides of a split make predictions too good, and their targets are not exchangeable.",
+                f"Give --family-column {column}.",
+            )
 
 
 def _sites(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
@@ -186,5 +212,6 @@ def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Findin
         if removed
         else "Connectomes show how long and how still a person was scanned, so the model can predict the target from "
         "that alone.",
-        f"Add --covariates {name}" + ("." if motion else ", or take the same scans of everybody with --session-label."),
+        f"Add --covariates {name}"
+        + ("." if motion else ", or take the same of everybody: --first-session --equal-minutes."),
     )

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.lookalikes import (
+    MISNAMED_GAIN,
     SAME_SCORE,
     SAME_SIMILARITY,
     STRANGE_SCORE,
+    SWAP_SCORE,
     Pair,
     Swap,
     aligned_correlation,
+    misnamed_scans,
     pair_scores,
     strange_pairs,
     swapped_scans,
@@ -28,6 +31,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
+MISNAMED = "another name"
 EXPONENT = 0.35
 """Of the check, whatever the analyses use: the limits were measured there."""
 MOST_SERIES = 50
@@ -39,7 +43,7 @@ CHECK_PAIRS = TableSpec(
     "check_pairs",
     "Scans that are too much alike for their names.",
     join_columns(
-        Column.text("verdict", "same scan, place to look, or swapped sessions", "Looks like"),
+        Column.text("verdict", "same scan, swapped sessions, another name, or place to look", "Looks like"),
         Column.text("participant_id", "Person", "Person"),
         Column.text("session", "Session of the scan", "Session"),
         Column.text("other", "The other person", "Other person"),
@@ -65,13 +69,23 @@ FACTS = {
         f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
         f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
         f"{STRANGE_SCORE:g}. swapped sessions: two people whose scans are each other's nearest crosswise, and far from "
-        "their own; each such person has one row per scan that belongs to the other."
+        "their own; each such person has one row per scan that belongs to the other. another name: a scan whose score "
+        f"with somebody else is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
     )
 }
 
 
-def check_pairs(cohort: Cohort, settings: Analysis) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
-    """Look for scans of different people that are one, and for exchanged sessions.
+def check_pairs(
+    cohort: Cohort, similarity: NDArray[np.float64]
+) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+    """Look for scans of different people that are one, and for exchanged and moved labels.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    similarity : ndarray, shape (N, N)
+        From `build_similarity`.
 
     Returns
     -------
@@ -83,7 +97,6 @@ def check_pairs(cohort: Cohort, settings: Analysis) -> tuple[Table, list[Finding
     """
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
-    similarity = _similarity(cohort, settings)
     scores = pair_scores(similarity, persons)
     same, strange = strange_pairs(similarity, scores, persons)
     agreement = _agreements(cohort, [*same, *strange])
@@ -93,18 +106,28 @@ def check_pairs(cohort: Cohort, settings: Analysis) -> tuple[Table, list[Finding
     rows = [_row(cohort, SAME, pair, agreement) for pair in same]
     crossed = [Pair(i, j, float(similarity[i, j]), float(scores[i, j])) for swap in swaps for i, j in swap.pairs]
     rows += [_row(cohort, SWAPPED, pair, agreement) for pair in crossed]
-    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, crossed)]
+    known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
+    moved = [
+        Pair(row, other, float(similarity[row, other]), float(scores[row, other]))
+        for row, other in misnamed_scans(scores, persons)
+        if row not in known
+    ]
+    rows += [_row(cohort, MISNAMED, pair, agreement) for pair in moved]
+    told = [*crossed, *moved]
+    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, told)]
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
         *_tell_same(frame[frame["verdict"] == SAME], persons),
         *_tell_swaps(swaps, persons, sessions),
+        *_tell_misnamed(frame[frame["verdict"] == MISNAMED]),
         *_tell_strange(frame[frame["verdict"] == STRANGE]),
     ]
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
 
 
-def _similarity(cohort: Cohort, settings: Analysis) -> NDArray[np.float64]:
+def build_similarity(cohort: Cohort, settings: Analysis) -> NDArray[np.float64]:
+    """Kernel of FC^0.35 of all scans, (n, n)."""
     chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
@@ -184,6 +207,27 @@ def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]
             f"({first.named:.1f}).",
             "Both people are predicted from a mixture of two brains, and count as not identified.",
             "Look at the records of the session; correct the names, or leave both out with --exclude-file.",
+        )
+
+
+def _tell_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
+    if not frame.empty:
+        columns = (frame[name].astype(str) for name in ("participant_id", "session", "other"))
+        said = [
+            f"{one}{'' if session == 'n/a' else ' ' + session} as {other}"
+            for one, session, other in zip(*columns, strict=True)
+        ]
+        yield Finding(
+            "another name",
+            ALARM,
+            len(frame),
+            float(frame["score"].max()),
+            f"{len(frame)} scan{'s are' if len(frame) > 1 else ' is'} far from the other scans of the same person and "
+            f"near somebody else's ({name_some(said)}).",
+            "The person is predicted from a mixture of two brains, and counts as not identified; where labels have "
+            "moved by one, so do all after it.",
+            "Hold the names against the records of the scanner, from the first that is listed; correct them, or leave "
+            "the scans out with --exclude-file.",
         )
 
 

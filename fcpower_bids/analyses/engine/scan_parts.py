@@ -154,6 +154,60 @@ def shorten_scans(
     yield ScanLength(float(np.median(cohort.scans["seconds"])) / 60, FULL, cohort, names)
 
 
+def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
+    """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Analysis
+
+    Returns
+    -------
+    Cohort
+        With the connectomes, series, seconds, volumes and degrees of freedom of the part that is kept, as one run;
+        embeddings, which are known of full scans only, are left out. A note says how long the scans are.
+
+    Raises
+    ------
+    Unfit
+        The series or their repetition times are not there.
+    """
+    times = np.asarray(cohort.repetition_times, dtype=float)
+    if not has_series(cohort) or not np.isfinite(times).all():
+        raise Unfit(
+            "--equal-minutes needs the cleaned series of every scan and their repetition times, which are not all "
+            "there. Run the participant level for them, or take --covariates minutes instead."
+        )
+    seconds = cohort.scans["seconds"].to_numpy(dtype=float)
+    shortest = float(seconds.min())
+    kept = np.floor(shortest / times + 1e-6).astype(int)
+
+    def first_volumes(series: FloatArray, repetition_time: float) -> FloatArray:
+        return series[: int(np.floor(shortest / repetition_time + 1e-6))]
+
+    edges = connect_parts(cohort, [first_volumes], "FC of scans of one length", settings)[0]
+    changed = {"seconds": kept * times, "volumes": kept.astype(float), "n_runs": 1}
+    if "degrees_of_freedom" in cohort.scans:
+        changed["degrees_of_freedom"] = cohort.scans["degrees_of_freedom"].to_numpy(dtype=float) * (
+            changed["seconds"] / seconds
+        )
+    numbers = cohort.scans["participant_id"].value_counts()
+    told = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
+    if numbers.nunique() > 1:
+        told += f" People have {numbers.min()} to {numbers.max()} scans of it; --first-session leaves one."
+    if cohort.embeddings:
+        told += " Embeddings, known of full scans only, were left out."
+    return dataclasses.replace(
+        cohort,
+        scans=cohort.scans.assign(**changed),
+        edges=edges,
+        series=cut_series(cohort, first_volumes),
+        embeddings={},
+        notes=(*cohort.notes, told),
+    )
+
+
 def _embed(
     cohort: Cohort, label: str, minutes: float, settings: Analysis, notes: list[str]
 ) -> NDArray[np.float64] | None:

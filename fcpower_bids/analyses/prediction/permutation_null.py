@@ -18,7 +18,7 @@ from fcpower_bids.core.inference.sign_flips import largest_of_permutations
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.core.regression.targets import permuted_rows, remember_target
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
@@ -156,6 +156,8 @@ def _orders(study: Study, target: Target) -> list[Rows]:
 
 def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Rows | None]) -> FloatArray:
     columns = join_target_builders([target], study.people.covariates, orders)
+    if callable(columns):
+        columns = remember_target(columns)
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
     predicted = np.concatenate(result.predicted)
     if not target.is_binary:

@@ -26,6 +26,9 @@ STRANGE_SCORE = 8.0
 SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
 """What each of two crossed pairs must score, and by how much both together must exceed the pairs as they are named."""
 
+MISNAMED_GAIN = 4.0
+"""By how much a scan must score higher with another person than with its own; 3.0 at most in thirty sound cohorts."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -141,6 +144,35 @@ def swapped_scans(scores: Array, persons: ArrayLike, sessions: ArrayLike) -> lis
     for first, second in combinations(np.unique(times).tolist(), 2):
         found += list(_crossed(scores, *_rows_of_both(labels, times, first, second)))
     return sorted(found, key=lambda swap: swap.named - swap.crossed)
+
+
+def misnamed_scans(scores: Array, persons: ArrayLike) -> list[tuple[int, int]]:
+    """Find scans that are far from the other scans of their person and near a scan of somebody else.
+
+    Labels that were exchanged between two people are `swapped_scans`; this finds those that moved in one direction.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (N, N)
+        From `pair_scores`.
+    persons : array_like, shape (N,)
+
+    Returns
+    -------
+    list of (int, int)
+        The scan, and the scan of somebody else that it is nearest to; the clearest first.
+    """
+    labels = np.asarray(persons).astype(str)
+    if not np.isfinite(scores).all():
+        return []
+    same = labels[:, None] == labels
+    others = np.where(same, -np.inf, scores)
+    own = np.where(same & ~np.eye(len(labels), dtype=bool), scores, -np.inf).max(axis=1, initial=-np.inf)
+    nearest = others.argmax(axis=1)
+    theirs = others.max(axis=1)
+    gain = np.where(np.isfinite(own), theirs - own, -np.inf)
+    rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
+    return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
 
 
 def _rows_of_both(labels: NDArray[np.str_], times: NDArray[np.str_], first: str, second: str) -> tuple[Rows, Rows]:
