@@ -102,7 +102,7 @@ def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(stud
     assert {path.name: path.read_bytes() for path in (analysed / "group").glob("*.tsv")} == before
 
 
-def test_a_saved_model_predicts_the_scans_of_the_cohort(analysed, study, tmp_path):
+def test_a_saved_model_predicts_the_scans_of_the_cohort_and_says_that_it_knows_them(analysed, study, tmp_path):
     model = next((analysed / "group" / "models").glob("*planted*power*"))
     table = tmp_path / "predicted.tsv"
     assert main(["predict", str(model), str(analysed), "--table", str(table)]) == 0
@@ -110,7 +110,8 @@ def test_a_saved_model_predicts_the_scans_of_the_cohort(analysed, study, tmp_pat
     people = read_table(study / "bids" / "participants.tsv").set_index("participant_id")["planted_score"]
     truth = [people["sub-" + name[4:6]] for name in predicted["scan"]]
     assert np.corrcoef(predicted["prediction"], truth)[0, 1] > 0.7
-    assert (predicted["inside_range"] == "true").mean() > 0.9
+    assert (predicted["in_training"] == "true").all()
+    assert predicted["warning"].str.contains("fitted on this very scan").all()
 
 
 def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none(analysed, tmp_path, capsys):
@@ -123,9 +124,121 @@ def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none
     assert main(["predict", str(model), str(tmp_path / "out")]) == 3
     assert "atlas of the model" in capsys.readouterr().err
     shutil.copyfile(own, folder / own.name)
+    shutil.copyfile(own.with_suffix(".json"), (folder / own.name).with_suffix(".json"))
     assert main(["predict", str(model), str(tmp_path / "out")]) == 0
     (table,) = (tmp_path / "out" / "group" / "predicted").glob("*.tsv")
     assert read_table(table)["scan"].tolist() == [own.name.removesuffix("_relmat.tsv")]
+
+
+@pytest.fixture(scope="module")
+def of_sixteen(study):
+    """A model of the first sixteen people."""
+    labels = [f"{number:02d}" for number in range(1, 17)]
+    options = ["--targets", "planted_score", "--analyses", "prediction", "--name", "sixteen", "--save-models"]
+    assert group(study, *options, "--participant-label", *labels) == 0
+    return next((study / "out" / "group").glob("**/sixteen/models/*fc-power*"))
+
+
+def test_the_table_of_a_model_equals_a_computation_from_its_files(of_sixteen, study, tmp_path):
+    assert main(["predict", str(of_sixteen), str(study / "out"), "--table", str(tmp_path / "table.tsv")]) == 0
+    table = read_table(tmp_path / "table.tsv").set_index("scan")
+    card = json.loads((of_sixteen / "model.json").read_text())
+    residuals = read_table(of_sixteen / "residuals.tsv")
+    reference = read_table(of_sixteen / "reference.tsv")
+    with np.load(of_sixteen / "weights.npz") as arrays:
+        weights, level = arrays["weights"][:, 0], float(arrays["intercept"][0])
+    (name, row) = next((name, row) for name, row in table.iterrows() if name.startswith("sub-20"))
+    file = next((study / "out").glob(f"sub-20/**/{name}_relmat.tsv"))
+    fc = pd.read_csv(file, sep="\t", index_col=0).to_numpy()
+    values, vectors = np.linalg.eigh(fc)
+    values[values <= 1e-10 * values.max()] = 0
+    edges = (vectors * values**0.35 @ vectors.T)[np.triu_indices(len(fc), 1)]
+    edges = (edges - edges.mean()) / np.linalg.norm(edges - edges.mean())
+    assert row["prediction"] == pytest.approx(edges @ weights + level, abs=1e-9)
+    # the interval: the conformal quantile over people of the residuals of people held out
+    size = residuals["residual"].abs()
+    mass = 1 / (residuals["person"].nunique() + 1) / residuals.groupby("person")["residual"].transform("size")
+    ordered = np.argsort(size.to_numpy(), kind="stable")
+    radius = size.to_numpy()[ordered][np.searchsorted(np.cumsum(mass.to_numpy()[ordered]), 0.9)]
+    assert row["high"] - row["prediction"] == pytest.approx(radius)
+    assert card["Interval"]["Radius"] == pytest.approx(radius)
+    known = reference.loc[reference["measure"] == "similarity", "value"]
+    assert row["similarity_percentile"] == pytest.approx(100 * (known < row["similarity"]).mean())
+    assert card["NumberOfPeople"] == 16
+    assert (table["in_training"] == "true").sum() == len(card["TrainingScans"]) == len(known)
+
+
+MOVING = "sub-91_ses-a_task-rest_space-MNI152NLin2009cAsym_res-2"
+MOTION = "mean framewise displacement 1.900 mm, more than --max-mean-fd 0.5 mm"
+
+
+@pytest.fixture
+def batch(study, tmp_path):
+    """Ten scans: one not covered, one of another pipeline, one damaged, one of the training, one excluded."""
+    out = tmp_path / "out"
+    for number in range(17, 25):
+        shutil.copytree(study / "out" / f"sub-{number}" / "ses-a", out / f"sub-{number}" / "ses-a")
+    shutil.copytree(study / "out" / "sub-01" / "ses-a", out / "sub-90" / "ses-a")  # under another name
+    for file in sorted((out / "sub-90").rglob("sub-01*")):
+        file.rename(file.with_name(file.name.replace("sub-01", "sub-90")))
+    first = {person.name: next(person.rglob("*_stat-pearsoncorrelation_relmat.tsv")) for person in out.glob("sub-*")}
+    fc = pd.read_csv(first["sub-17"], sep="\t", index_col=0)
+    fc.iloc[3, :] = fc.iloc[:, 3] = np.nan
+    fc.to_csv(first["sub-17"], sep="\t", na_rep="n/a")
+    sidecar = first["sub-18"].with_suffix(".json")
+    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"NuisanceStrategy": "another"}))
+    first["sub-19"].write_text("no matrix")
+    example = json.loads(next((study / "out" / "logs" / "status").glob("sub-01*.json")).read_text())
+    (out / "logs" / "status").mkdir(parents=True)
+    told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION}
+    (out / "logs" / "status" / f"{MOVING}.json").write_text(json.dumps(told))
+    return out
+
+
+def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, batch, capsys):
+    assert main(["predict", str(of_sixteen), str(batch)]) == 4
+    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    table = read_table(path)
+    assert len(table) == 10
+    rows = table.set_index("participant_id")
+    refused = ["sub-17", "sub-18", "sub-19", "sub-91"]
+    assert set(rows["state"][refused]) == {"refused"}
+    assert "does not cover them" in rows.loc["sub-17", "reason"]
+    assert "nuisance strategy another, the model's" in rows.loc["sub-18", "reason"]
+    assert "it is damaged" in rows.loc["sub-19", "reason"]
+    assert MOTION in rows.loc["sub-91", "reason"]
+    assert rows.loc["sub-90", "in_training"] == "true"
+    assert "fitted on this very scan" in rows.loc["sub-90", "warning"]
+    assert set(rows["state"].drop(refused)) == {"predicted"}
+    assert "not predicted" in capsys.readouterr().out
+
+
+def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixteen, batch):
+    assert main(["predict", str(of_sixteen), str(batch), "--accept-differences", "--participant-label", "18"]) == 0
+    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    assert "made otherwise" in read_table(path).loc[0, "warning"]
+
+
+def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
+    def slip(*_):
+        raise KeyError("slip")
+
+    monkeypatch.setattr("fcpower_bids.workflows.models.prediction.apply_model", slip)
+    assert main(["predict", str(of_sixteen), str(batch)]) == 5
+    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    rows = read_table(path).set_index("participant_id")
+    assert rows.loc["sub-20", "state"] == "failed"
+    assert "Internal error, please report" in rows.loc["sub-20", "reason"]
+
+
+def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):
+    broken = tmp_path / of_sixteen.name
+    shutil.copytree(of_sixteen, broken)
+    content = bytearray((broken / "weights.npz").read_bytes())
+    content[-200] ^= 1
+    (broken / "weights.npz").write_bytes(bytes(content))
+    assert main(["predict", str(broken), str(study / "out")]) == 3
+    assert "weights.npz is not the file that was written with the model" in capsys.readouterr().err
 
 
 def test_the_dry_run_writes_nothing(study, capsys):
@@ -188,3 +301,39 @@ def test_mixed_exponents_are_refused(study, capsys):
         path.rename(path.with_name(path.name.replace("power0p35", "power0p5")))
     assert group(study, "--targets", "planted_score", out="mixed") == 3
     assert "power0p5" in capsys.readouterr().err
+
+
+def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(study / "out", out, ignore=shutil.ignore_patterns("group", "logs", "*.html"))
+    assert main(["identify", str(out), "--participant-label", "03"]) == 0
+    table = read_table(out / "group" / "identify_pairs.tsv")
+    assert set(table["participant_id"]) == {"sub-03"}
+    files = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    edges, persons = [], np.array([file.name[:6] for file in files])
+    for file in files:
+        values, vectors = np.linalg.eigh(pd.read_csv(file, sep="\t", index_col=0).to_numpy())
+        values[values <= 1e-10 * values.max()] = 0
+        edges.append((vectors * values**0.35 @ vectors.T)[np.triu_indices(len(values), 1)])
+    kernel = np.corrcoef(edges)
+    first = table.iloc[0]
+    place = {file.name.removesuffix("_relmat.tsv"): row for row, file in enumerate(files)}
+    assert first["similarity"] == pytest.approx(kernel[place[first["scan"]], place[first["other_scan"]]])
+    errors = read_table(out / "group" / "identify_errors.tsv")
+    centred = kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean()
+    others = centred[np.triu(persons[:, None] != persons, 1)]
+    z = (others - np.median(others)) / (1.4826 * np.median(np.abs(others - np.median(others))))
+    for row in errors.itertuples():
+        assert row.false_match == pytest.approx(np.mean(z >= row.threshold - 1e-9))
+    # the second sessions of two people under each other's names
+    for one, other in (("05", "06"), ("06", "05")):
+        for file in (study / "out" / f"sub-{one}" / "ses-b" / "func").iterdir():
+            shutil.copy(file, out / f"sub-{other}" / "ses-b" / "func" / file.name.replace(f"sub-{one}", f"sub-{other}"))
+    capsys.readouterr()
+    assert main(["identify", str(out)]) == 0
+    told = capsys.readouterr().out
+    pairs = read_table(out / "group" / "identify_pairs.tsv")
+    crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
+    found = crossed[(crossed["participant_id"] == "sub-05") & (crossed["other_participant_id"] == "sub-06")]
+    assert len(found)
+    assert "sub-05_ses-" in told

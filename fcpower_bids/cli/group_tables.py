@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
+from fcpower_bids.analyses.models.calibration import RESIDUALS
+from fcpower_bids.analyses.models.reference import REFERENCE
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES
 from fcpower_bids.schema import TableSpec
-from fcpower_bids.workflows.prediction import PREDICTED
+from fcpower_bids.workflows.models.prediction import PREDICTED
+
+IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
+MODEL_TABLES = tuple(replace(spec, name=f"{IN_MODEL}/{spec.name}") for spec in (RESIDUALS, REFERENCE))
 
 INTRODUCTION = """\
 # Outputs of the group level
@@ -25,7 +31,8 @@ caveats. Missing values are `n/a`; numbers are written without loss. A score wit
 |---|---|
 | `settings.toml` | every choice of the group run |
 | `analyses.json` | which analyses are done, of which cohort and by which choices; without it all run again |
-| `models/target-TARGET-REPRESENTATION_model.npz` | with `--save-models`: a fitted model, arrays and text, no code; `fcpower_bids predict MODEL OUTPUT_DIR` applies it |
+| `models/target-TARGET-REPRESENTATION_model/model.json` | with `--save-models`: what the user of a fitted model has to know, and the digests of its other files; `fcpower_bids predict MODEL OUTPUT_DIR` applies it |
+| `models/target-TARGET-REPRESENTATION_model/weights.npz` | its arrays; nothing in it can run |
 
 The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files. With `--name NAME` all of this is in
 `OUTPUT_DIR/group/NAME`, and the page is `OUTPUT_DIR/group_NAME.html`.
@@ -35,7 +42,12 @@ The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files. With 
 def tables_by_title() -> dict[str, tuple[TableSpec, ...]]:
     """Return every table of the group level, by the title of its section."""
     by_analysis = {f"`{name}`": declared_tables(name) for name in ANALYSES}
-    return {"The cohort": COHORT_TABLES, **by_analysis, "`fcpower_bids predict`": (PREDICTED,)}
+    return {
+        "The cohort": COHORT_TABLES,
+        **by_analysis,
+        "`--save-models`": MODEL_TABLES,
+        "`fcpower_bids predict`": (PREDICTED,),
+    }
 
 
 def describe_tables() -> str:

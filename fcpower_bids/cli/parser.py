@@ -23,7 +23,9 @@ from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
 CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
 USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [options]
-       fcpower_bids predict model output_dir [--participant-label LABEL ...]
+       fcpower_bids predict model [model ...] output_dir [--participant-label LABEL ...]
+       fcpower_bids model model
+       fcpower_bids identify output_dir [--participant-label LABEL ...]
        fcpower_bids status output_dir
        fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER"""
 EPILOG = """\

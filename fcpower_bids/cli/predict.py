@@ -1,4 +1,4 @@
-"""``fcpower_bids predict``: apply a saved model to the scans of an output folder."""
+"""``fcpower_bids predict``: apply saved models to the scans of an output folder."""
 
 from __future__ import annotations
 
@@ -7,27 +7,48 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
+from fcpower_bids.errors import UsageError
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of this command."""
     parser = Parser(prog="fcpower_bids predict", description=__doc__)
-    parser.add_argument("model", type=Path, help="a file of OUTPUT_DIR/group/models, made with --save-models")
+    parser.add_argument("models", type=Path, nargs="+", help="folders of OUTPUT_DIR/group/models, of --save-models")
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
     parser.add_argument("--participant-label", nargs="+", default=[], help="participants [all]")
-    parser.add_argument("--table", type=Path, help="where to write [OUTPUT_DIR/group/predicted]")
+    parser.add_argument("--table", type=Path, help="where to write, for one model [OUTPUT_DIR/group/predicted]")
+    parser.add_argument("--phenotypes", type=Path, help="table with the age of these people, to be told who is outside")
+    parser.add_argument(
+        "--recalibrate", type=Path, help="table with the known target of some local people, to move the model to them"
+    )
+    parser.add_argument(
+        "--accept-differences", action="store_true", help="predict scans that were cleaned otherwise than the model's"
+    )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predict a phenotype of new scans, write a table, say what is outside the range of the training people."""
-    options = build_parser().parse_args(argv)
-    # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.workflows.prediction import predict_scans
+    """Predict phenotypes of new scans; write a table per model and say what is outside of what it has seen.
 
-    labels = tuple(label.removeprefix("sub-") for label in options.participant_label)
-    table, path = predict_scans(options.model, options.output_dir, labels, options.table)
-    for row in table[table["warning"] != ""].itertuples():
-        print(f"{row.scan}: {row.warning}")  # noqa: T201
-    print(f"{len(table)} scans predicted: {path}. Research use only: a prediction is not a diagnosis.")  # noqa: T201
-    return 0
+    Returns 0 where every scan was predicted, 4 where some were not, 5 where none was.
+    """
+    options = build_parser().parse_args(argv)
+    if options.table and len(options.models) > 1:
+        raise UsageError("--table names one table, and there are several models. Leave it out.")
+    # after the limits of threads are set, which numpy reads when it is loaded
+    from fcpower_bids.workflows.models.prediction import DONE, Request, predict_scans, say_predictions
+
+    request = Request(
+        options.output_dir,
+        tuple(label.removeprefix("sub-") for label in options.participant_label),
+        options.phenotypes,
+        options.recalibrate,
+        options.accept_differences,
+    )
+    states: list[str] = []
+    for model in options.models:
+        found = predict_scans(model, request, options.table)
+        say_predictions(found, print)
+        states += found.frame["state"].tolist()
+    done = states.count(DONE)
+    return 0 if done == len(states) else 4 if done else 5

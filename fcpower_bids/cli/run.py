@@ -17,6 +17,8 @@ from fcpower_bids.workers import leave_surroundings
 
 INTERRUPTED = 130
 COMMANDS = {
+    "identify": "fcpower_bids.cli.identify",
+    "model": "fcpower_bids.cli.model",
     "prefetch": "fcpower_bids.cli.prefetch",
     "predict": "fcpower_bids.cli.predict",
     "status": "fcpower_bids.cli.status",

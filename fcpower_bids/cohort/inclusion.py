@@ -105,7 +105,7 @@ def exclude_by_status(
     """
     bad = {
         status.recording: status
-        for status in _statuses(settings.output_dir)
+        for status in read_statuses(settings.output_dir)
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     told = {one.recording for one in found}
@@ -120,7 +120,8 @@ def exclude_by_status(
     return [one for one in found if one.recording not in bad], rows
 
 
-def _statuses(output_dir: Path) -> Iterator[Status]:
+def read_statuses(output_dir: Path) -> Iterator[Status]:
+    """Yield what became of each recording at participant level."""
     folder = output_dir / "logs" / "status"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.endswith(".json") and not name.endswith("_embedding.json"):

@@ -1,70 +1,95 @@
-"""Fitted models on disk: arrays and JSON in one file that cannot run code, and their application to written scans."""
+"""Models on disk: a folder of arrays, tables and one JSON file that holds their digests; nothing in it can run."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.names import CONNECTIVITY, parse_name
-from fcpower_bids.outputs.tables import plain, read_matrix
-from fcpower_bids.store import atomic
+from fcpower_bids.outputs.tables import plain, read_declared, write_declared, write_json
+from fcpower_bids.schema import TableSpec
+from fcpower_bids.store import replace_folder
 
-FORMAT = "fcpower_bids model 1"
+FORMAT = "fcpower_bids model 2"
+CARD, WEIGHTS = "model.json", "weights.npz"
+WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
 
 
 def model_path(folder: Path, target: str, representation: str) -> Path:
-    """Return where the model of a target is kept; characters that file systems dislike become hyphens."""
-    stem = re.sub(r"[^A-Za-z0-9.]+", "-", f"target-{target}_{representation}").strip("-")
-    return folder / f"{stem}_model.npz"
+    """Return where the model of a target is kept.
+
+    Characters that file systems dislike become hyphens; then a digest of the name keeps names apart that would be one.
+    """
+    wanted = f"target-{target}_{representation}"
+    stem = re.sub(r"[^A-Za-z0-9.]+", "-", wanted).strip("-")
+    plain_name = f"target-{target}_{representation}".replace("_", "-")
+    told = "" if stem == plain_name else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    return folder / f"{stem}{told}_model"
 
 
-def save_model(path: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Path:
-    """Write a fitted model in one step."""
-    about = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts)}
-    with atomic(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, facts=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+def save_model(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+    tables: Iterable[tuple[TableSpec, pd.DataFrame]] = (),
+) -> Path:
+    """Write a fitted model in one step: its arrays, its tables, and last ``model.json`` with the digests of these."""
+
+    def fill(folder: Path) -> None:
+        np.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]
+        for spec, frame in tables:
+            write_declared(folder / f"{spec.name}.tsv", frame, spec)
+            write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
+        digests = {file.name: _digest(file) for file in sorted(folder.iterdir())}
+        card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
+        write_json(folder / CARD, card)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_folder(path, fill)
     return path
 
 
-def load_model(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read a fitted model.
+def load_model(
+    path: Path, specs: Iterable[TableSpec] = ()
+) -> tuple[dict[str, np.ndarray], dict[str, Any], list[pd.DataFrame]]:
+    """Read a fitted model: arrays, facts, and the tables that are asked for.
 
     Raises
     ------
     DatasetError
-        If the file is not there, is not a model, or holds anything but arrays and JSON.
+        If the folder is no model of this version, or a file of it is not what was written.
     """
-    where = "Models are the .npz files of OUTPUT_DIR/group/models, made with --save-models."
-    if not path.is_file():
-        raise DatasetError(f"There is no file {path}. {where}")
+    if not (path / CARD).is_file():
+        older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
+        raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name != "facts"}
-            facts = json.loads(str(file["facts"]))
-    except (OSError, ValueError, KeyError, BadZipFile, EOFError) as error:
-        raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {where}") from error
-    if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
-        raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
-    return arrays, facts
+        facts = json.loads((path / CARD).read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
+            raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
+        changed = [name for name, digest in facts["Digests"].items() if _digest(path / name) != digest]
+        if changed:
+            raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
+        with np.load(path / WEIGHTS, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        tables = [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
+    except (OSError, ValueError, KeyError, AttributeError, BadZipFile, EOFError) as error:
+        raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}") from error
+    return arrays, facts, tables
 
 
-def written_connectomes(
-    output_dir: Path, participants: tuple[str, ...] = ()
-) -> Iterator[tuple[str, np.ndarray, list[str]]]:
-    """Yield name, FC (P, P) and parcels of every scan in an output folder, in the order of their names."""
-    paths = sorted(output_dir.glob("sub-*/**/func/*_relmat.tsv"))
-    for path in paths:
-        entities, _, _ = parse_name(path.name)
-        found = dict(entities)
-        if not set(CONNECTIVITY.entities) <= set(entities) or "desc" in found:
-            continue
-        if not participants or found["sub"] in participants:
-            yield path.name.removesuffix("_relmat.tsv"), *read_matrix(path)
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def scan_digest(salt: str, file: Path) -> str:
+    """Digest of a connectome's file: the same scan, under whatever name, has the same one in the same model."""
+    return hashlib.sha256(salt.encode() + file.read_bytes()).hexdigest()[:16]

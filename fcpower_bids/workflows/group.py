@@ -17,7 +17,6 @@ from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
-from fcpower_bids.outputs.models import model_path, save_model
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
@@ -149,7 +148,7 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
 
 def _save_models(cohort: Cohort, attempts: Attempts) -> None:
     """Write a model of every target under every representation that follows from one connectome alone."""
-    from fcpower_bids.analyses.engine.final_model import MODEL_REPRESENTATIONS  # only --save-models needs it
+    from fcpower_bids.analyses.models.final_model import MODEL_REPRESENTATIONS  # only --save-models needs it
 
     settings = attempts.settings
     composites = [item.partition("=")[0].strip() for item in settings.composite]
@@ -162,10 +161,9 @@ def _save_models(cohort: Cohort, attempts: Attempts) -> None:
 
 
 def _save_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
-    from fcpower_bids.analyses.engine.final_model import fit_final_model  # only --save-models needs it
+    from fcpower_bids.workflows.models.saving import write_model  # only --save-models needs it
 
-    path = model_path(settings.results / "models", target, representation)
-    return save_model(path, *fit_final_model(cohort, settings, target, representation))
+    return write_model(cohort, settings, target, representation)
 
 
 def _describe_people(cohort: Cohort) -> dict[str, Table]:

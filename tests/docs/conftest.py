@@ -36,7 +36,7 @@ ANALYSE = (
     *("--representations", "fc", "fc_power", "embedding", "--permutations", "2", "--analyses", "all"),
     *("--scan-minutes", "1.5"),
 )
-MODEL = "group/models/target-planted-score-fc-power_model.npz"
+MODEL = "group/models/target-planted-score-fc-power_model"
 
 
 @pytest.fixture(scope="session")

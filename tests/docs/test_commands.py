@@ -10,6 +10,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz
 FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
 PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
 MENTIONS = re.compile(
-    r"(fcpower_bids (predict|prefetch|status OUTPUT_DIR)|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
+    r"(fcpower_bids (predict|identify|model|prefetch|status OUTPUT_DIR)"
+    r"|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
     r"|docker (stop|--cpus))"
 )
 """Parts of commands that the text speaks of."""
@@ -217,9 +219,22 @@ def run_group(text: str, study: Path, place: Path) -> None:
 def run_predict(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out")
     (place / "out" / MODEL).parent.mkdir(parents=True)
-    os.link(study / "one_session" / MODEL, place / "out" / MODEL)
+    shutil.copytree(study / "one_session" / MODEL, place / "out" / MODEL)
     assert main(arguments_of(text, study, place)) == 0
     assert list((place / "out" / "group" / "predicted").glob("*.tsv"))
+
+
+@kind(r"fcpower_bids model ")
+def run_model(text: str, study: Path, place: Path) -> None:
+    shutil.copytree(study / "one_session" / MODEL, place / "out" / MODEL)
+    assert main(arguments_of(text, study, place)) == 0
+
+
+@kind(r"fcpower_bids identify ")
+def run_identify(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out")
+    assert main(arguments_of(text, study, place)) == 0
+    assert (place / "out" / "group" / "identify_pairs.tsv").is_file()
 
 
 @kind(r"fcpower_bids status ")

@@ -1,26 +1,37 @@
-"""A model fitted on everyone, as plain arrays and facts, and its application to the connectome of a new scan."""
+"""A model fitted on everyone, as plain arrays, with what its user has to know."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.protocol import Study, open_study
-from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations, expand_names
+from fcpower_bids.analyses.engine.representations import (
+    FC,
+    FC_POWER,
+    Representation,
+    build_representations,
+    expand_names,
+)
 from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.regression.folds import deal_families, family_numbers
+from fcpower_bids.analyses.models.calibration import (
+    Ingredients,
+    class_radii,
+    held_out_residuals,
+    interval_facts,
+    negative_class,
+)
+from fcpower_bids.analyses.models.reference import reference_scans
+from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
 from fcpower_bids.core.regression.penalties import PenaltyLadder
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split
-from fcpower_bids.core.regression.ridge_model import ModelArrays, predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
@@ -28,38 +39,31 @@ from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
 
-BLOCK = 256
-"""Scans that are compared with the model at a time."""
-
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """What a model can be exported for: features that follow from one connectome without anything else."""
 
 
-@dataclass(frozen=True)
-class AppliedModel:
-    """What a fitted model says of one scan.
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """A model that can be handed on.
 
     Attributes
     ----------
-    prediction : float
-        In the unit of the target; for two classes a score between the classes 0 and 1.
-    similarity : float
-        How like the training people the scan is, as `core.ridge_model.NewPredictions` defines it.
-    inside_range : bool
-        Whether similarity and prediction lie in the ranges of the training people.
-    warning : str
-        What is outside, in words; empty when nothing is.
+    arrays : dict of str to ndarray
+        See `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``.
+    facts : dict
+        What a user of the model has to know, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals.
+    residuals, reference : pandas.DataFrame
+        `calibration.RESIDUALS`, `reference.REFERENCE`.
     """
 
-    prediction: float
-    similarity: float
-    inside_range: bool
-    warning: str
+    arrays: ModelArrays
+    facts: dict[str, Any]
+    residuals: pd.DataFrame
+    reference: pd.DataFrame
 
 
-def fit_final_model(
-    cohort: Cohort, settings: Analysis, target: str, representation: str
-) -> tuple[ModelArrays, dict[str, Any]]:
+def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representation: str) -> FinalModel:
     """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
 
     Parameters
@@ -74,10 +78,7 @@ def fit_final_model(
 
     Returns
     -------
-    arrays : dict of str to ndarray
-        See `core.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``.
-    facts : dict
-        What a user of the model has to know, JSON-ready: parcels, exponent, target, cohort and its ranges.
+    FinalModel
 
     Raises
     ------
@@ -94,54 +95,21 @@ def fit_final_model(
     values = (built(everyone) if callable(built) else built)[:, 0]
     known = np.flatnonzero(~np.isnan(values))
     penalty = _select_penalty(make_solver(chosen, study.preset), values, known, study)
-    features = np.asarray(chosen.features()[:])[known]
-    arrays = ridge_model_arrays(features, values[known], penalty, chosen.kernel, study.preset.intercept)
-    arrays["similarity_range"] = _widen(arrays, study, known)
-    return arrays, _describe(study, known, representation, penalty)
-
-
-def apply_model(
-    arrays: Mapping[str, NDArray[np.generic]], facts: Mapping[str, Any], connectome: ArrayLike, parcels: Sequence[str]
-) -> AppliedModel:
-    """Predict the target of one scan from its Pearson FC.
-
-    Parameters
-    ----------
-    arrays, facts
-        From `fit_final_model`.
-    connectome : array_like, shape (P, P)
-        Pearson FC of the scan.
-    parcels : sequence of str, length P
-        Its parcels, in any order; parcels that the model does not use are ignored.
-
-    Returns
-    -------
-    AppliedModel
-
-    Raises
-    ------
-    Unfit
-        A parcel of the model is missing, or the shapes do not fit.
-    """
-    matrix = np.asarray(connectome, dtype=float)
-    if matrix.shape != (len(parcels), len(parcels)):
-        raise ValueError(f"A connectome of shape {matrix.shape} does not fit {len(parcels)} parcels.")
-    place = {name: i for i, name in enumerate(parcels)}
-    lacking = [
-        name for name in facts["Parcels"] if name not in place or not np.isfinite(matrix[place[name], place[name]])
-    ]
-    if lacking:
-        listed = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
-        raise Unfit(f"The model needs {len(lacking)} parcels that the scan lacks: {listed}. Use the same atlas.")
-    order = [place[name] for name in facts["Parcels"]]
-    matrix = matrix[np.ix_(order, order)]
-    if facts["Representation"] == FC_POWER:
-        matrix = spectral_power(matrix, float(facts["Alpha"]))
-    if np.ptp(matrix[np.triu_indices(len(order), 1)]) == 0:
-        raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
-    found = predict_from_arrays(arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
-    warning = _warn(found.familiar[0], found.within_range[0, 0], facts)
-    return AppliedModel(float(found.predicted[0, 0]), float(found.similarity[0]), not warning, warning)
+    seed = settings.random_seed
+    features = np.asarray(chosen.features()[:], dtype=float)
+    rows = np.concatenate([study.people.scans[person] for person in known])
+    person = np.repeat(known, [len(study.people.scans[one]) for one in known])
+    single = _features_of_scans(study, rows, chosen)
+    given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
+    residuals, similarity = held_out_residuals(study, given, seed)
+    arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
+    # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
+    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
+    facts = _describe(study, known, representation, penalty) | {"Interval": interval_facts(residuals)}
+    facts["TargetRange"] = [float(each) for each in arrays["target_range"][:, 0]]
+    if study.targets[0].is_binary:
+        facts["Interval"]["RadiusOfClasses"] = class_radii(residuals)
+    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _ages(cohort), seed))
 
 
 def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
@@ -158,20 +126,21 @@ def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: s
     return open_study(cohort, one)
 
 
-def _widen(arrays: ModelArrays, study: Study, known: NDArray[np.intp]) -> FloatArray:
-    """Range of similarity that covers single scans too, noisier than the averages that the model is fitted on.
-
-    Without this every new scan of a cohort with several sessions would look strange.
-    """
-    low, high = np.asarray(arrays["similarity_range"], dtype=float)
-    groups = [np.array([row]) for person in known for row in study.people.scans[person]]
-    if len(groups) == known.size:
-        return np.array([low, high])
+def _features_of_scans(study: Study, rows: Rows, whole: Representation) -> FloatArray:
+    """Features of single scans; those of the people where each has one scan only."""
+    if all(len(scans) == 1 for scans in study.people.scans):
+        place = {int(scans[0]): person for person, scans in enumerate(study.people.scans)}
+        return np.asarray(whole.features()[:], dtype=float)[[place[int(row)] for row in rows]]
     names = expand_names(study.cohort, study.settings)
+    groups = [np.array([row]) for row in rows]
     single = next(build_representations(study.cohort, groups, names, study.settings)).features()
-    blocks = [single[at : at + BLOCK, :] for at in range(0, len(groups), BLOCK)]
-    similarity = np.concatenate([predict_from_arrays(arrays, block).similarity for block in blocks])
-    return np.array([min(low, similarity.min()), max(high, similarity.max())])
+    return np.asarray(single[:], dtype=float)
+
+
+def _ages(cohort: Cohort) -> pd.Series | None:
+    """The column called age in any case, by participant."""
+    name = next((column for column in cohort.phenotypes.columns if str(column).lower() == "age"), None)
+    return None if name is None else pd.to_numeric(cohort.phenotypes[name], errors="coerce")
 
 
 def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp], study: Study) -> float:
@@ -198,11 +167,15 @@ def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp],
 
 def _describe(study: Study, known: NDArray[np.intp], representation: str, penalty: float) -> dict[str, Any]:
     target = study.targets[0]
-    scans = study.cohort.scans.iloc[np.concatenate([study.people.scans[row] for row in known])]
+    rows = np.concatenate([study.people.scans[row] for row in known])
+    scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
+    times = [cohort_times[row] for row in rows] if cohort_times else []
+    ages, people = _ages(study.cohort), [study.people.names[row] for row in known]
     composite = [text.partition("=")[2].split(",") for text in study.settings.composite]
     return {
         "Target": target.name,
         "PositiveClass": target.positive,
+        "NegativeClass": negative_class(study),
         "CompositeOf": [name.strip() for name in composite[0]] if composite else [],
         "Covariates": list(study.preset.covariates),
         "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
@@ -213,22 +186,23 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "Selection": study.preset.selection,
         "RandomSeed": study.settings.random_seed,
         "NumberOfPeople": int(known.size),
+        "NumberOfScans": len(scans),
+        "Sites": _counts(study.people.sites, known),
+        "AgeRange": _range(ages.reindex(people)) if ages is not None else [],
+        "DegreesOfFreedomRange": _range(scans["degrees_of_freedom"]) if "degrees_of_freedom" in scans else [],
         "MeanFDRange": _range(scans["mean_fd"]),
+        "RepetitionTimeRange": _range(pd.Series(times, dtype=float)),
         "SecondsRange": _range(scans["seconds"]),
         "Parcels": list(study.cohort.parcels),
+        "Networks": list(study.cohort.networks),
         "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort.",
     }
+
+
+def _counts(sites: NDArray[np.str_] | None, known: NDArray[np.intp]) -> dict[str, int]:
+    return {} if sites is None else {str(name): int(n) for name, n in pd.Series(sites[known]).value_counts().items()}
 
 
 def _range(values: pd.Series) -> list[float]:
     known = values.dropna()
     return [float(known.min()), float(known.max())] if len(known) else []
-
-
-def _warn(familiar: bool, within: bool, facts: Mapping[str, Any]) -> str:
-    outside = []
-    if not familiar:
-        outside.append("the scan is unlike those of the training people")
-    if not within:
-        outside.append(f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on")
-    return f"Treat with caution: {' and '.join(outside)}." if outside else ""

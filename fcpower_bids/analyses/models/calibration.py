@@ -1,0 +1,201 @@
+"""How wrong a model is about people and places that it has not seen: the residuals behind its intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage
+from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
+from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
+from fcpower_bids.schema import Column, TableSpec, join_columns
+
+FloatArray = NDArray[np.float64]
+LEVEL = 0.9
+SITE, FOLD = "site", "fold"
+FEWEST_TRAINING = 4
+"""A site is not held out where fewer people would be left to train on."""
+
+RESIDUALS = TableSpec(
+    "residuals",
+    "Predictions of scans that the model had not seen, one row per scan and way of holding out; no names.",
+    join_columns(
+        Column.text(
+            "held_out",
+            "What was held out",
+            levels={SITE: "all people of a site", FOLD: "a part of the people, families whole"},
+        ),
+        Column.text("group", "Site, or number of the fold"),
+        Column.number("person", "Number of the person, drawn at random", digits=0),
+        Column.number("residual", "Predicted minus observed, in the unit of the target"),
+        Column.text("observed_class", "Class, for a target of two classes", optional=True),
+        Column.number("similarity", "How like the training people the scan is"),
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ingredients:
+    """What a fold of the model needs.
+
+    Attributes
+    ----------
+    features, single : ndarray, shape (n, E), (n_scans, E)
+        Of the people, and of their single scans.
+    person : ndarray of int, shape (n_scans,)
+        Row of the person of each single scan.
+    known : ndarray of int
+        People whose target is known.
+    penalty : float
+    kernel : str
+    intercept : bool
+    """
+
+    features: FloatArray
+    single: FloatArray
+    person: Rows
+    known: Rows
+    penalty: float
+    kernel: str
+    intercept: bool
+
+
+def held_out_residuals(study: Study, given: Ingredients, seed: int) -> tuple[pd.DataFrame, FloatArray]:
+    """Predict every single scan by models that have seen neither its person nor, where sites are known, its site.
+
+    Single scans, because these are what a model is given later: averages over sessions would promise too much. The
+    penalty is that of the whole model.
+
+    Returns
+    -------
+    frame : pandas.DataFrame
+        `RESIDUALS`.
+    similarity : ndarray, shape (n_scans,)
+        Of each scan to the training people of the fold that held it out.
+    """
+    built = join_target_builders(study.targets, study.people.covariates)
+    target = study.targets[0]
+    number = np.random.default_rng((seed, 1)).permutation(len(study.people.names))
+    parts, similarity = [], np.full(len(given.person), np.nan)
+    for held_out, group, test, train in _splits(study, given.known, seed):
+        values = (built(train) if callable(built) else built)[:, 0]
+        arrays = ridge_model_arrays(given.features[train], values[train], given.penalty, given.kernel, given.intercept)
+        scans = np.flatnonzero(np.isin(given.person, test))
+        found = predict_from_arrays(arrays, given.single[scans])
+        observed = values[given.person[scans]]
+        part = pd.DataFrame({"held_out": held_out, "group": group, "person": number[given.person[scans]]})
+        part["residual"] = found.predicted[:, 0] - observed
+        if target.is_binary:
+            classes = [str(target.positive) if high else str(negative_class(study)) for high in observed > 0.5]
+            part["observed_class"] = classes
+        part["similarity"] = found.similarity
+        parts.append(part)
+        if held_out == FOLD:
+            similarity[scans] = found.similarity
+    return pd.concat(parts, ignore_index=True), similarity
+
+
+def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:
+    """Yield what is held out, its name, test and training people; relatives of test people do not train."""
+    families = family_numbers(study.people.families, len(study.people.names))
+    rng = np.random.default_rng(seed)
+    labels = deal_families(families[known], study.preset.n_inner, rng)
+    for fold in range(study.preset.n_inner):
+        yield FOLD, str(fold), known[labels == fold], known[labels != fold]
+    sites = study.people.sites
+    if sites is None:
+        return
+    for site in sorted(set(sites[known].tolist())):
+        test = known[sites[known] == site]
+        train = known[~np.isin(families[known], families[test])]
+        if len(train) >= FEWEST_TRAINING:
+            yield SITE, site, test, train
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The residuals that speak for a person to come: of held-out sites, else of held-out people of the same sites.
+
+    Attributes
+    ----------
+    rows : pandas.DataFrame
+        `RESIDUALS`.
+    by_site : bool
+    """
+
+    rows: pd.DataFrame
+    by_site: bool
+
+    @classmethod
+    def of(cls, residuals: pd.DataFrame) -> Evidence:
+        """Choose them."""
+        sites = residuals[residuals["held_out"] == SITE]
+        by_site = sites["group"].nunique() > 1
+        return cls(sites if by_site else residuals[residuals["held_out"] == FOLD], by_site)
+
+    @property
+    def groups(self) -> NDArray[np.generic]:
+        """What was held out together."""
+        return self.rows["group"].to_numpy()
+
+    @property
+    def members(self) -> NDArray[np.generic]:
+        """What the further member is drawn from: sites, else people."""
+        return self.groups if self.by_site else self.rows["person"].to_numpy()
+
+    @property
+    def values(self) -> FloatArray:
+        """Residuals."""
+        return self.rows["residual"].to_numpy(dtype=float)
+
+
+def negative_class(study: Study) -> str | None:
+    """The class that is coded as 0; None for a target of numbers."""
+    target = study.targets[0]
+    if not target.is_binary:
+        return None
+    return next(str(each) for each in study.people.phenotypes[target.name].dropna() if str(each) != target.positive)
+
+
+def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
+    """Radii of the intervals with the coverage that they claim, and the one measured on what was held out.
+
+    A person of a further site is promised something by residuals of held-out sites only; a model without sites says
+    what holds for people of its own site.
+    """
+    chosen = Evidence.of(residuals)
+    radius = group_radius(chosen.values, chosen.members, LEVEL)
+    coverage = measured_coverage(chosen.values, chosen.groups, LEVEL, chosen.members)
+    facts: dict[str, object] = {
+        "HoldsFor": "a person of a site like these" if chosen.by_site else "a person like these, of the same site",
+        "HeldOut": SITE if chosen.by_site else FOLD,
+        "NominalCoverage": radius.level,
+        "Radius": radius.value,
+        "MeasuredCoverage": float(np.nanmean(coverage)),
+        "LeastCoverageOfAGroup": float(np.nanmin(coverage)),
+        "Groups": len(coverage),
+        "Scans": len(chosen.values),
+    }
+    if chosen.by_site:
+        cautious = cautious_radius(chosen.values, chosen.groups, LEVEL)
+        if np.isfinite(cautious.value):
+            facts["NewSiteRadius"], facts["ShareOfSitesCovered"] = cautious.value, cautious.level
+        facts["BiasOfSites"] = {
+            str(name): float(each) for name, each in chosen.rows.groupby("group")["residual"].mean().items()
+        }
+    return facts
+
+
+def class_radii(residuals: pd.DataFrame) -> dict[str, float]:
+    """For two classes: how far from a class the score of 90 % of its members stays, by class."""
+    chosen = Evidence.of(residuals)
+    return {
+        str(name): group_radius(part["residual"], part["group" if chosen.by_site else "person"], LEVEL).value
+        for name, part in chosen.rows.groupby("observed_class")
+    }

@@ -1,0 +1,58 @@
+"""How connectomes were made, from their sidecars, and what differs between those of a model and a new one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fcpower_bids.cohort.features import Connectome
+from fcpower_bids.cohort.inclusion import read_quality
+
+GRAVE = ("atlas", "nuisance strategy", "band")
+"""What makes other numbers of the same brain: a model is not applied across these without being told to."""
+NAMED = ("space", "censoring threshold")
+
+
+def preprocessing_of(one: Connectome) -> dict[str, str]:
+    """Return how a connectome was made, in words; what its sidecar does not say is ``unknown``."""
+    facts = one.facts
+    band = facts.get("SoftwareFilters")
+    return {
+        "atlas": one.atlas_name,
+        "nuisance strategy": str(facts.get("NuisanceStrategy", "unknown")),
+        "band": _band(band) if isinstance(band, Mapping) else str(band or "none"),
+        "space": one.space,
+        "censoring threshold": str(facts.get("CensoringThresholdMillimetres", "none")),
+    }
+
+
+def _band(filters: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name} {json.dumps(how, sort_keys=True)}" for name, how in sorted(filters.items())) or "none"
+
+
+def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
+    """Return all ways in which connectomes were made, by what differs."""
+    found: dict[str, set[str]] = {name: set() for name in (*GRAVE, *NAMED)}
+    for one in those:
+        for name, value in preprocessing_of(one).items():
+            found[name].add(value)
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+    """Return what differs from the connectomes of a model: what makes other numbers, and what is only worth naming."""
+    own = preprocessing_of(one)
+    told = {
+        name: f"{name} {own[name]}, the model's {' or '.join(of_model[name])}"
+        for name in own
+        if of_model.get(name) and own[name] not in of_model[name]
+    }
+    return [told[name] for name in GRAVE if name in told], [told[name] for name in NAMED if name in told]
+
+
+def repetition_time(one: Connectome) -> float:
+    """Seconds between volumes, NaN where not known."""
+    quality = read_quality(one)
+    return round(quality.seconds / quality.volumes, 9) if quality.volumes > 0 else math.nan

@@ -1,0 +1,169 @@
+"""Intervals of predictions for people of places that the model has not seen, from residuals of held-out places.
+
+Hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342; Dunn, Wasserman and Ramdas 2023, JASA
+118:2491): with S exchangeable groups (sites, or people with several scans) the interval covers a person drawn from a
+further group with at least the nominal probability, on average over groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Half the width of an interval.
+
+    Attributes
+    ----------
+    value : float
+        In the unit of the target.
+    level : float
+        The coverage that it claims: the nominal one, or less where the groups are too few for that.
+    groups : int
+        Groups that it comes from.
+    """
+
+    value: float
+    level: float
+    groups: int
+
+
+def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
+    """Radius that covers one further member of one further group.
+
+    Every group weighs 1 / (S + 1), its members equally; the group to come weighs as much, at infinity.
+
+    Parameters
+    ----------
+    residuals : array_like, shape (n,)
+        Predicted minus observed, of members that the model had not seen.
+    groups : array_like, shape (n,)
+        Their groups.
+    level : float
+        Nominal coverage. With S groups no more than S / (S + 1) can be claimed: then the radius is the largest
+        residual, and this is the level.
+
+    Raises
+    ------
+    ValueError
+        If there is no residual, or the level is not between 0 and 1.
+    """
+    size = np.abs(np.asarray(residuals, dtype=float))
+    if not size.size or not 0 < level < 1:
+        raise ValueError("An interval needs a residual, and a level between 0 and 1.")
+    _, labels, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    attainable = len(counts) / (len(counts) + 1)
+    order = np.argsort(size, kind="stable")
+    mass = np.cumsum(1 / ((len(counts) + 1) * counts[labels[order]]))
+    # rounding of the sum must not push the quantile to the next residual
+    place = int(np.searchsorted(mass, min(level, attainable) * (1 - 1e-12)))
+    return Radius(float(size[order][min(place, len(size) - 1)]), min(level, attainable), len(counts))
+
+
+def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, fewest: int = 5) -> Radius:
+    """Radius that covers ``level`` of the people at ``level`` of further groups.
+
+    The conformal quantile over groups of the quantile within each; groups of fewer than ``fewest`` members have no
+    quantile to speak of. NaN with fewer than two such groups; with few groups the level is S / (S + 1), as above.
+    """
+    size, labels = np.abs(np.asarray(residuals, dtype=float)), np.asarray(groups)
+    each = [np.quantile(size[labels == one], level, method="higher") for one in np.unique(labels)
+            if np.sum(labels == one) >= fewest]  # fmt: skip
+    if len(each) < 2:
+        return Radius(float("nan"), float("nan"), len(each))
+    return group_radius(each, np.arange(len(each)), level)
+
+
+def measured_coverage(
+    residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, members: ArrayLike | None = None
+) -> Array:
+    """Share of the members of each group inside the radius of all other groups, groups in the order of their names.
+
+    Parameters
+    ----------
+    residuals, groups : array_like, shape (n,)
+        What is held out in turn.
+    level : float
+    members : array_like, shape (n,), optional
+        The groups that the radius weighs equally, where they are not those held out: people within folds.
+
+    Returns
+    -------
+    ndarray, shape (S,)
+        NaN with a single group.
+    """
+    values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
+    weighed = labels if members is None else np.asarray(members)
+    shares = []
+    for one in np.unique(labels):
+        own = labels == one
+        known = bool((~own).any())
+        limit = group_radius(values[~own], weighed[~own], level).value if known else np.nan
+        shares.append(float(np.mean(np.abs(values[own]) <= limit)) if known else np.nan)
+    return np.array(shares)
+
+
+def shrunken_offset(local: ArrayLike, residuals: ArrayLike, groups: ArrayLike) -> float:
+    """Offset of a new group from residuals of a few of its members: their mean, shrunk to zero.
+
+    The mean of k members is multiplied by k t^2 / (k t^2 + s^2), with t^2 the variance of offsets between groups and
+    s^2 the variance within (moments of a one-way layout with groups of unequal size).
+
+    Parameters
+    ----------
+    local : array_like, shape (k,)
+        Predicted minus observed of the new group's members.
+    residuals, groups : array_like, shape (n,)
+        Those of the groups that were held out.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two groups, or no group has two members.
+    """
+    own, values, labels = np.asarray(local, dtype=float), np.asarray(residuals, dtype=float), np.asarray(groups)
+    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(counts) < 2 or counts.max() < 2:
+        raise ValueError("Offsets are shrunk by what is known of at least two groups with several members.")
+    means = np.bincount(place, values) / counts
+    within = float(np.sum((values - means[place]) ** 2) / (len(values) - len(counts)))
+    # Offsets are measured from zero, which is where they are shrunk to.
+    between = max(0.0, float(np.mean(means**2 - within / counts)))
+    return float(own.mean() * len(own) * between / (len(own) * between + within)) if between > 0 else 0.0
+
+
+def recalibrated_residuals(residuals: ArrayLike, groups: ArrayLike, k: int, seed: int = 0) -> tuple[Array, NDArray]:
+    """Residuals of every held-out group after it was recalibrated by k of its own members, who are then left out.
+
+    Parameters
+    ----------
+    residuals, groups : array_like, shape (n,)
+    k : int
+        Members that give the offset; groups with fewer than k + 2 members take no part.
+    seed : int
+        Of the draw of the k members.
+
+    Returns
+    -------
+    residuals, groups : ndarray, shape (m,)
+        Empty where no group is large enough.
+    """
+    values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
+    rng = np.random.default_rng(seed)
+    left, whose = [], []
+    names = np.unique(labels)
+    for one in names:
+        members = rng.permutation(np.flatnonzero(labels == one))
+        others = labels != one
+        if len(members) < k + 2 or len(np.unique(labels[others])) < 2:
+            continue
+        offset = shrunken_offset(values[members[:k]], values[others], labels[others])
+        left.append(values[members[k:]] - offset)
+        whose.append(labels[members[k:]])
+    return (np.concatenate(left), np.concatenate(whose)) if left else (np.zeros(0), labels[:0])

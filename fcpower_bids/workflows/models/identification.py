@@ -1,0 +1,124 @@
+"""Written connectomes to the answer whether the scans that bear one name are of one person."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.models.same_person import ERRORS, PAIRS, SAME, compare_scans
+from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
+
+EXPONENT = 0.35
+
+
+@dataclass(frozen=True)
+class Identified:
+    """Tables of `analyses.models.same_person`, where they were written, and scans that were left out with reasons."""
+
+    pairs: pd.DataFrame
+    errors: pd.DataFrame
+    path: Path
+    left_out: tuple[str, ...]
+
+
+def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | None = None) -> Identified:
+    """Compare all scans of one atlas in an output folder; report those of some people, or of all.
+
+    Raises
+    ------
+    DatasetError
+        There are no connectomes, several atlases, nobody of these names, or too few people.
+    """
+    chosen = _choose(list_connectomes(output_dir), atlas)
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in people}
+    unknown = asked - {one.participant for one in chosen}
+    if unknown:
+        raise DatasetError(f"{output_dir} has no scan of {', '.join(sorted(unknown))}. Check the labels.")
+    rows, kept, left_out = _read(chosen)
+    similarity = correlation_kernel(rows)
+    names = [one.path.name.removesuffix("_relmat.tsv") for one in kept]
+    persons, sessions = [one.participant for one in kept], [one.session for one in kept]
+    pairs, errors = compare_scans(similarity, names, persons, sessions, asked)
+    path = output_dir / "group" / f"{PAIRS.name}.tsv"
+    for spec, frame in ((PAIRS, pairs), (ERRORS, errors)):
+        target = path.with_name(f"{spec.name}.tsv")
+        write_declared(target, frame, spec)
+        about = {"People": len(set(persons)), "Scans": len(persons), "LeftOut": list(left_out), "Alpha": EXPONENT}
+        write_json(target.with_suffix(".json"), {**spec.describe(), **about})
+    return Identified(pairs, errors, path, left_out)
+
+
+def _choose(found: list[Connectome], atlas: str | None) -> list[Connectome]:
+    names = sorted({one.atlas_name for one in found})
+    wanted = [name for name in names if atlas is None or atlas in (name, *name.split("_"))]
+    if len(wanted) != 1:
+        raise DatasetError(f"Scans are compared within one atlas. Name one of {', '.join(names)} with --atlas.")
+    return [one for one in found if one.atlas_name == wanted[0]]
+
+
+def _read(chosen: list[Connectome]) -> tuple[NDArray[np.float64], list[Connectome], tuple[str, ...]]:
+    """FC^alpha of every scan over the parcels that nine in ten scans cover; scans without one of these are left out."""
+    matrices, parcels = [], None
+    for one in chosen:
+        matrix, names = read_matrix(one.path)
+        parcels = parcels or names
+        if names != parcels or matrix.shape != (len(names), len(names)):
+            raise DatasetError(f"{one.path} has other parcels than {chosen[0].path.name}. Make it again.")
+        matrices.append(matrix)
+    there = np.array([np.isfinite(np.diag(matrix)) for matrix in matrices])
+    common = there.mean(axis=0) >= 0.9
+    complete = [bool(row.all()) for row in there[:, common]]
+    grid = np.ix_(common, common)
+    rows = [
+        vectorise_edges(spectral_power(matrix[grid], EXPONENT))
+        for matrix, whole in zip(matrices, complete, strict=True)
+        if whole
+    ]
+    kept = [one for one, whole in zip(chosen, complete, strict=True) if whole]
+    left_out = tuple(f"{one.recording}: lacks parcels that nine in ten scans have" for one in chosen if one not in kept)
+    if not rows:
+        raise DatasetError("No scan has the parcels that the others have.")
+    return np.stack(rows), kept, left_out
+
+
+def sentences(found: Identified) -> list[str]:
+    """What a reader must know, mix-ups first."""
+    pairs = found.pairs
+    crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
+    own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
+    lines = [f"{name} is left out of the comparison." for name in found.left_out]
+    lines += [
+        f"{row.scan} fits {row.other_scan} better than any scan of its own name: {_words(row)}. Was it mixed up?"
+        for row in crossed[crossed["verdict"] == SAME].itertuples()
+    ]
+    lines += [
+        f"{row.scan} and {row.other_scan}, both named {row.participant_id}: {row.verdict} ({_words(row)})."
+        for row in own[own["verdict"] != SAME].itertuples()
+    ]
+    agreed = int((own["verdict"] == SAME).sum())
+    lines.append(f"{agreed} of {len(own)} pairs of scans of one name look like one person.")
+    if len(found.errors):
+        equal = found.errors.iloc[-1]
+        lines.append(
+            f"In this folder a score of {equal['threshold']:.1f} mistakes {100 * equal['false_match']:.2g} % of the "
+            "pairs of different people for one person, and misses "
+            f"{100 * equal['false_non_match']:.2g} % of the others."
+        )
+    return [*lines, f"All pairs: {found.path}. Research use only. Not a medical device."]
+
+
+def _words(row: Any) -> str:
+    known = math.isfinite(row.likelihood_ratio)
+    odds = f"likelihood ratio {row.likelihood_ratio:.3g}" if known else "too few pairs for a likelihood ratio"
+    return f"score {row.score:.1f}, {odds}, false matches {row.false_match:.2g}"

@@ -1,0 +1,337 @@
+"""Saved models and written connectomes to tables of predictions: every scan has its row, whatever becomes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.models.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
+from fcpower_bids.analyses.models.calibration import RESIDUALS
+from fcpower_bids.analyses.models.final_model import FinalModel
+from fcpower_bids.analyses.models.reference import REFERENCE
+from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
+from fcpower_bids.cohort.inclusion import read_quality, read_statuses
+from fcpower_bids.cohort.preprocessing import differences, repetition_time
+from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.models import load_model, scan_digest
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
+from fcpower_bids.outputs.tables import read_matrix, read_table, write_declared, write_json
+from fcpower_bids.schema import Column, TableSpec, join_columns
+
+DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
+
+PREDICTED = TableSpec(
+    "predicted/target-TARGET-REPRESENTATION",
+    "A model of `--save-models` applied to the scans of an output folder, one row per scan, those too that it refuses.",
+    join_columns(
+        Column.text("scan", "Name of the scan"),
+        Column.text("participant_id", "Person"),
+        Column.text("session", "Session, n/a when there is none"),
+        Column.text(
+            "state",
+            "Whether there is a prediction",
+            levels={
+                DONE: "yes",
+                REFUSED: "no, because of the scan or how it was made: see reason",
+                BROKEN: "no, because of a mistake of the program: see reason",
+            },
+        ),
+        Column.text("warning", "What is outside of what the model has seen, the gravest first"),
+        Column.text("reason", "Why there is no prediction"),
+        Column.number(
+            "prediction", "Predicted value, in the unit of the target; for two classes a score between 0 and 1"
+        ),
+        Column.number("low", "Lower end of the interval; whom it holds for is in the sidecar"),
+        Column.number("high", "Upper end of the interval"),
+        Column.number("low_new_site", "Lower end of the cautious interval, for a site unlike those of the training"),
+        Column.number("high_new_site", "Upper end of the cautious interval"),
+        Column.text("classes", "For two classes: those that cannot be ruled out at 90 %"),
+        Column.number("similarity", "How like the training people the scan is"),
+        Column.number(
+            "similarity_percentile", "Per cent of the training scans that are less like the others", digits=1
+        ),
+        Column.flag("inside_range", "Whether nothing is outside of what the model has seen"),
+        Column.flag("in_training", "Whether the model was fitted on this very scan"),
+        Column.number("minutes", "Minutes of cleaned series", digits=1),
+        Column.number("mean_fd", "Mean framewise displacement, mm"),
+        Column.text("differences", "What was done otherwise than with the training scans"),
+    ),
+    ("scan",),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for besides the model.
+
+    Attributes
+    ----------
+    output_dir : Path
+        Of the participant level.
+    participants : tuple of str
+        Labels; all where empty.
+    phenotypes : Path or None
+        Table with the age of the new people.
+    local : Path or None
+        Table with the known target of some of them, to recalibrate.
+    accept_differences : bool
+        Whether to predict although the scans were made otherwise.
+    """
+
+    output_dir: Path
+    participants: tuple[str, ...] = ()
+    phenotypes: Path | None = None
+    local: Path | None = None
+    accept_differences: bool = False
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one model says.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        `PREDICTED`.
+    path : Path
+        Where it was written.
+    facts : mapping
+        Of the model.
+    recalibration : Recalibration or None
+    """
+
+    frame: pd.DataFrame
+    path: Path
+    facts: Mapping[str, Any]
+    recalibration: Recalibration | None
+
+
+def open_model(path: Path) -> FinalModel:
+    """Read a model with its tables.
+
+    Raises
+    ------
+    DatasetError
+        See `outputs.models.load_model`.
+    """
+    arrays, facts, (residuals, reference) = load_model(path, (RESIDUALS, REFERENCE))
+    return FinalModel(arrays, facts, residuals, reference)
+
+
+def predict_scans(path: Path, request: Request, table: Path | None = None) -> Predictions:
+    """Apply a model to every scan of an output folder and write the table.
+
+    Connectomes of another atlas are left out where others fit.
+
+    Raises
+    ------
+    DatasetError
+        If the model, the folder or a table as a whole cannot be used; nothing is written then.
+    """
+    model = open_model(path)
+    ages = _column(request.phenotypes, "age") if request.phenotypes else {}
+    local = _column(request.local, model.facts["Target"]) if request.local else {}
+    scans, outside = _choose(model.facts, request)
+    rows = [_attempt(one, model, request, ages, None) for one in scans]
+    moved = None
+    if local:
+        moved = _recalibrate(model, rows, local)
+        rows = [_attempt(one, model, request, ages, moved, local) for one in scans]
+    rows = sorted(rows + outside, key=lambda row: str(row["scan"]))
+    frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
+    name = path.name.removesuffix("_model")
+    target = table or request.output_dir / "group" / "predicted" / f"{name}.tsv"
+    write_declared(target, frame, PREDICTED)
+    hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
+    about = {key: value for key, value in model.facts.items() if key not in hidden}
+    changed = {} if moved is None else {"Recalibration": _describe(moved)}
+    write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
+    return Predictions(frame, target, model.facts, moved)
+
+
+def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
+    """Connectomes for the model, and a row for each recording that the participant level did not finish."""
+    wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
+    bad = {
+        one.recording: one
+        for one in read_statuses(request.output_dir)
+        if one.state in (EXCLUDED, FAILED, RUNNING) and one.stage != "combine"
+    }
+    there = [one for one in list_connectomes(request.output_dir) if not wanted or one.participant in wanted]
+    fitting = [one for one in there if one.atlas_name in facts["Preprocessing"]["atlas"]]
+    if there and not fitting:
+        raise DatasetError(
+            f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
+            f"{', '.join(facts['Preprocessing']['atlas'])}. Run the participant level with that atlas."
+        )
+    rows = [_refused(*_place(one), _reason(one)) for one in bad.values()]
+    rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
+    if not there and not rows:
+        raise DatasetError(
+            f"There are no connectomes of {', '.join(sorted(wanted))} in {request.output_dir}. "
+            "Run the participant level first."
+        )
+    return [one for one in fitting if one.recording not in bad], rows
+
+
+def _place(status: Status) -> tuple[str, str, str]:
+    labels = dict(parse_name(f"{status.recording}_bold.tsv")[0])
+    return status.recording, f"sub-{labels['sub']}", f"ses-{labels['ses']}" if "ses" in labels else NO_SESSION
+
+
+def _reason(status: Status) -> str:
+    reason = status.reason or "the participant level did not finish it; run it again"
+    return f"{status.state} at participant level: {reason}"
+
+
+def _refused(scan: str, person: str, session: str, reason: str, state: str = REFUSED) -> dict[str, Any]:
+    return {"scan": scan, "participant_id": person, "session": session, "state": state, "reason": reason}
+
+
+def _attempt(
+    one: Connectome,
+    model: FinalModel,
+    request: Request,
+    ages: Mapping[str, float],
+    moved: Recalibration | None,
+    local: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Predict one scan; what is wrong with it is its row, and no business of the others."""
+    scan = one.path.name.removesuffix("_relmat.tsv")
+    try:
+        return _predict(scan, one, model, request, ages, moved, local)
+    except (FcPowerError, OSError) as error:
+        return _refused(scan, one.participant, one.session, str(error))
+    except Exception as error:
+        reason = explain(error, request.output_dir, f"predict_{scan}")
+        return _refused(scan, one.participant, one.session, reason, BROKEN)
+
+
+def _predict(
+    scan: str,
+    one: Connectome,
+    model: FinalModel,
+    request: Request,
+    ages: Mapping[str, float],
+    moved: Recalibration | None,
+    local: Iterable[str],
+) -> dict[str, Any]:
+    grave, named = differences(one, model.facts["Preprocessing"])
+    if grave and not request.accept_differences:
+        raise RecordingError(
+            f"It was made otherwise than the scans of the model: {'; '.join(grave)}. Run the participant level as for "
+            "the model, or take the consequences with --accept-differences."
+        )
+    quality = read_quality(one)
+    seen = scan_digest(model.facts["Salt"], one.path) in model.facts["TrainingScans"]
+    about = NewScan(
+        quality.seconds,
+        quality.mean_fd,
+        quality.degrees_of_freedom,
+        repetition_time(one),
+        ages.get(one.participant, math.nan),
+        seen,
+    )
+    matrix, parcels = read_matrix(one.path)
+    if matrix.shape != (len(parcels), len(parcels)):
+        raise RecordingError(f"{one.path} is no square matrix: it is damaged. Make it again.")
+    found = apply_model(model, matrix, parcels, about, moved)
+    warnings = [*found.warnings, *(f"it was made otherwise: {each}" for each in grave)]
+    if one.participant in local:
+        warnings.insert(0, "this person's known value helped to recalibrate the model, so the prediction tests nothing")
+    return {
+        "scan": scan,
+        "participant_id": one.participant,
+        "session": one.session,
+        "state": DONE,
+        "warning": _sentence(warnings),
+        "reason": "",
+        **_numbers(found),
+        "inside_range": not warnings,
+        "in_training": seen,
+        "minutes": quality.seconds / 60,
+        "mean_fd": quality.mean_fd,
+        "differences": "; ".join([*grave, *named]),
+    }
+
+
+def _numbers(found: AppliedModel) -> dict[str, Any]:
+    keys = ("prediction", "low", "high", "low_new_site", "high_new_site", "similarity", "similarity_percentile")
+    return {key: getattr(found, key) for key in keys} | {"classes": " or ".join(found.classes)}
+
+
+def _sentence(warnings: Sequence[str]) -> str:
+    return f"Treat with caution: {'; '.join(warnings)}." if warnings else ""
+
+
+def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Mapping[str, float]) -> Recalibration:
+    """Learn from the local people who were predicted; those with several scans count once."""
+    frame = pd.DataFrame([row for row in rows if row["state"] == DONE])
+    known = frame[frame["participant_id"].isin(local)] if len(frame) else frame
+    if not len(known):
+        raise DatasetError("None of the people of --recalibrate has a scan that the model predicts. Check the ids.")
+    mean = known.groupby("participant_id")["prediction"].mean()
+    return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
+
+
+def _describe(moved: Recalibration) -> dict[str, Any]:
+    return {
+        "LocalPeople": moved.people,
+        "Offset": moved.offset,
+        "BiasOfLocalPeopleBefore": moved.bias,
+        "MeanAbsoluteErrorOfLocalPeopleBefore": moved.mean_error_before,
+        "Radius": moved.radius.value,
+        "NominalCoverage": moved.radius.level,
+    }
+
+
+def _column(path: Path, name: str) -> dict[str, float]:
+    """Read one column of numbers by person; its case does not matter."""
+    table = read_table(path)
+    if "participant_id" not in table.columns:
+        raise DatasetError(f"{path} has no column participant_id. Add it.")
+    found = next((column for column in table.columns if str(column).lower() == name.lower()), None)
+    if found is None:
+        raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
+    people = table["participant_id"].astype(str).map(lambda label: f"sub-{label.removeprefix('sub-')}")
+    values = pd.to_numeric(table[found], errors="coerce")
+    return {person: float(value) for person, value in zip(people, values, strict=True) if np.isfinite(value)}
+
+
+def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
+    """Tell what a reader must know, warnings before results."""
+    for row in found.frame.itertuples():
+        if row.state != DONE:
+            say(f"{row.scan!s}: not predicted. {row.reason!s}")
+        elif row.warning:
+            say(f"{row.scan!s}: {row.warning!s}")
+    interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
+    if found.recalibration is not None:
+        moved = found.recalibration
+        say(
+            f"Recalibrated by {moved.people} local people, whom the model had predicted {moved.bias:+.3g} off on "
+            f"average: predictions move by {-moved.offset:+.3g}, the interval is +/-{moved.radius.value:.3g} instead "
+            f"of +/-{interval['Radius']:.3g}."
+        )
+    elif found.facts["PositiveClass"] is None:
+        say(
+            f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
+            f"{_percent(interval, 'Nominal')} of 100 cases (measured on what was held out: "
+            f"{_percent(interval, 'Measured')} of 100)."
+        )
+    say(
+        f"{done} of {len(found.frame)} scans predicted: {found.path}. Research use only: a prediction is not a "
+        "diagnosis. Not a medical device."
+    )
+
+
+def _percent(interval: Mapping[str, Any], which: str) -> str:
+    return f"{100 * interval[f'{which}Coverage']:.0f}"

@@ -1,0 +1,203 @@
+"""A fitted model is a file's worth of arrays, predicts new scans, and knows what it has not seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.analyses.models.applying import NewScan, apply_model, recalibrate
+from fcpower_bids.analyses.models.final_model import FinalModel, fit_final_model
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from tests.analyses.cohorts import choose, cohort_of, demo_cohort
+
+CHOICES = {
+    "family_column": "family_id",
+    "composite": ("g=reasoning,memory,speed",),
+    "targets": ("planted_score",),
+    "folds": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def split():
+    """A cohort, and one with 30 of its people left for testing."""
+    cohort = demo_cohort(90, seed=1)
+    train = cohort.scans["participant_id"].str[-2:].astype(int).to_numpy() < 60
+    scans = cohort.scans[train].reset_index(drop=True)
+    return cohort, dataclasses.replace(cohort, scans=scans, edges=cohort.edges[train], series=())
+
+
+def connectome(cohort, row):
+    return rebuild_matrix(cohort.edges[row], 1.0, weighted=False)
+
+
+@pytest.mark.parametrize("kernel", ["correlation", "linear"])
+def test_new_people_are_predicted_after_a_round_trip_through_files(split, tmp_path, kernel):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES, kernel=kernel), "planted_score", "fc_power")
+    np.savez(tmp_path / "model.npz", **model.arrays)
+    facts = json.loads(json.dumps(model.facts))
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
+        stored = FinalModel(dict(stored), facts, model.residuals, model.reference)
+    found = [apply_model(stored, connectome(cohort, row), cohort.parcels) for row in range(120, 180)]
+    truth = cohort.phenotypes["planted_score"].loc[cohort.scans["participant_id"].iloc[120:180]]
+    assert np.corrcoef([each.prediction for each in found], truth)[0, 1] > 0.7
+    assert np.mean([not each.warnings for each in found]) > 0.8
+    assert np.mean([each.low <= value <= each.high for each, value in zip(found, truth, strict=True)]) > 0.8
+    assert facts["NumberOfPeople"] == 60
+    assert facts["SecondsRange"] == [400.0, 400.0]
+    assert facts["Alpha"] == 0.35
+
+
+def test_the_order_of_the_parcels_and_further_parcels_do_not_matter(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "g", "fc")
+    matrix, names = connectome(cohort, 130), list(cohort.parcels)
+    expected = apply_model(model, matrix, names)
+    expected = (expected.prediction, expected.low, expected.similarity_percentile)
+    order = np.random.default_rng(0).permutation(60)
+    larger = np.full((61, 61), np.nan)
+    larger[:60, :60] = matrix[np.ix_(order, order)]
+    found = apply_model(model, larger, [*(names[i] for i in order), "more"])
+    assert (found.prediction, found.low, found.similarity_percentile) == pytest.approx(expected, abs=1e-12)
+    assert model.facts["CompositeOf"] == ["reasoning", "memory", "speed"]
+
+
+def test_what_is_unlike_the_training_people_is_said(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    strange = np.corrcoef(np.random.default_rng(1).standard_normal((60, 300)))
+    found = apply_model(model, strange, cohort.parcels)
+    assert found.similarity_percentile == 0
+    assert "unlike those of the training people" in found.warnings[0]
+    model.facts["TargetRange"] = [1e6, 2e6]
+    assert "outside the values of 'planted_score'" in apply_model(model, strange, cohort.parcels).warnings[-1]
+
+
+def test_covariates_and_classes_are_told(split):
+    _, train = split
+    facts = fit_final_model(train, choose(**CHOICES, covariates=("age",)), "sex", "fc").facts
+    assert facts["Meaning"] == "residual after the covariates"
+    assert facts["PositiveClass"] == "M"
+    assert facts["Covariates"] == ["age"]
+
+
+def test_what_does_not_fit_is_refused(split):
+    cohort, train = split
+    with pytest.raises(ValueError, match="not for 'embedding'"):
+        fit_final_model(train, choose(**CHOICES), "planted_score", "embedding")
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    matrix = connectome(cohort, 0)
+    with pytest.raises(ValueError, match=r"needs 1 parcels that are not in this atlas: parcel59"):
+        apply_model(model, matrix[:59, :59], cohort.parcels[:59])
+    matrix[3] = matrix[:, 3] = np.nan
+    with pytest.raises(ValueError, match="does not cover them: parcel03"):
+        apply_model(model, matrix, cohort.parcels)
+    with pytest.raises(ValueError, match="does not fit 59 parcels"):
+        apply_model(model, matrix, cohort.parcels[:59])
+    with pytest.raises(ValueError, match="All correlations of the scan are equal"):
+        apply_model(model, np.full((60, 60), 0.5) + 0.5 * np.eye(60), cohort.parcels)
+
+
+def test_what_a_scan_is_said_to_be_is_compared_with_the_training(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    told = NewScan(seconds=100, mean_fd=3.0, repetition_time=0.8, age=95, in_training=True)
+    warnings = apply_model(model, connectome(cohort, 0), cohort.parcels, told).warnings
+    assert "fitted on this very scan" in warnings[0]
+    assert "95 years old" in warnings[1]
+    assert any("series of 1.67 minutes, the training scans 6.67 to 6.67" in each for each in warnings)
+    assert any("repetition time of 0.8 s" in each for each in warnings)
+    assert any("motion of 3 mm" in each for each in warnings)
+
+
+def test_the_reference_is_the_connectomes_in_a_few_numbers_without_names(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "planted_score", "fc")
+    table = model.reference
+    first = cohort.edges[:, vectorise_edges(np.kron(np.diag([1, 0]), np.ones((30, 30))), weighted=False) > 0]
+    expected = np.sort(first[:120].mean(axis=1))
+    found = np.sort(table.loc[table["measure"] == "within first", "value"].to_numpy(dtype=float))
+    np.testing.assert_allclose(found, expected)
+    assert "sub-" not in table.to_csv()
+    ages = table.loc[table["measure"] == "age", "value"].astype(float)
+    assert sorted(set(ages)) == sorted(set(cohort.phenotypes["age"].iloc[:60].astype(float)))
+    told = apply_model(model, connectome(cohort, 130), cohort.parcels).summary
+    assert told["within first"] == pytest.approx(first[130].mean())
+
+
+def shifted_cohort(n_sites, per_site, seed, shift=6.0):
+    """A score that FC predicts, and an offset of each site that no connectome knows."""
+    rng = np.random.default_rng(seed)
+    n = n_sites * per_site
+    series = rng.standard_normal((n, 300, 8))
+    factor = rng.uniform(0, 1, n)
+    series[:, :, 1] = factor[:, None] * series[:, :, 0] + (1 - factor[:, None]) * series[:, :, 1]
+    edges = np.stack([vectorise_edges(np.corrcoef(each, rowvar=False), weighted=False) for each in series])
+    sites = np.repeat(np.arange(n_sites), per_site)
+    score = 20 * factor + shift * rng.standard_normal(n_sites)[sites] + rng.standard_normal(n)
+    names = [f"sub-{row:03d}" for row in range(n)]
+    table = pd.DataFrame({"score": score, "site": [f"s{one:02d}" for one in sites]}, index=names)
+    return cohort_of(edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], table)
+
+
+def keep(cohort, rows):
+    scans, phenotypes = cohort.scans[rows].reset_index(drop=True), cohort.phenotypes[rows]
+    return dataclasses.replace(cohort, scans=scans, edges=cohort.edges[rows], phenotypes=phenotypes)
+
+
+def test_intervals_cover_people_of_unseen_sites_as_they_claim():
+    inside, naive = [], []
+    for seed in range(6):
+        cohort = shifted_cohort(24, 12, seed)
+        sites = cohort.phenotypes["site"].to_numpy()
+        seen = sites < "s16"
+        settings = choose(targets=("score",), site_column="site", folds=5)
+        model = fit_final_model(keep(cohort, seen), settings, "score", "fc")
+        blind = fit_final_model(keep(cohort, seen), choose(targets=("score",), folds=5), "score", "fc")
+        assert model.facts["Interval"]["HoldsFor"] == "a person of a site like these"
+        assert "same site" in blind.facts["Interval"]["HoldsFor"]
+        for row in np.flatnonzero(~seen):
+            truth = cohort.phenotypes["score"].iloc[row]
+            found = apply_model(model, connectome(cohort, row), cohort.parcels)
+            inside.append(found.low <= truth <= found.high)
+            other = apply_model(blind, connectome(cohort, row), cohort.parcels)
+            naive.append(other.low <= truth <= other.high)
+    assert 0.85 <= np.mean(inside) <= 0.97
+    assert np.mean(naive) <= np.mean(inside)
+
+
+def test_local_people_move_a_model_to_an_older_site():
+    cohort = shifted_cohort(12, 12, 1, shift=3.0)
+    sites = cohort.phenotypes["site"].to_numpy()
+    new = sites == "s11"
+    model = fit_final_model(keep(cohort, ~new), choose(targets=("score",), site_column="site", folds=5), "score", "fc")
+    truth = cohort.phenotypes["score"].to_numpy()[new] + 12
+    found = [apply_model(model, connectome(cohort, row), cohort.parcels).prediction for row in np.flatnonzero(new)]
+    moved = recalibrate(model, np.array(found[:6]) - truth[:6])
+    assert moved.people == 6
+    assert moved.bias == pytest.approx(np.mean(np.array(found[:6]) - truth[:6]))
+    assert moved.bias < moved.offset < 0
+    assert moved.radius.value < model.facts["Interval"]["Radius"]
+    after = [
+        apply_model(model, connectome(cohort, row), cohort.parcels, recalibration=moved).prediction
+        for row in np.flatnonzero(new)
+    ]
+    np.testing.assert_allclose(after, np.array(found) - moved.offset)
+    assert np.abs(after - truth)[6:].mean() < 0.8 * np.abs(found - truth)[6:].mean()
+    blind = fit_final_model(keep(cohort, ~new), choose(targets=("score",), folds=5), "score", "fc")
+    with pytest.raises(ValueError, match="without sites"):
+        recalibrate(blind, [1.0, 2.0])
+
+
+def test_classes_that_cannot_be_ruled_out_are_named(split):
+    cohort, train = split
+    model = fit_final_model(train, choose(**CHOICES), "sex", "fc")
+    found = apply_model(model, connectome(cohort, 0), cohort.parcels)
+    assert np.isnan(found.low)
+    assert set(found.classes) <= {"M", "F"}
+    assert set(model.facts["Interval"]["RadiusOfClasses"]) == {"M", "F"}
