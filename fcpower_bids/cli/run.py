@@ -17,10 +17,10 @@ from fcpower_bids.workers import leave_surroundings
 
 INTERRUPTED = 130
 COMMANDS = {
-    "identify": "fcpower_bids.cli.identify",
-    "model": "fcpower_bids.cli.model",
+    "identify": "fcpower_bids.cli.models.identify",
+    "model": "fcpower_bids.cli.models.card",
     "prefetch": "fcpower_bids.cli.prefetch",
-    "predict": "fcpower_bids.cli.predict",
+    "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""

@@ -1,0 +1,1 @@
+"""The commands about saved models and about who a scan is of."""
