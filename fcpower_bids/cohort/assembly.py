@@ -108,6 +108,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         targets=columns.targets,
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
+        atlas=chosen[0].atlas_name,
         joined=count_people(phenotypes, people, renamed, settings),
     )
 

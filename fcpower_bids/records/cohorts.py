@@ -55,6 +55,8 @@ class Cohort:
         the latter whose names match only without leading zeros (``renamed``).
     alike : tuple of (str, str)
         People who seem to share a scan: they never span a split.
+    atlas : str
+        Name of the parcellation, as files have it; empty where there are no files.
     folds : pandas.DataFrame or None
         Folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),
         ``inner_fold`` (-1 where it is to be drawn).
@@ -81,6 +83,7 @@ class Cohort:
     seen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike: tuple[tuple[str, str], ...] = ()
     folds: pd.DataFrame | None = None
+    atlas: str = ""
 
 
 @dataclass(frozen=True, eq=False)

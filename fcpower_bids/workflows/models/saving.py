@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def write_model(cohort: Cohort, settings: Settings, target: str, representation:
     """
     model = fit_final_model(cohort, settings, target, representation)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
-    chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), settings)
+    own = dataclasses.replace(settings, atlas=(cohort.atlas,))
+    chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), own)
     used = [one for one in chosen if (one.participant, one.session) in places]
     # The salt keeps digests of different models apart, and is the same when a model is made again.
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
