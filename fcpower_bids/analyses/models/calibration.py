@@ -34,7 +34,7 @@ RESIDUALS = TableSpec(
         Column.text("group", "Site, or number of the fold"),
         Column.number("person", "Number of the person, drawn at random", digits=0),
         Column.number("residual", "Predicted minus observed, in the unit of the target"),
-        Column.text("observed_class", "Class, for a target of two classes", optional=True),
+        Column.text("observed_class", "Class, for a target of two classes; n/a for numbers"),
         Column.number("similarity", "How like the training people the scan is"),
     ),
 )
@@ -91,9 +91,8 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> tuple[pd.
         observed = values[given.person[scans]]
         part = pd.DataFrame({"held_out": held_out, "group": group, "person": number[given.person[scans]]})
         part["residual"] = found.predicted[:, 0] - observed
-        if target.is_binary:
-            classes = [str(target.positive) if high else str(negative_class(study)) for high in observed > 0.5]
-            part["observed_class"] = classes
+        pair = (str(negative_class(study)), str(target.positive))
+        part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
         part["similarity"] = found.similarity
         parts.append(part)
         if held_out == FOLD:
