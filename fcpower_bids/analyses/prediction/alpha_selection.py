@@ -83,6 +83,11 @@ STEP = 1e-3
 """Half the step of the central difference."""
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no prediction: columns, targets, folds."""
+    open_study(cohort, settings)
+
+
 def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Choose the exponent by ``alpha_selection``: "align", else the grid under nested cross-validation.
 
@@ -148,15 +153,24 @@ def _by_prediction(study: Study, grid: ExponentGrid) -> tuple[Rows, Rows, dict[s
         optimum.append(keys | at | {"at_bound": best in (0, len(grid.alphas) - 1)})
     names = [target.name for target in study.targets]
     nested = np.take_along_axis(scores, grid.best[None], axis=0)[0]
-    means = np.nanmean(scores, axis=1)
+    means = _mean_over_folds(scores)
+    comparable = np.where(np.isnan(means), -np.inf, means)
+    chosen = np.where(comparable.max(axis=0) > -np.inf, grid.alphas[comparable.argmax(axis=0)], np.nan)
     facts = {
         "Optimism": OPTIMISM,
         "Grid": grid.alphas.tolist(),
-        "BestOfGrid": dict(zip(names, grid.alphas[means.argmax(axis=0)].tolist(), strict=True)),
-        "BestOfGridScore": dict(zip(names, means.max(axis=0).tolist(), strict=True)),
-        "NestedScore": dict(zip(names, np.nanmean(nested, axis=0).tolist(), strict=True)),
+        "BestOfGrid": dict(zip(names, chosen.tolist(), strict=True)),
+        "BestOfGridScore": dict(zip(names, np.fmax.reduce(means, axis=0).tolist(), strict=True)),
+        "NestedScore": dict(zip(names, _mean_over_folds(nested[None])[0].tolist(), strict=True)),
     }
     return curve, optimum, facts
+
+
+def _mean_over_folds(scores: FloatArray) -> FloatArray:
+    """Mean of scores (A, F, m) over the folds that have one; NaN where none has, as when folds test one person each."""
+    known = np.isfinite(scores)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, scores, 0.0).sum(axis=1) / known.sum(axis=1))
 
 
 def _scores(study: Study, result: Any) -> FloatArray:

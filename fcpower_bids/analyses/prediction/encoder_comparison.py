@@ -27,6 +27,7 @@ from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.analyses.prediction.relative_embeddings import (
     cross_validate_refitted,
     embed_where_missing,
+    missing_embeddings,
     tell_statistics,
 )
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
@@ -111,6 +112,28 @@ FACTS = {
 }
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse a single representation, and a cohort with nothing to predict and nobody to identify.
+
+    What is still to be computed stands in as numbers: nothing is embedded here.
+    """
+    stand_in = np.zeros((len(cohort.scans), 1))
+    embeddings = {**cohort.embeddings, **dict.fromkeys(missing_embeddings(cohort), stand_in)}
+    _open(dataclasses.replace(cohort, embeddings=embeddings), settings)
+
+
+def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
+    """Return the representations, what there is to predict, and the choices that hold for all."""
+    settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
+    names = expand_names(cohort, settings)
+    if len(names) < 2:
+        raise Unfit("A comparison needs two representations or more; name them with --representations.")
+    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
+    if study is None and not can_identify(cohort):
+        raise Unfit("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
+    return names, study, settings
+
+
 def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Compare representations as frozen features.
 
@@ -137,13 +160,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """
     told = tell_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)
-    settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
-    names = expand_names(cohort, settings)
-    if len(names) < 2:
-        raise Unfit("A comparison needs two representations or more; name them with --representations.")
-    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
-    if study is None and not can_identify(cohort):
-        raise Unfit("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
+    names, study, settings = _open(cohort, settings)
     entries = _score(study) if study else None
     summary, pairs = (_summarise(entries), [entries.compare()]) if entries else ([], [])
     facts = FACTS | (study.facts() if study else {})

@@ -74,6 +74,26 @@ FACTS = {
 }
 
 
+def check_choices(cohorts: Mapping[str, Cohort], settings: Analysis) -> None:
+    """Refuse a single parcellation, parcellations without a scan in common, and what allows no prediction."""
+    shared, settings = _share(cohorts, settings)
+    for cohort in shared.values():
+        open_study(cohort, settings)
+
+
+def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str, Cohort], Analysis]:
+    """Return the scans that every parcellation has, and the choices without embeddings."""
+    if len(cohorts) < 2:
+        raise Unfit(
+            f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
+            "participant level with several names after --atlas."
+        )
+    names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
+    if not names:
+        raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
+    return share_scans(cohorts), dataclasses.replace(settings, representations=names)
+
+
 def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> dict[str, Table]:
     """Predict phenotypes under every parcellation.
 
@@ -97,16 +117,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
     Unfit
         Fewer than two parcellations, nobody described by all of them, or no representation of connectomes.
     """
-    if len(cohorts) < 2:
-        raise Unfit(
-            f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
-            "participant level with several names after --atlas."
-        )
-    names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
-    if not names:
-        raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
-    settings = dataclasses.replace(settings, representations=names)
-    shared = share_scans(cohorts)
+    shared, settings = _share(cohorts, settings)
     sweep = _Sweep()
     for atlas, cohort in cohorts.items():
         sweep.add(atlas, SHARED, open_study(shared[atlas], settings))

@@ -36,9 +36,7 @@ def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
         No scan can be embedded, or there are no series.
     """
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
-    if cohort.refits and not has_series(cohort):
-        raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
-    for label in (label for label in cohort.refits if label not in embeddings):
+    for label in missing_embeddings(cohort):
         everyone = range(len(cohort.scans))
         embed = _fit(cohort, label, everyone)
         vectors, refused = {}, {}
@@ -54,6 +52,19 @@ def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
         empty = np.full(next(iter(vectors.values())).size, np.nan)
         embeddings[label] = np.stack([vectors.get(scan, empty) for scan in everyone])
     return dataclasses.replace(cohort, embeddings=embeddings, notes=tuple(notes))
+
+
+def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
+    """Encoders that are fitted here and of which nothing is stored.
+
+    Raises
+    ------
+    Unfit
+        There are no series to fit them to.
+    """
+    if cohort.refits and not has_series(cohort):
+        raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
+    return tuple(label for label in cohort.refits if label not in cohort.embeddings)
 
 
 def cross_validate_refitted(label: str, study: Study) -> NestedResult:

@@ -23,6 +23,7 @@ from fcpower_bids.settings import Analysis
 FloatArray = NDArray[np.float64]
 
 FEWEST = 4
+WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
 SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
 """Above so many rows the table of edges is left out; the summary is always there."""
@@ -69,6 +70,13 @@ FACTS: dict[str, Any] = {
 }
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse too few people with known motion, and embeddings alone."""
+    _, groups, _ = people_with_motion(cohort)
+    if next(_edge_representations(cohort, groups, settings), None) is None:
+        raise NotInCohort(WITHOUT_EDGES)
+
+
 def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Correlate every edge with mean FD over people.
 
@@ -106,7 +114,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
         edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
-        raise NotInCohort("QC-FC needs a representation made of edges, such as fc; name one with --representations.")
+        raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
         "FeaturesOfAPerson": tell_combination(settings),
         "NumberOfPeople": len(people),

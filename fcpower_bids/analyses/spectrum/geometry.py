@@ -142,6 +142,12 @@ class Spectra:
         return np.stack([power_weights(values, alpha, self.tolerance) for values in self.eigenvalues])
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse a cohort without scans."""
+    if not len(cohort.scans):
+        raise Unfit("There is no scan whose spectrum could be described.")
+
+
 def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Describe the spectra of a cohort between the identity (alpha = 0), FC^alpha and FC (alpha = 1).
 
@@ -164,8 +170,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit
         There is no scan, or a connectome has missing values.
     """
-    if not len(cohort.scans):
-        raise Unfit("There is no scan whose spectrum could be described.")
+    check_choices(cohort, settings)
     spectra = _decompose(cohort, settings)
     alpha, facts = (
         settings.alpha,

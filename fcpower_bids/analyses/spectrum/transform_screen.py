@@ -110,6 +110,15 @@ FACTS = {
 }
 
 
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse what allows no prediction: columns, targets, folds."""
+    _open(cohort, settings)
+
+
+def _open(cohort: Cohort, settings: Analysis) -> Study:
+    return open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
+
+
 def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """Predict from every transform of FC under the same regression and folds.
 
@@ -133,7 +142,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Unfit
         As `prediction.analyse_prediction`.
     """
-    study = open_study(cohort, dataclasses.replace(settings, representations=(FC_POWER, FC)))
+    study = _open(cohort, settings)
     entries, rows, group_fit = Entries(study, FC_POWER), ScreenRows(study), study.preset.group_fit
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT

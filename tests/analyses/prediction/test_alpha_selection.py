@@ -12,7 +12,7 @@ from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.protocol import open_study
 from fcpower_bids.analyses.prediction.alpha_selection import ALPHA_GRID, nested_exponent
 from fcpower_bids.core.filters.alignment import target_alignment
-from tests.analyses.cohorts import choose
+from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS
 
 
@@ -119,3 +119,11 @@ def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch
 )
 def test_the_choice_of_the_exponent_runs_when_it_is_not_a_number(choices, expected):
     assert analyses_to_run(choose(**choices)) == expected
+
+
+def test_where_no_fold_has_a_score_no_exponent_is_called_best():
+    people = demo_cohort(n_people=3, n_volumes=60)
+    facts = select(people, targets=("planted_score",), folds=3, inner_folds=2, repeats=1)["alpha"].facts
+    assert np.isnan(facts["BestOfGrid"]["planted_score"])
+    assert np.isnan(facts["BestOfGridScore"]["planted_score"])
+    assert np.isnan(facts["NestedScore"]["planted_score"])
