@@ -267,3 +267,16 @@ def test_output_that_cannot_be_written(exact_demo, tmp_path):
     folder, _ = exact_demo
     (tmp_path / "file").write_text("")
     refused(2, "Choose", folder, tmp_path / "file" / "out", *ATLAS)
+
+
+def test_two_atlases_of_one_name_are_refused_and_one_given_twice_is_one(exact_demo, tmp_path):
+    image = _builtin(tmp_path)
+    for folder in ("one", "two"):
+        shutil.copytree(image.parent, tmp_path / folder)
+    one, two = (tmp_path / folder / image.name for folder in ("one", "two"))
+    found = refused(2, "would write the same files", exact_demo[0], tmp_path / "out", "--atlas", one, two)
+    assert str(one) in found.err
+    assert str(two) in found.err
+    assert not list((tmp_path / "out").glob("sub-*"))
+    session = ("--session-id", "a", "--transforms", "power", "power")
+    assert run_app(exact_demo[0], tmp_path / "out", *ATLAS, *ATLAS, *session).code == 0

@@ -214,7 +214,8 @@ def _convert(name: str, value: Any) -> Any:
 
 
 def _clean(name: str, value: Any) -> Any:
+    """Make lists tuples in which each value stands once, and leave out the prefixes of BIDS labels."""
     if isinstance(value, list):
         prefix = PREFIXES.get(name, "")
-        return tuple(item.removeprefix(prefix) if prefix else item for item in value)
+        return tuple(dict.fromkeys(item.removeprefix(prefix) if prefix else item for item in value))
     return value

@@ -47,6 +47,11 @@ def test_prefixes_are_stripped_and_lists_extended():
     assert chosen.session_label == ("a",)
 
 
+def test_what_is_given_twice_is_given_once():
+    chosen = parse_settings([*BASE, "--transforms", "power", "fisher_z", "--transforms", "power", "--run-id", "1", "1"])
+    assert (chosen.transforms, chosen.run_id) == (("power", "fisher_z"), ("1",))
+
+
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(UsageError) as caught:
         parse_settings([*BASE, "--high-pass", "0.1", "--alpha", "2", "--min-coverage", "3", "--atals", "x"])
