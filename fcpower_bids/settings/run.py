@@ -18,6 +18,9 @@ class Resources(Choices):
     low_mem: bool = option(False, "resources", "one process at a time")
     use_plugin: Path | None = option(None, "resources", "nipype plugin as YAML, for clusters")
     clean_workdir: bool = option(False, "resources", "empty the work folder first")
+    remove_parcel_means: bool = option(
+        False, "resources", "keep no parcel means of finished recordings; another alpha or band then reads voxels again"
+    )
     stop_on_first_crash: bool = option(False, "resources", "stop at the first failed recording")
     resource_monitor: bool = option(False, "resources", "record time and memory of each step")
 

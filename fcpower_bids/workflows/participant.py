@@ -17,8 +17,11 @@ from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.listing import preflight_table
 from fcpower_bids.inputs.query import Discovery, find_recordings
 from fcpower_bids.inputs.roots import derivative_roots
+from fcpower_bids.interfaces.kept_means import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
 from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
     FAILED,
     SKIPPED,
     Status,
@@ -94,6 +97,9 @@ def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -
     """Write the table of statuses and the pages, and remove what is no longer needed."""
     settings = progress.settings
     table = status_rows(settings.output_dir, names)
+    if settings.remove_parcel_means:
+        finished = set(table["recording"][table["state"].isin((DONE, EXCLUDED))])
+        remove_means(settings.work / PARCELS, {str(one.bold) for one, _ in jobs if one.name in finished})
     whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
     progress.summarise(table, settings.output_dir, whole is not None)
     incomplete = _report(table["recording"], settings)
@@ -133,9 +139,12 @@ def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
     refused: list[tuple[str, FcPowerError]] = []
     for recording in discovery.recordings:
         try:
-            jobs.append((recording, tuple(_atlas(spec, recording, settings, loaded) for spec in settings.atlas)))
+            atlases = tuple(_atlas(spec, recording, settings, loaded) for spec in settings.atlas)
         except FcPowerError as error:
             refused.append((recording.name, error))
+            continue
+        _refuse_twins(atlases)
+        jobs.append((recording, atlases))
     if refused and not jobs:
         raise refused[0][1]  # no recording can be processed with these choices
     for name, reason in refused:
@@ -143,6 +152,18 @@ def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
     for atlas in {atlas for _, atlases in jobs for atlas in atlases}:
         copy_atlas(settings.output_dir, atlas)
     return jobs
+
+
+def _refuse_twins(atlases: tuple[Atlas, ...]) -> None:
+    """Refuse two atlases of one name: one would overwrite what the other gave."""
+    names = [atlas.name for atlas in atlases]
+    for name in names:
+        if names.count(name) > 1:
+            images = " and ".join(str(atlas.image) for atlas in atlases if atlas.name == name)
+            raise UsageError(
+                f"Two atlases of --atlas would write the same files, for both are called '{name}': {images}. "
+                "Leave out one of them, or rename the file and its table."
+            )
 
 
 def _atlas(spec: str, recording: Recording, settings: Settings, loaded: dict[Any, Any]) -> Atlas:

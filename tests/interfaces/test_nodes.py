@@ -1,0 +1,172 @@
+"""Each node alone on files, against a computation from its own input files."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+from nipype import Node
+from scipy import stats
+
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.errors import UsageError
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.grids import resample_labels
+from fcpower_bids.interfaces.bundles import load_bundle
+from fcpower_bids.interfaces.cleaning import Bandpass
+from fcpower_bids.interfaces.connectomes import Connectivity, Power, Transform
+from fcpower_bids.interfaces.embedding import Embed
+from fcpower_bids.interfaces.outputs import Measure, Sink
+from fcpower_bids.interfaces.parcellation import Parcellate
+from fcpower_bids.outputs.tables import read_json, read_matrix
+
+SCAN = "sub-01_ses-a_task-rest_run-1"
+PLAIN = {"strategy": "none", "high_pass": 0.0, "low_pass": 0.0, "dummy_scans": "0", "fd_thresh": 0.0}
+
+
+@pytest.fixture(scope="module")
+def scan(exact_demo, tmp_path_factory):
+    """Files of one recording, and a function that runs a node of them in a folder of its own."""
+    folder = tmp_path_factory.mktemp("alone")
+
+    def only(pattern):
+        (found,) = exact_demo[0].rglob(f"{SCAN}_{pattern}")
+        return str(found)
+
+    numbers = count()
+
+    def run(interface):
+        name = f"{type(interface).__name__}_{next(numbers)}"
+        return Node(interface, name=name, base_dir=str(folder)).run().outputs
+
+    return SimpleNamespace(
+        bold=only("*_desc-preproc_bold.nii.gz"),
+        mask=only("*_desc-brain_mask.nii.gz"),
+        confounds=only("desc-confounds_timeseries.tsv"),
+        labels=str(builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image),
+        folder=folder,
+        run=run,
+    )
+
+
+@pytest.fixture(scope="module")
+def parcels(scan):
+    return scan.run(Parcellate(bold=scan.bold, mask=scan.mask, atlases=[scan.labels])).parcels
+
+
+@pytest.fixture(scope="module")
+def cleaned(scan, parcels):
+    return scan.run(Bandpass(parcels=parcels, confounds=scan.confounds, repetition_time=2.5, **PLAIN))
+
+
+@pytest.fixture(scope="module")
+def connectivity(scan, cleaned):
+    return scan.run(Connectivity(series=cleaned.series)).connectivity
+
+
+def arrays(paths):
+    (path,) = paths
+    return load_bundle(path)[0]
+
+
+def test_parcellate_averages_the_voxels_of_every_parcel(scan, parcels):
+    data, labels = nibabel.load(scan.bold), nibabel.load(scan.labels)
+    voxels = resample_labels(np.asarray(labels.dataobj), labels.affine, data.shape[:3], data.affine)
+    series, brain = data.get_fdata(), nibabel.load(scan.mask).get_fdata() > 0
+    expected = [series[(voxels == label) & brain].mean(axis=0) for label in range(1, 61)]
+    found = arrays(parcels)
+    np.testing.assert_allclose(found["series"].T, expected, rtol=1e-6)
+    assert (found["coverage"] > 0.5).all()
+
+
+def test_bandpass_without_filter_and_confounds_leaves_z_scores(parcels, cleaned):
+    expected = stats.zscore(arrays(parcels)["series"], ddof=1)
+    np.testing.assert_allclose(arrays(cleaned.series)["series"], expected, atol=1e-9)
+    assert cleaned.excluded == ""
+
+
+def test_bandpass_keeps_its_band_and_excludes_what_is_too_short(scan, parcels):
+    band = {**PLAIN, "high_pass": 0.02, "low_pass": 0.06}
+    kept = scan.run(Bandpass(parcels=parcels, repetition_time=2.5, **band))
+    power = np.abs(np.fft.rfft(arrays(kept.series)["series"], axis=0)) ** 2
+    frequencies = np.fft.rfftfreq(len(arrays(kept.series)["series"]), 2.5)
+    inside = (frequencies > 0.015) & (frequencies < 0.065)
+    assert power[inside].sum() > 0.9 * power.sum()
+    short = scan.run(Bandpass(parcels=parcels, repetition_time=2.5, **PLAIN, min_time=1e4))
+    assert "s" in short.excluded
+    assert short.series == []
+
+
+def test_connectivity_is_the_correlation_of_the_series(cleaned, connectivity):
+    np.testing.assert_allclose(
+        arrays(connectivity)["matrix"], np.corrcoef(arrays(cleaned.series)["series"].T), atol=1e-12
+    )
+
+
+def test_power_raises_the_eigenvalues(scan, connectivity):
+    found = scan.run(Power(connectivity=connectivity, alpha=0.5)).transformed
+    root = arrays(found)["matrix"]
+    np.testing.assert_allclose(root @ root, arrays(connectivity)["matrix"], atol=1e-9)
+    assert np.linalg.eigvalsh(root).min() > -1e-9
+
+
+def test_transform_is_any_other_of_the_registry(scan, cleaned, connectivity):
+    found = scan.run(Transform(connectivity=connectivity, transform="fisher_z")).transformed
+    fc = arrays(connectivity)["matrix"]
+    off = ~np.eye(len(fc), dtype=bool)
+    np.testing.assert_allclose(arrays(found)["matrix"][off], np.arctanh(fc[off]), atol=1e-12)
+    with pytest.raises(UsageError, match="connect that port too"):
+        Transform(connectivity=connectivity, transform="precision").run()
+    of_series = Transform(connectivity=connectivity, series=cleaned.series, transform="precision")
+    assert arrays(of_series.run(cwd=str(scan.folder)).outputs.transformed)["matrix"].shape == (60, 60)
+
+
+def test_embed_gives_the_vector_of_the_encoder(scan, cleaned):
+    found = scan.run(Embed(series=cleaned.series, atlases=[scan.labels], encoder="random-init", random_seed=3))
+    series, facts = load_bundle(cleaned.series[0])
+    encoder = load_encoder("random-init", None, seed=3, parcel_names=facts["parcels"])
+    expected = encoder.embed([series["series"]], facts["parcels"], 2.5)[0]
+    np.testing.assert_array_equal(arrays(found.embeddings)["embedding"], expected)
+
+
+def test_measure_tabulates_what_the_files_before_say(scan, parcels, cleaned, connectivity):
+    given = {"cleaning": cleaned.cleaning, "parcels": parcels, "series": cleaned.series}
+    found = scan.run(Measure(**given, connectivity=connectivity, atlases=[scan.labels]))
+    tables = json.loads(Path(found.tables).read_text(encoding="utf-8"))
+    text = {name.partition("/")[2] or name: text for name, (text, _) in tables.items()}
+    rows = [line.split("\t") for line in text["coverage"].splitlines()]
+    coverage = pd.DataFrame(rows[1:], columns=rows[0])
+    np.testing.assert_allclose(coverage.iloc[:, -1].astype(float), arrays(parcels)["coverage"])
+    header, values, *_ = (line.split("\t") for line in text["quality"].splitlines())
+    quality = dict(zip(header, values, strict=True))
+    assert float(quality["mean_coverage"]) == pytest.approx(arrays(parcels)["coverage"].mean())
+    assert int(quality["kept_volumes"]) == len(arrays(cleaned.series)["series"])
+
+
+def test_sink_writes_the_matrices_that_it_is_given(scan, parcels, cleaned, connectivity):
+    power = scan.run(Power(connectivity=connectivity, alpha=0.35)).transformed
+    given = {"cleaning": cleaned.cleaning, "parcels": parcels, "series": cleaned.series}
+    out = scan.folder / "out"
+    sink = Sink(
+        **given,
+        connectivity=connectivity,
+        connectomes=[*connectivity, *power],
+        atlases=[scan.labels],
+        bold=scan.bold,
+        output_dir=str(out),
+    )
+    found = scan.run(sink)
+    written = {path.name.rpartition("2_")[2]: path for path in (out / name for name in found.files)}
+    fc = written["stat-pearsoncorrelation_relmat.tsv"]
+    np.testing.assert_array_equal(read_matrix(fc)[0], arrays(connectivity)["matrix"])
+    flat = read_matrix(written["stat-pearsoncorrelation_desc-power0p35_relmat.tsv"])[0]
+    np.testing.assert_array_equal(flat, arrays(power)["matrix"])
+    assert read_json(fc.with_suffix(".json"))["NuisanceStrategy"] == "none"
+    assert fc.name.startswith(SCAN)
+    assert found.excluded == ""

@@ -1,0 +1,194 @@
+"""The table of what runs again, by counting: nodes that are executed and volumes that are read, through the command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+from fcpower_bids.imaging.series import streaming
+from fcpower_bids.interfaces import kept_means
+from fcpower_bids.interfaces.connectomes import Transform
+from fcpower_bids.interfaces.step import Step
+from fcpower_bids.outputs import status
+from fcpower_bids.workflows import participant
+from tests.docs.pages import DOCS, read
+from tests.running import run_app
+
+VOLUMES = 90
+READ = 1 + VOLUMES
+"""Volumes of one pass, and the look at the first that comes before it."""
+WITHIN = ("--atlas", "builtin", "--strategy", "none", "--transforms", "power", "log_euclidean", "--floor", "0.001")
+EMBEDDED = ("--encoder", "random-init")
+WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "measure", "sink"}
+EVERY = {*WITHOUT_ENCODER, "embed"}
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    """Run the command with all nodes in this process and without pages; return how often what was done."""
+    done: Counter[str] = Counter()
+    fill, run_interface = streaming.fill, Step._run_interface
+
+    def count_volume(stream, values):
+        done["volumes"] += 1
+        return fill(stream, values)
+
+    def count_node(self, runtime):
+        done["transforms" if type(self) is Transform else type(self).__name__.lower()] += 1
+        return run_interface(self, runtime)
+
+    monkeypatch.setattr(streaming, "fill", count_volume)
+    monkeypatch.setattr(Step, "_run_interface", count_node)
+    monkeypatch.setattr(participant, "_report", lambda names, settings: None)
+    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
+
+    def run(*arguments):
+        done.clear()
+        found = run_app(*arguments, "--use-plugin", here)
+        assert found.code == 0, found.err
+        assert set(found.states().values()) == {"done"}, found.err
+        return dict(done)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory):
+    """One participant with twenty sessions of tiny images."""
+    folder = tmp_path_factory.mktemp("twenty") / "in"
+    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=20, volumes=VOLUMES))
+    return folder
+
+
+def test_on_twenty_recordings_another_alpha_and_an_encoder_read_no_volume(twenty, tmp_path, counted):
+    out, once = tmp_path / "out", dict.fromkeys(WITHOUT_ENCODER, 20)
+    assert counted(twenty, out, *WITHIN) == {**once, "volumes": 20 * READ}
+    assert counted(twenty, out, *WITHIN) == {}
+    assert counted(twenty, out, *WITHIN, "--alpha", "0.5") == once
+    assert counted(twenty, out, *WITHIN, *EMBEDDED) == {**once, "embed": 20}
+
+
+def test_kept_means_go_where_that_was_asked_for(twenty, tmp_path, counted):
+    out, one, two = tmp_path / "out", ("--session-id", "a"), ("--session-id", "a", "b")
+    kept = out / "work" / "parcels"
+    counted(twenty, out, *WITHIN, *two)
+    assert len(list(kept.iterdir())) == 2
+    assert counted(twenty, out, *WITHIN, *one, "--remove-parcel-means") == {}, "they go of finished recordings too"
+    (left,) = kept.iterdir()
+    assert "ses-b" in left.name
+    assert counted(twenty, out, *WITHIN, *one, "--alpha", "0.5", "--remove-parcel-means")["volumes"] == READ
+    assert list(kept.iterdir()) == [left]
+    assert "volumes" not in counted(twenty, out, *WITHIN, "--session-id", "b", "--alpha", "0.5")
+
+
+def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
+    """Another file of the same content."""
+
+    def replace(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+        (path,) = (folder / "in").rglob(f"sub-01_ses-a_{pattern}")
+        path.write_bytes(path.read_bytes())
+        return ()
+
+    return replace
+
+
+def one_more_atlas(folder: Path, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The same label image under another name."""
+    image = builtin_atlas("MNI152NLin2009cAsym", folder / "atlases").image
+    shutil.copy(image, folder / "mine.nii.gz")
+    shutil.copy(image.with_name(image.name.replace(".nii.gz", ".tsv")), folder / "mine.tsv")
+    return ("--atlas", str(folder / "mine.nii.gz"))
+
+
+def another_version(_: Path, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    for module in (kept_means, participant, status):
+        patch.setattr(module, "__version__", "9.9")
+    return ()
+
+
+CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]] = {
+    "nothing": (),
+    "--nprocs": ("--nprocs", "2"),
+    "--alpha": ("--alpha", "0.5"),
+    "--transforms": ("--transforms", "fisher_z"),
+    "--floor": ("--floor", "0.002"),
+    "--shrinkage": ("--shrinkage", "0.1"),
+    "--encoder-read": ("--encoder-read", "windows"),
+    "--random-seed": ("--random-seed", "1"),
+    "--combine-runs": ("--combine-runs", "concat"),
+    "--strategy": ("--strategy", "simple"),
+    "--high-pass": ("--high-pass", "0.02"),
+    "--low-pass": ("--low-pass", "0.09"),
+    "--dummy-scans": ("--dummy-scans", "5"),
+    "--fd-thresh": ("--fd-thresh", "0.6"),
+    "--min-time": ("--min-time", "100"),
+    "--min-coverage": ("--min-coverage", "0.4"),
+    "another confounds table": replaced("*_timeseries.tsv"),
+    "--atlas": one_more_atlas,
+    "a replaced series": replaced("*_bold.nii.gz"),
+    "a replaced mask": replaced("*_mask.nii.gz"),
+    "another version": another_version,
+    "--clean-workdir": ("--clean-workdir", "--alpha", "0.5"),
+}
+
+
+def documented() -> dict[str, tuple[set[str], bool, bool]]:
+    """What runs, whether volumes are read, and whether it is the first of its row, by what has changed."""
+    rows = re.search(r"\| changed \|.*?\n\n", read(DOCS / "architecture.md"), re.S)[0].strip().splitlines()
+    header, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    table = {}
+    for changed, *cells in body[1:]:
+        said = dict(zip(header[1:], cells, strict=True))
+        runs, volumes = {name for name, cell in said.items() if cell == "runs"}, said["volumes"] == "read"
+        words = [word.strip() for word in re.sub(r"`[^`]*`", "", changed).split(",")]
+        names = [*filter(None, words), *re.findall(r"`(--[\w-]+)`", changed)]
+        first = next(name for name in names if name in CHANGES)
+        for name in names:
+            table[name] = runs, volumes, name == first
+    return table
+
+
+def test_every_option_of_the_table_is_tried():
+    assert {name for name in documented() if name.startswith("--")} == {
+        name for name in CHANGES if name.startswith("--")
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(twenty, tmp_path_factory):
+    """A function that gives one recording, and what a run of it has left: its nodes, or its parcel means alone."""
+    folder = tmp_path_factory.mktemp("finished")
+    for path in (*twenty.rglob("*ses-a_*"), *twenty.rglob("dataset_description.json")):
+        (copy := folder / "run" / "in" / path.relative_to(twenty)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+    base = (*WITHIN, *EMBEDDED)
+    for out, options in {"nodes": (*base, "--debug"), "means": base}.items():
+        assert run_app(folder / "run" / "in", folder / "run" / out, *options, "--nprocs", "1").code == 0
+    shutil.copytree(folder / "run", folder / "kept")
+
+    def restore() -> Path:
+        shutil.rmtree(folder / "run")
+        return shutil.copytree(folder / "kept", folder / "run")  # times are kept, and so are the paths
+
+    return restore
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_runs_again_is_what_the_table_says(finished, counted, monkeypatch, change):
+    runs, volumes, is_first = documented()[change]
+    folder, options = finished(), CHANGES[change]
+    given = options(folder, monkeypatch) if callable(options) else options
+    expected = {"volumes": READ} if volumes else {}
+    nodes = counted(folder / "in", folder / "nodes", *WITHIN, *EMBEDDED, "--debug", *given)
+    assert nodes == {**dict.fromkeys(runs, 1), **expected}
+    if is_first:  # the others of its row do the same
+        means = counted(folder / "in", folder / "means", *WITHIN, *EMBEDDED, *given)
+        assert means.keys() == ({*EVERY, *expected} if runs else set())
+        assert means.get("volumes", 0) == expected.get("volumes", 0)
