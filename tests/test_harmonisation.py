@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.kernel_ridge import KernelRidge
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
 from tests.derivatives.planted import Planted, make_cohort
+from tests.test_predictors import regress
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
 PEOPLE, PENALTIES = 36, [0.1, 1.0, 10.0]
@@ -86,22 +86,15 @@ def test_it_is_combat_of_the_training_people_and_kernel_ridge(cohort, harmonised
         train, test = training["row"].to_numpy(), part.loc[part["role"] == "test", "row"].to_numpy()
         kernel = np.corrcoef(combat(edges, table["site"].to_numpy(dtype=str), table["age"].to_numpy(), train))
 
-        def predict(rows, at, penalty, kernel=kernel):
-            level = target[rows].mean()
-            ones = np.eye(len(rows)) - 1 / len(rows)
-            own, cross = kernel[np.ix_(rows, rows)], kernel[np.ix_(at, rows)]
-            model = KernelRidge(alpha=penalty, kernel="precomputed").fit(ones @ own @ ones, target[rows] - level)
-            return model.predict((cross - own.mean(axis=0)) @ ones) + level
-
         scores = []
         for penalty in PENALTIES:
             inner = [own["row"].to_numpy() for _, own in training.groupby("inner_fold")]
-            held = np.concatenate([predict(np.setdiff1d(train, rows), rows, penalty) for rows in inner])
+            held = np.concatenate([regress(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner])
             scores.append(np.corrcoef(held, target[np.concatenate(inner)])[0, 1])
         best = PENALTIES[int(np.argmax(scores))]
         assert chosen[number] == best
         got = predicted[[names[row] for row in test]]
-        np.testing.assert_allclose(got, predict(train, test, best), atol=1e-5)
+        np.testing.assert_allclose(got, regress(kernel, target, train, test, best), atol=1e-5)
 
 
 def test_a_target_made_of_sites_is_found_without_and_not_with_it(cohort, harmonised):
@@ -173,6 +166,17 @@ def test_each_way_is_the_prediction_that_is_asked_for_by_itself(cohort, compared
     assert row["within"] == pytest.approx(sites["within sites"])
     people = alone.table("predictions")
     assert row["pooled"] == pytest.approx(np.corrcoef(people["observed"], people["predicted"])[0, 1])
+
+
+def test_every_predictor_takes_harmonised_features(cohort):
+    """The mixture of one kernel is kernel ridge on it; the others run, and are not misled by the sites either."""
+    options = ["--predictors", "kernel_ridge", "ridge", "cpm", "multikernel", "--penalties", "1", "10"]
+    made = run(cohort, "all", *options, "--harmonise", "combat", "--permutations", "0")
+    summary = made.table("prediction_summary").set_index("representation")
+    assert summary.index.tolist() == ["fc", "fc:ridge", "fc:cpm", "fc:multikernel"]
+    assert (summary["r_pooled_mean"] < 0.3).all()
+    people = made.table("predictions").pivot_table(index="participant_id", columns="representation", values="predicted")
+    np.testing.assert_allclose(people["fc:multikernel"], people["fc"], atol=1e-8)
 
 
 def test_what_would_leak_or_cannot_be_is_refused(cohort, capsys):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import logm
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
 from fcpower_bids.cli.run import main
@@ -97,6 +98,45 @@ def test_all_stand_in_the_same_tables_and_on_the_page(predicted):
     page = re.sub(r"\s+", " ", (made.out / "group.html").read_text())
     assert "FC, CPM" in page
     assert "FC, ridge on edges" in page
+
+
+def regress(kernel, target, rows, at, penalty):
+    """Kernel ridge with an intercept, by scikit-learn."""
+    ones = np.eye(len(rows)) - 1 / len(rows)
+    own, cross = kernel[np.ix_(rows, rows)], kernel[np.ix_(at, rows)]
+    model = KernelRidge(alpha=penalty, kernel="precomputed").fit(ones @ own @ ones, target[rows] - target[rows].mean())
+    return model.predict((cross - own.mean(axis=0)) @ ones) + target[rows].mean()
+
+
+def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
+    made, edges = predicted
+    options = ["--targets", "score", "--covariates", "age", "--predictors", "kernel_ridge", "multikernel"]
+    options += ["--penalties", "0.1", "1", "10", "--name", "mixed", "--permutations", "9"]
+    assert main([*map(str, [made.bids, made.out, "group", *QUICK, *options])]) == 0
+    tables = Planted(made.root, "mixed")
+    spectra = [np.linalg.eigh(matrix) for matrix in read_connectomes(made)]
+    powers = [(vectors * np.clip(values, 0, None) ** 0.35) @ vectors.T for values, vectors in spectra]
+    kernels = [np.corrcoef(edges), np.corrcoef([matrix[np.triu_indices(60, 1)] for matrix in powers])]
+    entry, shares = "fc+fc_power:multikernel", []
+    for number, train, test, inner in folds_of(tables):
+        target, tried = residuals(made.phenotypes, train), {}
+        for share in [0.5, *(np.arange(11) / 10)]:
+            kernel = share * kernels[0] + (1 - share) * kernels[1]
+            for penalty in (0.1, 1.0, 10.0):
+                held = [regress(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner]
+                score = np.corrcoef(np.concatenate(held), target[np.concatenate(inner)])[0, 1]
+                tried.setdefault((share, penalty), (score, regress(kernel, target, train, test, penalty)))
+        best = max(tried, key=lambda each: tried[each][0])
+        shares.append(best[0])
+        names = made.phenotypes["participant_id"].to_numpy()[test]
+        got = predictions(tables, entry, number).loc[names, "predicted"]
+        np.testing.assert_allclose(got, tried[best][1], atol=1e-5)
+    weights = tables.table("multikernel_weights").set_index("kernel")["weight_mean"]
+    assert weights["fc"] == pytest.approx(np.mean(shares))
+    assert weights.sum() == pytest.approx(1)
+    summary = tables.table("prediction_summary").set_index("representation")
+    assert summary.loc[entry, ["predictor", "n_permutations"]].tolist() == ["multikernel", 9]
+    assert "FC + FC^0.35, multi-kernel ridge" in re.sub(r"\s+", " ", (made.out / "group_mixed.html").read_text())
 
 
 def test_an_unknown_predictor_is_named(tmp_path, capsys):

@@ -8,6 +8,8 @@ A new predictor is one file with one class, and one line here; ``--help``, the t
 then know it.
 """
 
+from collections.abc import Sequence
+
 from fcpower_bids.registry import Registry
 
 KERNEL_RIDGE = "kernel_ridge"
@@ -18,9 +20,15 @@ PREDICTORS = Registry(
     {
         KERNEL_RIDGE: "fcpower_bids.predictors.kernel_ridge:KernelRidge",
         "ridge": "fcpower_bids.predictors.ridge:Ridge",
+        "multikernel": "fcpower_bids.predictors.multikernel:MultiKernel",
         "cpm": "fcpower_bids.predictors.cpm:ConnectomePredictiveModel",
     },
 )
+
+
+def join_representations(names: Sequence[str]) -> str:
+    """Name of several representations together, for a predictor that takes them so: ``fc+fc_power``."""
+    return "+".join(names)
 
 
 def entry_name(representation: str, predictor: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -44,10 +44,17 @@ class Predictor:
         Its name on the pages, after that of the representation.
     summary : str
         One sentence for ``--help`` and the sidecars.
+    joint : bool
+        Whether it takes all representations together (`mix`), instead of one after the other (`solver`).
     """
 
     title: ClassVar[str]
     summary: ClassVar[str]
+    joint: ClassVar[bool] = False
+
+    def mix(self, people: Sequence[Described], preset: PredictionPreset) -> Solver:
+        """Return the regression on several representations of the same people."""
+        raise TypeError(f"{type(self).__name__} takes one representation at a time.")
 
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the regression on some features for the protocol of a preset."""

@@ -13,6 +13,7 @@ from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.nested import NestedResult, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
@@ -76,6 +77,8 @@ def run_nested_cv(
     """Run `core.nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
+        if isinstance(solver, KernelMixture):
+            return choose_mixtures([run_nested_cv(each, targets, folds, preset) for each in solver], solver.weights)
         if isinstance(solver, PenaltyLadder):
             return nested_cv_extending(solver, targets, folds, preset.selection)
         return nested_cv(solver, targets, folds, preset.selection)
@@ -85,6 +88,7 @@ def merge_results(parts: Sequence[NestedResult]) -> NestedResult:
     """Put the results of several sets of folds together, in the order of repeats and folds."""
     folds = [fold for part in parts for fold in part.folds]
     order = sorted(range(len(folds)), key=lambda i: (folds[i].repeat, folds[i].fold))
+    weights = [part.weights for part in parts if part.weights is not None]
     observed, predicted, train = (
         [each for part in parts for each in getattr(part, name)] for name in ("observed", "predicted", "train")
     )
@@ -99,6 +103,7 @@ def merge_results(parts: Sequence[NestedResult]) -> NestedResult:
         predicted=tuple(predicted[i] for i in order),
         train=tuple(train[i] for i in order),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        weights=np.concatenate(weights)[order] if len(weights) == len(parts) else None,
     )
 
 

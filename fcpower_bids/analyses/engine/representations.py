@@ -77,6 +77,11 @@ class Representation:
             self._similarity = similarity(self.features())
         return self._similarity
 
+    def keep_similarity(self) -> None:
+        """Let go of the features, but for their similarity; asked for again they are computed again."""
+        self.similarity()
+        self._features = None
+
 
 def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.

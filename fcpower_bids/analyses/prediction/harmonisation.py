@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PREDICTOR
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.scoring import main_score
@@ -18,13 +18,13 @@ from fcpower_bids.analyses.prediction.harmonise import (
     NONE,
     RULE,
     check_harmonisation,
-    harmonise,
+    make_solvers,
     people_unadjusted,
 )
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.predictors import entry_name, split_entry
+from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -151,14 +151,9 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
 
 def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
     entries, null = Entries(study), []
-    for representation in study.representations():
-        if handling == COMBAT:
-            harmonise(representation, study)
-        for predictor in dict.fromkeys(study.settings.predictors):
-            solver = make_solver(representation, study.preset, predictor)
-            entry = entry_name(representation.name, predictor)
-            entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
-            null += null_rows(solver, study, entry)
+    for entry, _, solver in make_solvers(study.representations(), study, COMBAT if handling == COMBAT else NONE):
+        entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
+        null += null_rows(solver, study, entry)
     pooled, p_values = entries.pooled(), null_p_values(null)
     sites = tabulate_sites(study, entries.people())[PREDICTION_SITES.name].frame
     unadjusted = len(people_unadjusted(study)) if handling == COMBAT else None

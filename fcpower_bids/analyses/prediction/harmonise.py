@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.core.regression.combat import SMALLEST_SITE, HarmonisedFeatures, fit_combat
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
+from fcpower_bids.predictors import PREDICTORS, entry_name, join_representations
 from fcpower_bids.settings import GroupLevel
 
 NONE, COMBAT = "none", "combat"
@@ -60,6 +64,30 @@ def harmonise(representation: Representation, study: Study) -> Representation:
 
     representation.fitted = fitted
     return representation
+
+
+def make_solvers(
+    representations: Iterable[Representation], study: Study, harmonisation: str
+) -> Iterator[tuple[str, Representation, Solver]]:
+    """Yield the regression of every predictor on every representation, with the name of the entry.
+
+    One representation is in memory at a time. Predictors that take all together come last; of the others' features
+    they keep what they need: the kernels, or where features are harmonised the features too.
+    """
+    chosen = dict.fromkeys(study.settings.predictors)
+    joint = [name for name in chosen if PREDICTORS[name].joint]
+    passed: list[Representation] = []
+    for representation in representations:
+        if harmonisation != NONE:
+            harmonise(representation, study)
+        for name in (each for each in chosen if each not in joint):
+            yield entry_name(representation.name, name), representation, make_solver(representation, study.preset, name)
+        if joint:
+            representation.keep_similarity()
+            passed.append(representation)
+    together = join_representations([each.name for each in passed])
+    for name in joint:
+        yield entry_name(together, name), passed[0], PREDICTORS[name]().mix(passed, study.preset)
 
 
 def harmonisation_facts(study: Study) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from fcpower_bids.analyses.engine.columns import (
     SCORE_COLUMNS,
 )
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
-from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
@@ -37,7 +37,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_NETWORKS,
     EdgeImportance,
 )
-from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, harmonise
+from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import (
     NO_NULL,
     NULL,
@@ -49,7 +49,7 @@ from fcpower_bids.analyses.prediction.permutation_null import (
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
 from fcpower_bids.core.regression.folds import folds_table
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, entry_name, split_entry
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -153,8 +153,19 @@ SUMMARY = TableSpec(
     ),
     ("target", "representation"),
 )
+WEIGHTS = TableSpec(
+    "multikernel_weights",
+    "Weights of the representations in multi-kernel ridge regression (`--predictors multikernel`).",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.text("kernel", "The representation whose kernel is weighted", "Of"),
+        Column.number("weight_mean", "Mean over folds; the weights of a fold sum to 1", "Weight", 2),
+        Column.number("weight_sd", "Standard deviation over folds", "SD", 2),
+    ),
+    ("target", "representation", "kernel"),
+)
 TABLES = (
-    *(PREDICTION, PREDICTIONS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS),
+    *(PREDICTION, PREDICTIONS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
     *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
@@ -199,17 +210,12 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """
     study = _open(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []
-    for representation in study.representations():
-        if settings.harmonise != NONE:
-            harmonise(representation, study)
-        for predictor in dict.fromkeys(settings.predictors):
-            solver = make_solver(representation, study.preset, predictor)
-            entry = entry_name(representation.name, predictor)
-            result = entries.add(entry, cross_validate(solver, study, entry))
-            null += null_rows(solver, study, entry)
-            del solver  # The inverses of a large cohort must not be in memory beside its features.
-            if predictor == KERNEL_RIDGE and settings.harmonise == NONE:
-                importance.add(representation, result)
+    for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
+        result = entries.add(entry, cross_validate(solver, study, entry))
+        null += null_rows(solver, study, entry)
+        del solver  # The inverses of a large cohort must not be in memory beside its features.
+        if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
+            importance.add(representation, result)
     grid = None
     if settings.alpha_selection == "nested":
         grid = nested_exponent(study)
@@ -219,6 +225,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
     tables[SUMMARY.name] = _summarise(tables, null, study)
+    tables |= _tabulate_weights(entries)
     tables |= tabulate_sites(study, tables[PREDICTIONS.name].frame)
     return tables | importance.tables(IMPORTANCE_FACTS)
 
@@ -240,6 +247,19 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
         FOLDS.name: _folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
+
+
+def _tabulate_weights(entries: Entries) -> dict[str, Table]:
+    rows: list[dict[str, Any]] = []
+    for entry, result in entries.results.items():
+        if result.weights is None:
+            continue
+        for j, target in enumerate(entries.study.targets):
+            for place, kernel in enumerate(split_entry(entry)[0].split("+")):
+                own = result.weights[:, j, place]
+                about = {"target": target.name, "representation": entry, "kernel": kernel}
+                rows.append(about | {"weight_mean": own.mean(), "weight_sd": own.std(ddof=1)})
+    return {WEIGHTS.name: Table(pd.DataFrame(rows), WEIGHTS)} if rows else {}
 
 
 def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:

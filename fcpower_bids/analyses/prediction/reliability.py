@@ -24,7 +24,7 @@ from fcpower_bids.core.inference.reliability import (
 )
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import Unfit
-from fcpower_bids.predictors import split_entry
+from fcpower_bids.predictors import PREDICTORS, split_entry
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
@@ -91,7 +91,8 @@ def _repeats(entries: Entries) -> list[dict[str, Any]]:
 
 def _halves(entries: Entries) -> list[dict[str, Any]]:
     study, halves = entries.study, []
-    predictors = dict.fromkeys(split_entry(name)[1] for name in entries.results)
+    used = dict.fromkeys(split_entry(name)[1] for name in entries.results)
+    predictors = [name for name in used if not PREDICTORS[name].joint]
     for part in (first_half, second_half):
         edges = connect_parts(study.cohort, [part], "FC of half scans", study.settings)[0]
         cut = cut_series(study.cohort, part)

@@ -48,6 +48,8 @@ class NestedResult:
         Mean and standard deviation (m,) of the training targets of each fold.
     notes : tuple of str
         Dropped penalties, penalties at the edge of the grid, selections without a score.
+    weights : ndarray, shape (F, m, k), optional
+        Of k kernels that were mixed, as selected for each fold and target.
     """
 
     folds: tuple[Fold, ...]
@@ -60,6 +62,7 @@ class NestedResult:
     predicted: tuple[FloatArray, ...]
     train: tuple[Training, ...]
     notes: tuple[str, ...]
+    weights: FloatArray | None = None
 
     def fold_scores(self, name: str) -> FloatArray:
         """Score each outer fold: shape (F, m), NaN where a fold has no score (count them)."""

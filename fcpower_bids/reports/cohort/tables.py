@@ -150,6 +150,8 @@ class GroupTables:
         described, predictor = split_entry(representation)
         if predictor != KERNEL_RIDGE:
             return f"{self.title(described)}, {PREDICTORS[predictor].title}"
+        if "+" in representation:
+            return " + ".join(self.title(each) for each in representation.split("+"))
         kind, _, encoder = representation.partition(":")
         if kind == "embedding":
             return f"embedding {encoder}"
