@@ -15,12 +15,14 @@ from fcpower_bids.registry import Registry
 KERNEL_RIDGE = "kernel_ridge"
 """The paper's; entries of tables that name no predictor are its."""
 
+MULTIKERNEL = "multikernel"
+
 PREDICTORS = Registry(
     "predictor",
     {
         KERNEL_RIDGE: "fcpower_bids.predictors.kernel_ridge:KernelRidge",
         "ridge": "fcpower_bids.predictors.ridge:Ridge",
-        "multikernel": "fcpower_bids.predictors.multikernel:MultiKernel",
+        MULTIKERNEL: "fcpower_bids.predictors.multikernel:MultiKernel",
         "cpm": "fcpower_bids.predictors.cpm:ConnectomePredictiveModel",
     },
 )

@@ -89,5 +89,7 @@ def relative_link(path: Path, root: Path) -> str:
 
 
 def short_name(atlas: str) -> str:
-    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names."""
+    """Return ``Schaefer2018 7n 400`` for the name of an atlas in file names; several may be joined by &."""
+    if " & " in atlas:
+        return " & ".join(map(short_name, atlas.split(" & ")))
     return " ".join(part.partition("-")[2] or part for part in atlas.split("_"))
