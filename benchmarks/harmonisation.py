@@ -1,6 +1,6 @@
 """What each way of handling sites gives on cohorts of two scanners: the table of docs/presets.md.
 
-    python -m benchmarks.sites --draws 20
+    python -m benchmarks.harmonisation --draws 20
 
 Every draw is a new cohort of 80 people, half at each scanner, whose series carry the artefact of their scanner. Three
 targets: the scanner and noise; a factor of the connectome and noise; both. Alternately, one scanner has more of the
