@@ -94,7 +94,7 @@ class FBertEncoder:
         ------
         RecordingError
             Parcels of the encoder are missing, NaN or constant (unless filling them was asked for), values are
-            partly NaN, or the recording is shorter than the training window.
+            partly NaN, the recording is shorter than the training window, or its repetition time is impossible.
         UsageError
             No such read.
         """
@@ -160,6 +160,8 @@ class FBertEncoder:
         return columns
 
     def _check_repetition_times(self, times: NDArray[Any]) -> None:
+        for time in times[~(np.isfinite(times) & (times > 0))]:
+            raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
         if self.card.tr_range is None:
             return
         low, high = self.card.tr_range

@@ -122,6 +122,26 @@ def test_files_that_do_not_fit_each_other_are_named(public, tmp_path, capsys, na
     assert not (tmp_path / "new" / "encoder" / "model").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"repetition_times": [float("nan")] * 32}, "has a repetition time of nan s"),
+        ({"repetition_times": [0.0] * 32}, "has a repetition time of 0.0 s"),
+        ({"repetition_times": ["2"] * 32}, "repetition_times in corpus.json must be a list of numbers"),
+        ({"families": ["a"]}, "has 1 families for 32 recordings"),
+        ({"roi_labels": "P0"}, "roi_labels in corpus.json must be a list of texts"),
+        ({"alpha": "0.35"}, "has the alpha '0.35'"),
+    ],
+    ids=str,
+)
+def test_facts_that_cannot_be_are_named(public, tmp_path, capsys, change, told):
+    facts = json.loads((public / "corpus.json").read_text())
+    (public / "corpus.json").write_text(json.dumps(facts | change))
+    assert run_pretrain(tmp_path, "--corpus", public, out="new") == 3
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new" / "encoder").exists()
+
+
 def test_nothing_is_packed_into_it_and_a_pack_alone_is_enough(public, tmp_path, capsys):
     assert run_pretrain(tmp_path, "--corpus", public, level="pack") == 2
     assert "to which nothing is added" in capsys.readouterr().err

@@ -145,7 +145,7 @@ def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> C
         shape=arrays.windows.shape,
         order=order,
         first=np.searchsorted(owners[order], np.arange(len(arrays.recordings))),
-        known=tuple(arrays.facts.get("signatures", ())),
+        known=tuple(arrays.facts.get("signatures") or ()),
     )
 
 
@@ -226,7 +226,7 @@ class _Arrays:
             return f"{TEACHERS} has the shape {self.teachers.shape} for {n} recordings of {parcels} parcels"
         if len(self.owners) and not 0 <= int(self.owners.min()) <= int(self.owners.max()) < n:
             return f"{OWNERS} points outside {RECORDINGS}"
-        return ""
+        return _wrong_facts(self.facts, n)
 
     def digest(self) -> str:
         """Digest of all names and owners, and of a sample of windows and teachers (the rest is too large)."""
@@ -257,6 +257,25 @@ class _Arrays:
                     f"computed from (correlation {agreement:.2f}, expected {AGREEMENT} or more): {WINDOWS} must be "
                     f"windows x parcels x volumes, in the order of {OWNERS}. Download or write the corpus again."
                 )
+
+
+def _wrong_facts(facts: Any, n: int) -> str:
+    """Say what is wrong with ``corpus.json``, or nothing."""
+    if not isinstance(facts, dict):
+        return f"{FACTS} is not an object"
+    alpha = facts.get("alpha", ALPHA_STAR)
+    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
+        return f"{FACTS} has the alpha {alpha!r}"
+    kinds = {"families": str, "signatures": str, "repetition_times": (int, float), "roi_labels": str}
+    for name, kind in kinds.items():
+        values = facts.get(name) or []
+        if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+            return f"{name} in {FACTS} must be a list of {'numbers' if name == 'repetition_times' else 'texts'}"
+        if values and name != "roi_labels" and len(values) != n:
+            return f"{FACTS} has {len(values)} {name} for {n} recordings"
+    if bad := [time for time in facts.get("repetition_times") or [] if not 0 < time < math.inf]:
+        return f"{FACTS} has a repetition time of {bad[0]} s"
+    return ""
 
 
 def _table(folder: Path, arrays: _Arrays) -> pd.DataFrame:
