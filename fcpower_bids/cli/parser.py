@@ -27,7 +27,8 @@ USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [o
        fcpower_bids model model
        fcpower_bids identify output_dir [--participant-label LABEL ...]
        fcpower_bids status output_dir
-       fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER"""
+       fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER
+       fcpower_bids push MODEL OWNER/NAME"""
 EPILOG = """\
 examples:
   fcpower_bids BIDS OUT participant                      all recordings, Schaefer-400, FC^0.35

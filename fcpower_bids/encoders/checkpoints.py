@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.encoders.field_types import wrong_types
+from fcpower_bids.encoders.readme import model_readme
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.store import replace_folder, write_text
 
@@ -98,6 +99,8 @@ class ModelCard:
 
 WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
 WEIGHTS = "model.safetensors"
+PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
+"""Goes with every model, so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
 HF_CONFIG = {
@@ -315,6 +318,7 @@ def save_checkpoint(
     def write(target: Path) -> None:
         write_model(target, model, config, card)
         write_text(target / "README.md", _readme(config, card, facts or {}))
+        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
 
@@ -325,11 +329,4 @@ def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> s
     lists |= {"recordings trained on": len(card.series_trained_on), "recordings held out": len(card.series_held_out)}
     apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
-    rows = "".join(f"| {key} | {'n/a' if value is None else value} |\n" for key, value in known.items())
-    licence = "unknown" if card.licence == "n/a" else card.licence
-    return (
-        f"---\nlicense: {licence}\ntags: [fmri, connectome, fbert]\n---\n\n"
-        "# F-BERT\n\nEmbeds parcel series of resting-state fMRI; read by fcpower_bids with `--encoder fbert`. "
-        "Inputs are matched by the parcel names in `config.json`, z-scored over the whole recording.\n\n"
-        f"| | |\n|---|---|\n{rows}"
-    )
+    return model_readme(card.licence, known)

@@ -22,6 +22,7 @@ import pytest
 from fcpower_bids.cli import container, group_tables, recording_tables, usage
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
+from fcpower_bids.cli.push import build_parser as push_parser
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
@@ -144,6 +145,12 @@ def parse_prefetch(text: str, study: Path, place: Path) -> None:
     options = prefetch_parser().parse_args(shlex.split(text)[2:])
     assert options.atlas
     assert options.folder
+
+
+@kind(r"fcpower_bids push ")
+def parse_push(text: str, study: Path, place: Path) -> None:
+    options = push_parser().parse_args(shlex.split(text)[2:])
+    assert (options.model.name, options.name, options.yes) == ("model", "OWNER/NAME", False)
 
 
 @kind(rf"fcpower_bids .*({'|'.join(map(re.escape, PARSED))})")

@@ -1,0 +1,85 @@
+"""Put a model on the Hugging Face hub: what is sound, what was asked for, and nothing else of its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fcpower_bids.encoders.checkpoints import CheckpointError, check_proof, load_strictly, read_config, read_tensors
+from fcpower_bids.errors import UsageError
+
+FILES = ("config.json", "model.safetensors", "README.md", "modeling_fbert.py")
+"""What is published."""
+CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
+"""Whose errors tell of the hub and the network, not of a mistake here."""
+
+
+def check_model(folder: Path) -> list[Path]:
+    """Return the files to publish, after the weights were compared with their proof.
+
+    Raises
+    ------
+    CheckpointError
+        A file is missing, or the model is not what was written.
+    """
+    from fcpower_bids.encoders.fbert import FBert  # loads torch
+
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        raise CheckpointError(f"{folder} lacks {', '.join(missing)}; give the folder 'model' of a pretraining run.")
+    config, _ = read_config(folder)
+    model = FBert(config)
+    load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
+    check_proof(folder, config, model.state_dict())
+    return [folder / name for name in FILES]
+
+
+def require_token() -> str:
+    """Return the token of the hub that its own client has stored.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    from huggingface_hub import get_token  # slow to load
+
+    token = get_token()
+    if not token:
+        raise UsageError("There is no token for the hub: log in with 'hf auth login', or set HF_TOKEN, and try again.")
+    return token
+
+
+def publish(folder: Path, name: str, token: str, *, public: bool = False) -> str:
+    """Upload a model and return its address.
+
+    Parameters
+    ----------
+    folder : Path
+        Checked by `check_model`.
+    name : str
+        ``OWNER/NAME``; made if it does not exist.
+    token : str
+        From `require_token`.
+    public : bool
+        Whether everyone sees a repository that is made now; one that exists stays as it is.
+
+    Raises
+    ------
+    UsageError
+        The hub refuses it, or cannot be reached.
+    """
+    from huggingface_hub import HfApi  # slow to load
+
+    try:
+        api = HfApi(token=token)
+        address = api.create_repo(name, private=not public, exist_ok=True)
+        api.upload_folder(
+            repo_id=name, folder_path=folder, allow_patterns=list(FILES), commit_message="Upload model of fcpower_bids"
+        )
+    except Exception as error:
+        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in CLIENTS:
+            raise
+        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"{name} could not be published ({told}); look at the name, the token and the network."
+        ) from error
+    return str(address)

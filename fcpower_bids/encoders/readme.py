@@ -1,0 +1,65 @@
+"""The ``README.md`` of a model: its header for the hub, how it is loaded, and what must be known of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+LICENCES = {
+    *("apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "cc0-1.0", "odbl", "pddl", "cc", "cc-by-2.0", "cc-by-3.0"),
+    *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
+    *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "unknown"),
+}
+"""Of those that the hub knows; any other is told as ``other`` with its name."""
+
+TEXT = """\
+# F-BERT
+
+Embeds parcel series of resting-state fMRI. Inputs are matched by the parcel names in `config.json` and z-scored over
+the whole recording. With fcpower_bids: `--encoder fbert --encoder-weights` and this folder, which also compares the
+weights with their checksums. Without it, `modeling_fbert.py` of this folder needs torch and safetensors alone:
+
+```python
+from modeling_fbert import FBert
+
+model = FBert.from_pretrained(".")
+embedding = model.embed(series, parcel_names)  # volumes x parcels
+```
+
+`config.json` lists who was in the training as salted digests, which hide nobody from someone who guesses the labels.
+"""
+
+
+def hub_licence(licence: str) -> dict[str, str]:
+    """Return the licence in the words of the hub: an identifier it knows, or ``other`` and a name."""
+    key = re.sub(r"[ _]+", "-", licence.strip().lower())
+    if key in ("", "n/a"):
+        key = "unknown"
+    if key in LICENCES:
+        return {"license": key}
+    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
+
+
+def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
+    """Return the text of a model card.
+
+    Parameters
+    ----------
+    licence : str
+        Of the weights, in any words.
+    facts : dict
+        Rows of its table.
+    """
+    from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
+
+    said = hub_licence(licence)
+    header = ModelCardData(
+        **said, tags=["fmri", "connectome", "fbert"], library_name="pytorch", pipeline_tag="feature-extraction"
+    )
+    rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
+    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
+
+
+def _cell(value: Any) -> str:
+    return "n/a" if value is None else " ".join(str(value).split()).replace("|", "\\|")
