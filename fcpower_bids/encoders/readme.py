@@ -55,7 +55,11 @@ def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
 
     said = hub_licence(licence)
     header = ModelCardData(
-        **said, tags=["fmri", "connectome", "fbert"], library_name="pytorch", pipeline_tag="feature-extraction"
+        license=said["license"],
+        license_name=said.get("license_name"),
+        tags=["fmri", "connectome", "fbert"],
+        library_name="pytorch",
+        pipeline_tag="feature-extraction",
     )
     rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
     return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"

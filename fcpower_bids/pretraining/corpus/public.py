@@ -266,7 +266,7 @@ def _wrong_facts(facts: Any, n: int) -> str:
     alpha = facts.get("alpha", ALPHA_STAR)
     if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
         return f"{FACTS} has the alpha {alpha!r}"
-    kinds = {"families": str, "signatures": str, "repetition_times": (int, float), "roi_labels": str}
+    kinds: dict[str, Any] = {"families": str, "signatures": str, "repetition_times": (int, float), "roi_labels": str}
     for name, kind in kinds.items():
         values = facts.get(name) or []
         if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
