@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -133,6 +134,9 @@ def _coding(column: pd.Series) -> list[str]:
 
 
 def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
+    if _is_text(column) and (spellings := _spelled_in_several_ways(column)):
+        yield f"The column '{column.name}' writes one level in several ways ({', '.join(spellings)}); use one of them."
+        return
     if column.isna().all():
         yield f"The column '{column.name}' is missing for all {len(column)} people with scans; leave it out."
     elif predicted and column.nunique() == 1:
@@ -142,6 +146,13 @@ def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterato
         person = column.index[(column.notna() & numbers.isna()).to_numpy()][0]
         allowed = "numbers" if in_composite else "numbers or text of two levels"
         yield f"The target '{column.name}' is not numeric: {person} has '{column[person]}'. Only {allowed} can be used."
+
+
+def _spelled_in_several_ways(column: pd.Series) -> list[str]:
+    """Levels of text that differ in capitals alone."""
+    levels = sorted({str(value) for value in column.dropna()})
+    alike = Counter(level.casefold() for level in levels)
+    return [level for level in levels if alike[level.casefold()] > 1]
 
 
 def _default_targets(

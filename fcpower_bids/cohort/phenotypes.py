@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,17 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import Exclusion
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.spreadsheets import MISSING, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Assembly, Selection
 
 PERSON = "participant_id"
 SESSION, SESSION_WHERE_REPEATED = "session_id", "session"
-MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
+PERSON_NAMES = (
+    *("id", "subid", "subject", "subjectid", "subjectkey", "srcsubjectid", "participant", "participantid", "eid"),
+    *("recordid", "person", "personid", "vp", "code"),
+)
+"""What others call the participants, in small letters alone."""
 SESSIONS = "sub-*/sub-*_sessions.tsv"
 
 
@@ -109,40 +113,49 @@ def _dataset_tables(settings: Assembly) -> list[Path]:
     return [path for path in paths if path.is_file() and path.absolute() not in given]
 
 
-def read_phenotype_table(path: Path) -> pd.DataFrame:
-    """Read a TSV, or a CSV by its extension, with all cells as text; missing ones are NaN.
+def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
+    """Read a TSV or CSV with all cells as text; missing ones are NaN.
+
+    Parameters
+    ----------
+    path : Path
+    notes : list of str, optional
+        What was guessed is added here.
 
     Raises
     ------
     DatasetError
-        If it cannot be read, has no ``participant_id``, or two columns of one name.
+        If it cannot be read, or has no ``participant_id``.
     """
-    separator = "," if path.suffix.lower() == ".csv" else "\t"
-    try:
-        frame = pd.read_csv(
-            path, sep=separator, dtype=str, header=None, na_values=list(MISSING), keep_default_na=False,
-            encoding="utf-8-sig", skipinitialspace=True,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} cannot be read as a table: {' '.join(str(error).split())}.") from error
-    names = [str(name).strip() for name in frame.iloc[0]]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if PERSON not in names:
-        close = get_close_matches(PERSON, names, n=1)
-        hint = f"Rename '{close[0]}'" if close else "Rename the column that holds the participants"
-        raise DatasetError(f"{path} has no column {PERSON}, only {', '.join(names[:8])}. {hint} to {PERSON}.")
-    if twice:
-        raise DatasetError(f"{path} has the column {twice[0]} twice. Remove or rename one of them.")
-    frame = frame.iloc[1:].set_axis(names, axis=1).reset_index(drop=True)
+    sheet = read_spreadsheet(path)
+    if PERSON not in sheet.names:
+        raise DatasetError(
+            f"{path} has no column {PERSON}, only {', '.join(sheet.names[:8])}. {_rename(sheet.names)} to {PERSON}."
+        )
+    frame = pd.DataFrame(sheet.rows, columns=list(sheet.names), dtype=object)
+    frame = frame.mask(frame == "")
     if frame[PERSON].isna().any():
-        number = int(frame[PERSON].isna().to_numpy().argmax()) + 2
-        raise DatasetError(f"{path} has no {PERSON} in line {number}. Fill it in, or remove the line.")
-    frame[PERSON] = ["sub-" + str(label).strip().removeprefix("sub-") for label in frame[PERSON]]
+        line = sheet.lines[int(frame[PERSON].isna().to_numpy().argmax())]
+        raise DatasetError(f"{path} has no {PERSON} in line {line}. Fill it in, or remove the line.")
+    frame[PERSON] = ["sub-" + str(label).removeprefix("sub-") for label in frame[PERSON]]
+    said = list(sheet.notes)
+    if (again := int(frame.duplicated().sum())) > 0:
+        frame = frame.drop_duplicates().reset_index(drop=True)
+        said.append(f"{path.name} has {again} rows twice, the same in every column; one of each is used.")
+    if notes is not None:
+        notes += said
     return frame
 
 
+def _rename(names: Sequence[str]) -> str:
+    """The column that may hold the participants."""
+    known = [name for name in names if re.sub(r"[^a-z]", "", name.lower()) in PERSON_NAMES]
+    close = known or get_close_matches(PERSON, names, n=1)
+    return f"Rename '{close[0]}'" if close else "Rename the column that holds the participants"
+
+
 def _read(path: Path, settings: Assembly, notes: list[str], is_default: bool) -> PhenotypeTable:
-    frame = read_phenotype_table(path)
+    frame = read_phenotype_table(path, notes)
     sidecar = path.with_suffix(".json")
     # "session" alone may also be a count; it tells rows apart only where a person has several.
     column = SESSION if SESSION in frame.columns or not frame[PERSON].duplicated().any() else SESSION_WHERE_REPEATED
@@ -180,8 +193,8 @@ def _sessions_table(settings: Assembly, people: Sequence[str], notes: list[str])
     for person in people:
         path = settings.bids_dir / person / f"{person}_sessions.tsv"
         if path.is_file():
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                lines += [{PERSON: person, **line} for line in csv.DictReader(file, delimiter="\t", restkey="")]
+            sheet = read_spreadsheet(path)
+            lines += [{PERSON: person, **dict(zip(sheet.names, row, strict=True))} for row in sheet.rows]
     frame = pd.DataFrame(lines)
     if SESSION not in frame.columns or len(frame.columns) == 2:
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 LINE_END = re.compile(r"\r\n|\n|\r")
@@ -36,11 +37,24 @@ def table_fault(path: Path, separator: str = "\t") -> str | None:
     except UnicodeDecodeError as error:
         return f"is not encoded as UTF-8 (byte {error.start}): save it as UTF-8"
     header, *rows = LINE_END.split(text)
-    names = header.split(separator)
+    widths = ((number, row.count(separator) + 1) for number, row in enumerate(rows, start=2) if row.strip())
+    return rows_fault(header.split(separator), widths)
+
+
+def rows_fault(names: Sequence[str], widths: Iterable[tuple[int, int]]) -> str | None:
+    """Say what is wrong with the columns of a table; None when nothing is.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The header.
+    widths : iterable of (int, int)
+        Line and number of fields of each row.
+    """
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         return f"has the column '{twice[0]}' twice: remove or rename one of them"
-    for number, row in enumerate(rows, start=2):
-        if row.strip() and (found := row.count(separator) + 1) != len(names):
-            return f"has {found} fields in line {number} where its header has {len(names)}: correct it"
+    for line, found in widths:
+        if found != len(names):
+            return f"has {found} fields in line {line} where its header has {len(names)}: correct it"
     return None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fcpower_bids.cohort.phenotype_columns import resolve_columns
 from fcpower_bids.cohort.phenotypes import load_phenotypes, read_phenotype_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Settings
@@ -48,10 +49,10 @@ def test_no_table_at_all_is_an_empty_frame(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("subject\tage\n01\t3\n", r"x.tsv has no column participant_id, only subject, age. Rename the column"),
+        ("who\tage\n01\t3\n", r"x.tsv has no column participant_id, only who, age. Rename the column"),
         ("participant\tage\n01\t3\n", r"Rename 'participant' to participant_id"),
-        ("participant_id,age\n01,3\n", r"no column participant_id"),
-        ("participant_id\tage\tage\n01\t3\t4\n", r"column age twice"),
+        ("SUB_ID\tage\n01\t3\n", r"Rename 'SUB_ID' to participant_id"),
+        ("participant_id\tage\tage\n01\t3\t4\n", r"column 'age' twice"),
         ("participant_id\tage\n01\t3\nn/a\t4\n", r"no participant_id in line 3"),
         ("participant_id\tage\n01\t3\nsub-01\t4\n", r"more than one row for sub-01"),
         ("participant_id\tsession_id\tage\n01\ta\t3\n01\tses-a\t4\n", r"two rows for one person and session"),
@@ -114,3 +115,26 @@ def test_codes_are_reported_per_person_and_the_sidecar_is_read(tmp_path):
 def test_identifiers_keep_their_zeros(tmp_path):
     path = put(tmp_path / "x.csv", "participant_id,a\n007,1\n")
     assert read_phenotype_table(path)["participant_id"].tolist() == ["sub-007"]
+
+
+def test_equal_rows_count_once_and_are_told(tmp_path):
+    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20\nsub-01\t20\nsub-02\t30\n")
+    found = load(tmp_path)
+    assert found.frame["age"].to_dict() == {"sub-01": 20, "sub-02": 30}
+    assert "1 rows twice" in found.notes[0]
+
+
+def test_a_table_of_a_spreadsheet_gives_the_numbers_of_the_plain_one(tmp_path):
+    put(tmp_path / "participants.tsv", "participant_id\tage\nsub-01\t20.5\nsub-02\t30\n")
+    german = tmp_path / "german.csv"
+    german.write_bytes("participant_id;alter\r\n01;20,5\r\n02;30\r\n".encode("utf-16"))
+    found = load(tmp_path, phenotypes=(german,)).frame
+    assert found["age"].tolist() == found["alter"].tolist() == [20.5, 30.0]
+
+
+def test_a_level_written_in_two_ways_is_named(tmp_path):
+    put(tmp_path / "participants.tsv", "participant_id\tsex\n1\tF\n2\tf\n3\tM\n4\tm\n")
+    choices = replace(Settings(tmp_path, tmp_path / "out", "group"), covariates=("sex",))
+    found = load_phenotypes(choices, ())
+    with pytest.raises(DatasetError, match=r"'sex' writes one level in several ways \(F, M, f, m\)"):
+        resolve_columns(found, found.frame, choices)

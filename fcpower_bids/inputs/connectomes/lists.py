@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fcpower_bids.core.connectome.declared import ORDERS, SCALES
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.records import Entities
 
 COLUMNS = (
@@ -35,13 +34,14 @@ def read_list(table: Path) -> list[Offered]:
     DatasetError
         If a column is missing or unknown, or a value is none of those allowed.
     """
-    rows = read_table(table)
-    lacking = [name for name in ("participant_id", "path") if name not in rows.columns]
-    unknown = [name for name in rows.columns if name not in COLUMNS]
+    sheet = read_spreadsheet(table)
+    lacking = [name for name in ("participant_id", "path") if name not in sheet.names]
+    unknown = [name for name in sheet.names if name not in COLUMNS]
     if lacking or unknown:
         fault = f"lacks the column {lacking[0]}" if lacking else f"has the unknown column {unknown[0]}"
         raise DatasetError(f"{table} {fault}. Its columns can be: {', '.join(COLUMNS)}.")
-    offered = [_offer(_Row(row, table, number)) for number, row in enumerate(rows.to_dict("records"), start=2)]
+    cells = (dict(zip(sheet.names, row, strict=True)) for row in sheet.rows)
+    offered = [_offer(_Row(row, table, line)) for row, line in zip(cells, sheet.lines, strict=True)]
     if not offered:
         raise DatasetError(f"{table} has no rows. Write one per recording.")
     check_names(offered)
@@ -52,13 +52,12 @@ def read_list(table: Path) -> list[Offered]:
 class _Row:
     """One line of the list."""
 
-    cells: Mapping[Any, Any]
+    cells: Mapping[str, str]
     table: Path
     line: int
 
     def text(self, name: str, default: str = "") -> str:
-        value = self.cells.get(name)
-        return default if value is None or value != value else str(value).strip() or default
+        return self.cells.get(name) or default
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         value = self.text(name, default)

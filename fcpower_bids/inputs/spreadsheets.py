@@ -1,0 +1,139 @@
+"""Tables that people wrote or a spreadsheet saved: one reader, which guesses what it may and names the rest.
+
+Guessed are the separator (tab, semicolon or comma), the encoding and decimal commas. Never guessed is what would move
+a value into another column or change its size: that is one sentence.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.rows import rows_fault
+
+MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
+"""Cells without a value."""
+WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""How files of spreadsheets begin (``.xlsx``, ``.ods``; ``.xls``)."""
+SEPARATORS = "\t;,"
+DECIMAL = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
+NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
+
+
+class Spreadsheet(NamedTuple):
+    """A table as it stands in the file.
+
+    Attributes
+    ----------
+    names : tuple of str
+        One per column.
+    rows : list of list of str
+        One per line that is not blank, a cell per column, without blanks around it; ``""`` is missing.
+    lines : list of int
+        The line in the file of each row, counted from 1.
+    notes : tuple of str
+        What was guessed.
+    """
+
+    names: tuple[str, ...]
+    rows: list[list[str]]
+    lines: list[int]
+    notes: tuple[str, ...]
+
+
+def read_spreadsheet(path: Path) -> Spreadsheet:
+    """Read a table of text cells.
+
+    Parameters
+    ----------
+    path : Path
+        TSV or CSV; UTF-8, UTF-16 or Latin-1; fields may be quoted.
+
+    Raises
+    ------
+    DatasetError
+        It is no text, a row has more or fewer fields than the header, a column has no name or that of another, or a
+        number may be read in two ways.
+    """
+    text, notes = _decode(path)
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
+    if not header:
+        raise DatasetError(f"{path} cannot be read as a table: it is empty. Copy it again.")
+    numbered = list(_lines(path, text, separator))
+    names, rows, lines = numbered[0][1], [row for _, row in numbered[1:]], [line for line, _ in numbered[1:]]
+    if not names[-1] and all(len(row) == len(names) and not row[-1] for row in rows):
+        names, rows = names[:-1], [row[:-1] for row in rows]  # a separator at the end of every line, the first too
+    if fault := rows_fault(names, zip(lines, map(len, rows), strict=True)):
+        raise DatasetError(f"{path} {fault}.")
+    if "" in names:
+        raise DatasetError(f"{path} has no name over its column {names.index('') + 1}: write one, or remove it.")
+    rows = [["" if cell in MISSING else cell for cell in row] for row in rows]
+    notes += _with_points(path, names, rows)
+    return Spreadsheet(tuple(names), rows, lines, tuple(notes))
+
+
+def _decode(path: Path) -> tuple[str, list[str]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DatasetError(
+            f"{path} cannot be read as a table ({error.strerror}). Check path and permissions."
+        ) from error
+    if content.startswith(WORKBOOKS):
+        raise DatasetError(
+            f"{path} is a file of a spreadsheet program. Save its sheet as TSV or CSV (UTF-8) and give that."
+        )
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+        (b"", "utf-8"),
+    ):
+        if content.startswith(mark):
+            try:
+                return content.decode(encoding), []
+            except UnicodeDecodeError:
+                break
+    if b"\0" in content:
+        raise DatasetError(f"{path} is no text. Save it as TSV or CSV (UTF-8).")
+    return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
+
+
+def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line that they end in; blank ones are left out."""
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator, strict=True, skipinitialspace=True)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise DatasetError(
+            f"{path} cannot be read as a table (line {reader.line_num}: {error}). Correct it."
+        ) from error
+
+
+def _with_points(path: Path, names: Sequence[str], rows: Iterable[list[str]]) -> list[str]:
+    """Write numbers with decimal points, in place, where a column has commas for them."""
+    table, changed = list(rows), []
+    for number, name in enumerate(names):
+        cells = [row[number] for row in table if row[number]]
+        with_comma = [cell for cell in cells if DECIMAL.fullmatch(cell)]
+        if not with_comma or not all(NUMBER.fullmatch(cell) for cell in cells):
+            continue
+        if all(THOUSANDS.fullmatch(cell) for cell in with_comma):
+            raise DatasetError(
+                f"{path} has {with_comma[0]} in the column {name}, which may be {with_comma[0].replace(',', '.')} or "
+                f"{with_comma[0].replace(',', '')}. Write numbers with a decimal point and without other marks."
+            )
+        changed.append(name)
+        for row in table:
+            row[number] = row[number].replace(",", ".")
+    return [f"{path.name} has decimal commas in {', '.join(changed)}; they were read as points."] if changed else []
