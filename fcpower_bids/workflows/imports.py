@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
-from fcpower_bids.core.connectome.declared import correlations_from
+from fcpower_bids.core.connectome.declared import Rounding, correlations_from, rounding_step, without_rounding
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
 from fcpower_bids.inputs.connectomes.arrays import read_array
 from fcpower_bids.inputs.connectomes.found import SERIES, Offered
@@ -114,8 +115,11 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         series = _series(values.T if one.parcels_first else values, one)
         volumes, connectivity = float(len(series)), pearson_connectivity(series)
     else:
-        connectivity = correlations_from(values, one.scale, one.order)
+        connectivity, rounding = without_rounding(
+            correlations_from(values, one.scale, one.order), rounding_step(values)
+        )
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
+        facts |= _describe_rounding(rounding)
     parcels = (
         names if len(names) == len(connectivity) else tuple(f"parcel{n + 1:04d}" for n in range(len(connectivity)))
     )
@@ -134,6 +138,16 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         one.repetition_time,
         facts,
     )
+
+
+def _describe_rounding(rounding: Rounding) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if rounding.step:
+        facts = {"RoundingStep": rounding.step, "RoundingNoise": rounding.noise, "ClearedEigenvalues": rounding.cleared}
+    if rounding.indefinite:
+        facts["LowestEigenvalue"] = rounding.lowest
+        facts["Note"] = "Negative eigenvalues beyond rounding: these are not the correlations of one complete series"
+    return facts
 
 
 def _series(values: np.ndarray, one: Offered) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,100 @@ ROUNDING = 1e-3
 """What rounding to few digits leaves between the two halves of a matrix, or above 1."""
 WORST_EIGENVALUE = -0.5
 """Below this, in units of the mean eigenvalue, a matrix is no connectome of one recording, whatever its rounding."""
+
+
+CLEARED = 1.5
+"""Eigenvalues up to this many times the noise of rounding are cleared; the lowest one measured was 0.9 times it."""
+MOST_DIGITS = 9
+FEWEST_VALUES = 10
+
+
+class Rounding(NamedTuple):
+    """What rounding has done to the spectrum of a matrix.
+
+    Attributes
+    ----------
+    step : float
+        Distance between neighbouring values in the file; 0 where all bits are there.
+    noise : float
+        Largest eigenvalue of what rounding adds: step * sqrt(P / 3).
+    cleared : int
+        Eigenvalues within the noise, which are 0 now.
+    lowest : float
+        Smallest eigenvalue as the file has it.
+    """
+
+    step: float
+    noise: float
+    cleared: int
+    lowest: float
+
+    @property
+    def indefinite(self) -> bool:
+        """Whether the matrix has negative eigenvalues that rounding does not explain."""
+        return self.lowest < -max(2 * CLEARED * self.noise, 1e-8)
+
+
+def rounding_step(values: ArrayLike) -> float:
+    """Return the distance between neighbouring values of an array: 1e-6 for six decimals, 2^-24 for single precision.
+
+    Parameters
+    ----------
+    values : array_like
+        As they are in the file.
+
+    Returns
+    -------
+    float
+        0 where no rounding shows.
+    """
+    known = np.asarray(values, dtype=np.float64).ravel()
+    known = known[np.isfinite(known) & (known != 0) & (np.abs(known) != 1)][:20_000]
+    if len(np.unique(known)) < FEWEST_VALUES:
+        return 0.0
+    for digits in range(1, MOST_DIGITS + 1):
+        scaled = known * 10.0**digits
+        if np.abs(scaled - np.round(scaled)).max() < 1e-5:
+            return float(10.0**-digits)
+    return 2.0**-24 if (known == known.astype(np.float32)).all() else 0.0
+
+
+def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64], Rounding]:
+    """Set eigenvalues to zero that are nothing but rounding; the others and the diagonal stay.
+
+    A filtered scan has fewer dimensions than parcels. Rounding fills the rest with eigenvalues around zero, half of
+    them negative, and a power below one makes the other half large: with six decimals FC^0.35 of 419 parcels and rank
+    130 is off by 1.1 % (3 decimals 13 %, single precision 0.3 %); cleared, by 0.4 % (4 %, 0.1 %).
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Correlations; NaN for parcels that are missing.
+    step : float
+        Of `rounding_step`.
+
+    Returns
+    -------
+    matrix : ndarray, shape (P, P)
+        The same to within the rounding; untouched where no eigenvalue is within the noise.
+    rounding : Rounding
+        What was found.
+    """
+    matrix = np.array(matrix, dtype=np.float64)
+    there = np.isfinite(np.diag(matrix))
+    covered = matrix[np.ix_(there, there)]
+    values, vectors = np.linalg.eigh(covered)
+    noise = step * math.sqrt(len(covered) / 3)
+    kept = values > CLEARED * noise
+    rounding = Rounding(step, noise, int((~kept).sum()) if step else 0, float(values[0]))
+    if not rounding.cleared or not kept.any():
+        return matrix, rounding._replace(cleared=0)
+    clear = (vectors[:, kept] * values[kept]) @ vectors[:, kept].T
+    scale = np.sqrt(np.diag(clear))
+    clear = np.clip(clear / np.outer(scale, scale), -1.0, 1.0)
+    np.fill_diagonal(clear, 1.0)
+    matrix[np.ix_(there, there)] = (clear + clear.T) / 2
+    return matrix, rounding
 
 
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
