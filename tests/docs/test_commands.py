@@ -30,6 +30,7 @@ from fcpower_bids.encoders import audit, cohort
 from fcpower_bids.settings import LEVELS
 from tests.docs.conftest import COARSE, MODEL, PRETRAIN, QUICK, SPACE, copy_outputs
 from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
+from tests.inputs.connectomes import sources
 
 PLACEHOLDERS = {
     "BIDS_DIR": "BIDS",
@@ -204,6 +205,20 @@ def import_sources(text: str, study: Path, place: Path) -> None:
     text = text.replace("/data/derivatives/xcp_d", str(place / "source"))
     text = text.replace("/data/connectomes.tsv", str(place / "connectomes.tsv"))
     assert main([*arguments_of(text, study, place), *QUICK, "--min-time", "60", "--analyses", "prediction"]) == 0
+    assert (place / "out" / "group" / "prediction.tsv").is_file()
+
+
+@kind(r"fcpower_bids BIDS OUT group -d hcp=")
+def import_hcp(text: str, study: Path, place: Path) -> None:
+    """Node series as the HCP names them, and a table of its people."""
+    sources.hcp(place / "hcp")
+    people = [path.stem for path in sorted((place / "hcp").rglob("*.txt"))]
+    lines = [f"sub-{person}\t{number}" for number, person in enumerate(people)]
+    (place / "bids").mkdir()
+    (place / "bids" / "participants.tsv").write_text("\n".join(["participant_id\tplanted_score", *lines]) + "\n")
+    text = text.replace("/data/HCP_PTN1200", str(place / "hcp")).replace("BIDS", str(place / "bids"), 1)
+    words = arguments_of(text.replace("fcpower_bids", "program", 1), study, place)
+    assert main([*words, *QUICK, "--folds", "2", "--analyses", "prediction"]) == 0
     assert (place / "out" / "group" / "prediction.tsv").is_file()
 
 
