@@ -15,7 +15,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo test lint docs install install-test clean
+.PHONY: demo test faults lint docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,10 @@ demo: install
 
 test: install-test
 	$(BIN)/python -m pytest -n 2 -q
+
+# What --dry-run says against what a run does, on every faulty tree and request; `make test` takes a sample.
+faults: install-test
+	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -132,7 +132,10 @@ def discover(folder: Path, recordings: int, repeats: int) -> None:
         nibabel.save(mask, func / f"{scan}_{space}_desc-brain_mask.nii.gz")
         (func / f"{scan}_{space}_desc-preproc_bold.json").write_text(f'{{"RepetitionTime": {TR}}}')
         (func / f"{scan}_desc-confounds_timeseries.tsv").write_text("trans_x\n" + "0\n" * 5)
-    cost, printed = least(repeats, *app(root, folder / "out", "--dry-run"))
+    labels = folder / "tpl-MNI152NLin2009cAsym_atlas-Tiny_dseg.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(np.arange(1, 9, dtype=np.uint8).reshape(2, 2, 2), np.eye(4)), labels)
+    options = ("--dry-run", "--atlas", str(labels), "--strategy", "none", "--fd-thresh", "0", "--min-time", "0")
+    cost, printed = least(repeats, *app(root, folder / "out", *options, "--high-pass", "0", "--low-pass", "0"))
     found = printed.strip().splitlines()[-1].split(" of ")[0]
     print(f"{recordings} recordings discovered ({found}): {cost.wall:.2f} s wall {cost.cpu:.2f} s CPU (goal 10)")
 

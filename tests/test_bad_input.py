@@ -109,7 +109,7 @@ BROKEN = {
     "09": (empty_confounds, "inputs", "table", "is empty"),
     "10": (a_volume_of_nan, "parcellate", "bold", "has a voxel with signal"),
     "11": (empty_mask, "parcellate", "mask", "is empty"),
-    "12": (mask_of_another_grid, "parcellate", "mask", "different grids"),
+    "12": (mask_of_another_grid, "inputs", "mask", "different grids"),
     "15": (deeply_nested, "inputs", "json", "nested too deeply"),
     "14": (closed_mask, "inputs", "mask", "give yourself read access"),
 }

@@ -208,7 +208,7 @@ def test_the_number_of_processes_changes_no_byte(exact_demo, tmp_path):
 
 def test_dry_run_writes_nothing(exact_demo, tmp_path):
     folder, truth = exact_demo
-    found = run_app(folder, tmp_path / "out", "--dry-run")
+    found = run_app(folder, tmp_path / "out", "--dry-run", "--atlas", "builtin")
     assert found.code == 0
     assert not (tmp_path / "out").exists()
     assert all(recording in found.out for recording in truth.recordings)

@@ -176,7 +176,7 @@ def test_pain_08_no_traceback_for_wrong_choices(tmp_path):
 def test_pain_09_a_dry_run_says_what_is_needed(exact_demo, tmp_path):
     copy = shutil.copytree(exact_demo[0], tmp_path / "in")
     next(copy.rglob("sub-01_ses-a_*_desc-brain_mask.nii.gz")).unlink()
-    found = run_app(copy, tmp_path / "out", "--dry-run")
+    found = run_app(copy, tmp_path / "out", "--dry-run", *ATLAS)
     row = next(line for line in found.out.splitlines() if line.startswith("sub-01_ses-a"))
     assert row.split()[1:5] == ["yes", "NO", "yes", "yes"]
     assert "desc-brain_mask.nii.gz is not next to it" in found.out
@@ -230,7 +230,7 @@ def test_pain_13_no_home_and_a_read_only_input(exact_demo, tmp_path):
 
 def test_pain_14_the_index_is_kept_and_used_again(exact_demo, tmp_path):
     folder, _ = exact_demo
-    options = ("--dry-run", "--bids-database-dir", tmp_path / "index")
+    options = ("--dry-run", "--bids-database-dir", tmp_path / "index", *ATLAS)
     first = run_app(folder, tmp_path / "out", *options)
     (database,) = tmp_path.rglob("layout_index.sqlite")
     written = database.stat().st_mtime_ns

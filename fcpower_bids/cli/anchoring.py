@@ -50,7 +50,7 @@ def _anchor_text(text: str, name: str) -> tuple[str, list[Path]]:
 def _anchor_pieces(text: str, separators: str) -> tuple[str, list[Path]]:
     """Make absolute what is a path in ``FILE[:TSV]``, ``FOLDER[:SELECTOR]`` and their sums; leave names alone."""
     path = Path(text).expanduser().absolute()
-    if text not in NO_PATHS and path.exists():
+    if text and text not in NO_PATHS and path.exists():
         return str(path), [path]
     for separator in separators:
         head, found, tail = text.rpartition(separator)

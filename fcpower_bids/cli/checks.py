@@ -17,7 +17,7 @@ from fcpower_bids.transforms import TRANSFORMS
 
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
-SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out")
+SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out", "shrinkage")
 POSITIVE = (
     "repeats",
     "folds",
@@ -119,6 +119,8 @@ def _fault(name: str, value: float) -> str | None:
         return "must be at least 1"
     if name in NOT_NEGATIVE and value < 0:
         return "must not be negative"
+    if name == "floor" and value <= 0:
+        return "is the least eigenvalue and must be above 0"
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
 
 

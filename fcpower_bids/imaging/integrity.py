@@ -37,8 +37,9 @@ def header_fault(path: Path, image: Any) -> str | None:
         return f"is damaged: its header says that the data begin at byte {image.dataobj.offset}, within the header"
     if not is_cifti and not (int(header["qform_code"]) or int(header["sform_code"])):
         return "does not say where its voxels are (qform_code and sform_code are 0)"
-    if not path.name.endswith(".gz") and path.stat().st_size > (declared := _declared_bytes(image, header)):
-        return f"has {path.stat().st_size} bytes where its header declares {declared}"
+    if not path.name.endswith(".gz") and (size := path.stat().st_size) != (declared := _declared_bytes(image, header)):
+        short = "is truncated: it " if size < declared else ""
+        return f"{short}has {size} bytes where its header declares {declared}"
     return None
 
 

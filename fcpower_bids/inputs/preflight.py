@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
-from fcpower_bids.inputs.sources import Sidecars, Source
+from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _check_content(path: Path) -> None:
         raise RecordingError(f"{path} may not be read ({error.strerror}): give yourself read access to it.") from error
     if not start:
         raise RecordingError(f"{path} is empty: copy it again or run fMRIPrep again.")
-    if start.startswith((b"/annex/objects/", b"version https://")):
+    if start.startswith(POINTERS):
         raise RecordingError(f"{path} stands for content that is not there: fetch it (datalad get, git lfs pull).")
     if path.name.endswith(".gz") and not start.startswith(b"\x1f\x8b"):
         raise RecordingError(f"{path} is not gzip although its name says so: rename it to .nii or copy it again.")
@@ -150,6 +150,8 @@ def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float |
     """Return the seconds between volumes, on which the JSON files and the header must agree."""
     value, source = sidecars.lookup(series, "RepetitionTime")
     if value is None and in_header is None:
+        for path in sidecars.applicable(series):
+            _check_content(path)  # one that is not fetched may hold it
         raise RecordingError(
             f"{series.path} has no repetition time, neither in its header nor in a JSON file: "
             f'write {{"RepetitionTime": seconds}} to {_stem(series.path)}.json next to it.'

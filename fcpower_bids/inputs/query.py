@@ -106,8 +106,9 @@ def find_recordings(settings: Inputs) -> Discovery:
     problems += _filtered_out(settings, there, kept)
     chosen, clashes = _without_clashes(chosen, settings)
     problems += clashes
-    recordings, volumes, faults = _inspect(chosen, sources, Sidecars(raw_roots(settings, roots)), settings.output_dir)
-    notes = (*note_unmatched(there, filters), *echo_notes, *space_notes)
+    sidecars = Sidecars(raw_roots(settings, roots))
+    recordings, volumes, faults = _inspect(chosen, sources, sidecars, settings.output_dir)
+    notes = (*note_unmatched(there, filters), *echo_notes, *space_notes, *_unfetched(sidecars))
     ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
     return Discovery(recordings, ordered, notes, roots, volumes)
 
@@ -236,6 +237,16 @@ def _inspect(
         else:
             ready.append((seen.recording, seen.volumes))
     return tuple(recording for recording, _ in ready), tuple(volumes for _, volumes in ready), faults
+
+
+def _unfetched(sidecars: Sidecars) -> list[str]:
+    if not sidecars.unfetched:
+        return []
+    first, count = min(sidecars.unfetched), len(sidecars.unfetched)
+    return [
+        f"{first}{f' and {count - 1} more' if count > 1 else ''} stand for content that is not there; repetition times "
+        "are those of the headers. Fetch them (datalad get, git annex get) to have them compared."
+    ]
 
 
 def _companions(sources: Iterable[Source]) -> dict[tuple[Path, str, Entities], Path]:

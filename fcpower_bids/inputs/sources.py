@@ -17,6 +17,9 @@ GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 CONFOUNDS = ("timeseries", "regressors", "confounds")
 """Suffixes of the confounds table in fMRIPrep 20.2 and later, 1.2 to 20.1, 1.0 and 1.1."""
 
+POINTERS = (b"/annex/objects/", b"version https://")
+"""How files begin that git-annex and git-lfs put where the content would be."""
+
 _IMAGE, _TABLE, _CIFTI = (".nii.gz", ".nii"), (".tsv",), (".dtseries.nii",)
 # (suffix, desc, whether "bold" stands inside the name as in fMRIPrep 1.0 and 1.1) -> what it is, possible extensions
 _KINDS: dict[tuple[str, str | None, bool], tuple[str, tuple[str, ...]]] = {
@@ -131,11 +134,14 @@ class Sidecars:
     ----------
     raw_roots : tuple of Path
         Raw datasets that the derivatives were made from; they are asked first, so that derivatives override them.
+    unfetched : set of Path
+        Those that were asked and stand for content that is not there.
     """
 
     raw_roots: tuple[Path, ...] = ()
     _listed: dict[Path, list[tuple[frozenset[tuple[str, str]], Path]]] = field(default_factory=dict)
     _contents: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    unfetched: set[Path] = field(default_factory=set)
 
     def applicable(self, series: Source) -> list[Path]:
         """Return the JSON files that apply to a series by the inheritance principle, the most specific last."""
@@ -158,10 +164,16 @@ class Sidecars:
         value, source = None, None
         for path in self.applicable(series):
             if path not in self._contents:
-                self._contents[path] = read_json(path)
+                self._contents[path] = self._read(path)
             if self._contents[path].get(key) is not None:
                 value, source = self._contents[path][key], path
         return value, source
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        if is_unfetched(path):
+            self.unfetched.add(path)
+            return {}
+        return read_json(path)
 
     @staticmethod
     def _levels(root: Path, inner: Path) -> list[Path]:
@@ -174,6 +186,17 @@ class Sidecars:
                 (entities, path) for path in paths if (entities := _bold_entities(path)) is not None
             ]
         return self._listed[folder]
+
+
+def is_unfetched(path: Path) -> bool:
+    """Whether a file stands for content that is elsewhere: a dead link, or a pointer of git-annex or git-lfs."""
+    if not path.exists():
+        return True
+    try:
+        with path.open("rb") as stream:
+            return stream.read(16).startswith(POINTERS)
+    except OSError:
+        return False
 
 
 def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:

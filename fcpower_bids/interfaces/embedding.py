@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,20 +61,59 @@ class Embed(Step):
         atlases = {atlas.name: atlas for atlas in (open_atlas(Path(path)) for path in self.inputs.atlases)}
         person = (self.given("dataset") or "", dict(self.given("entities") or ()).get("sub", ""))
         found = [_embed(path, settings, atlases, person) for path in self.inputs.series]
-        # Where it fits another atlas, the encoder is sound and this atlas is just not the one it is for.
-        otherwise = "skipped" if any(arrays for arrays, _ in found) else "failed"
         self._results["embeddings"] = []
         for arrays, facts in found:
             if "problem" in facts:
-                facts["problem"][0] = facts["problem"][0] or otherwise
+                facts["problem"][0] = facts["problem"][0] or _otherwise(any(arrays for arrays, _ in found))
             self._results["embeddings"].append(save_bundle(folder / f"{facts['atlas']}.npz", arrays, facts))
+
+
+def _otherwise(fits_another: bool) -> str:
+    """Where it fits another atlas, the encoder is sound and this atlas is just not the one it is for."""
+    return "skipped" if fits_another else "failed"
+
+
+def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
+    """Say under which atlases there will be no embedding, before there is a series.
+
+    Parameters
+    ----------
+    settings : Participant
+        The encoder, its weights and what was accepted of it.
+    atlases : sequence of Atlas
+        Of one recording.
+
+    Returns
+    -------
+    dict of str to (str, str)
+        State and reason by the name of the atlas, as the node gives them.
+    """
+    problems = {atlas.name: problem for atlas in atlases if (problem := _refusal(settings, atlas)) is not None}
+    fits_another = len(problems) < len(atlases)
+    return {name: (state or _otherwise(fits_another), sentence) for name, (state, sentence) in problems.items()}
+
+
+def _refusal(settings: Participant, atlas: Atlas) -> tuple[str, str] | None:
+    try:
+        _encoder(settings, atlas)
+    except FcPowerError as error:
+        return _problem(error)
+    return None
+
+
+def _problem(error: FcPowerError) -> tuple[str, str]:
+    """State and reason; without a state where the encoder is not for the atlas."""
+    from fcpower_bids.encoders.checkpoints import CheckpointError  # loads torch
+
+    if isinstance(error, CheckpointError):
+        return "", str(error)
+    return "skipped" if error.exit_code == 0 else "failed", str(error)
 
 
 def _embed(
     path: str, settings: Participant, atlases: Mapping[str, Atlas], person: tuple[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
-    from fcpower_bids.encoders.checkpoints import CheckpointError  # loads torch
     from fcpower_bids.encoders.seen import describe_training
 
     arrays, about = load_bundle(path)
@@ -87,10 +126,8 @@ def _embed(
         about_training = describe_training(encoder, *person, arrays["series"], tuple(about["parcels"]))
         provenance = encoder.provenance(settings.encoder_read)
         return {"embedding": vectors[0]}, {**facts, "about": {**provenance, **about_training}}
-    except CheckpointError as error:
-        return {}, {**facts, "problem": ["", str(error)]}
     except FcPowerError as error:
-        return {}, {**facts, "problem": ["skipped" if error.exit_code == 0 else "failed", str(error)]}
+        return {}, {**facts, "problem": list(_problem(error))}
 
 
 @lru_cache(maxsize=4)

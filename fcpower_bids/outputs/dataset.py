@@ -23,6 +23,7 @@ from fcpower_bids.store import atomic, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
+DESCRIPTION = "dataset_description.json"
 README = """\
 # Functional connectomes by fcpower_bids
 
@@ -71,9 +72,8 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
         If the folder cannot be written, or holds the dataset of another program.
     """
     output = settings.output_dir
-    description = output / "dataset_description.json"
-    if description.exists() and not _is_ours(description):
-        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
+    check_dataset(output)
+    description = output / DESCRIPTION
     try:
         write_shared(description, json_text(describe_dataset(inputs)))
     except OSError as error:
@@ -82,6 +82,19 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     write_shared(output / "README.md", README)
     write_shared(output / "layout_config.json", json_text(PYBIDS))
     _merge_labels(settings)
+
+
+def check_dataset(output: Path) -> None:
+    """Refuse a folder for outputs that holds the dataset of another program.
+
+    Raises
+    ------
+    UsageError
+        With the file that says so.
+    """
+    description = output / DESCRIPTION
+    if description.exists() and not _is_ours(description):
+        raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")
 
 
 def _merge_labels(settings: ParticipantOutputs) -> None:

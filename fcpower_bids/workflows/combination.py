@@ -44,7 +44,7 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
         whole, runs = whole_of(every_run), tuple(run for run in every_run if run in finished)
         names.append(whole.name)
         if not runs:
-            reason = f"None of its {len(every_run)} runs passed, so there is nothing to combine."
+            reason = nothing_to_combine(len(every_run))
             write_status(settings.output_dir, Status(whole.name, SKIPPED, STAGE, reason))
             continue
         mark = "|".join(fingerprint(run, settings, finished[run]) for run in runs)
@@ -60,6 +60,11 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
                 write_status(settings.output_dir, Status(whole.name, FAILED, STAGE, why_open(whole, settings)))
         progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
     return names
+
+
+def nothing_to_combine(n_runs: int) -> str:
+    """Say why there is no combination."""
+    return f"None of its {n_runs} runs passed, so there is nothing to combine."
 
 
 def combine(

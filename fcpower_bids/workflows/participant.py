@@ -6,36 +6,23 @@ import hashlib
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
 
 from fcpower_bids._version import __version__
-from fcpower_bids.errors import NO_ROOM, FcPowerError, Incomplete, UsageError
-from fcpower_bids.imaging.atlas.loading import load_atlas
-from fcpower_bids.imaging.confounds.strategies import load_strategy
-from fcpower_bids.inputs.listing import preflight_table
-from fcpower_bids.inputs.query import Discovery, find_recordings
+from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
-from fcpower_bids.outputs.status import (
-    DONE,
-    EXCLUDED,
-    FAILED,
-    SKIPPED,
-    Status,
-    status_rows,
-    write_status,
-    write_status_table,
-)
-from fcpower_bids.records import Atlas, Recording
+from fcpower_bids.outputs.status import DONE, EXCLUDED, status_rows, write_status, write_status_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.pool import processes, start_server
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
+from fcpower_bids.workflows.preflight.listing import describe_plan
+from fcpower_bids.workflows.preflight.plan import Plan, plan_run
 from fcpower_bids.workflows.progress import Progress, say
 from fcpower_bids.workflows.turns import run_in_turn
 
@@ -67,18 +54,17 @@ def run_participants(settings: Settings) -> int:
 
 
 def _run_participants(settings: Settings) -> int:
-    load_strategy(settings.strategy)  # an impossible one is refused now, not by each recording
-    if not settings.dry_run and not settings.reports_only and settings.use_plugin is None:
-        start_server()
-    discovery = find_recordings(settings)
     if settings.dry_run:
-        print(preflight_table(discovery, settings))  # noqa: T201
-        return 0
+        return _dry_run(settings)
+    if not settings.reports_only and settings.use_plugin is None:
+        start_server()
+    plan = plan_run(settings, settings.work / "atlases")
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
     write_shared(settings.output_dir / "logs" / "settings.toml", settings.as_toml())
     work = _prepare_work(settings)
-    jobs = _jobs(discovery, settings)
+    jobs = plan.jobs
+    _note(plan, settings)
     if settings.boilerplate_only:
         return _write_methods(jobs, settings)
     progress = Progress(len(jobs), settings)
@@ -87,10 +73,26 @@ def _run_participants(settings: Settings) -> int:
     if jobs and not settings.reports_only:
         run_in_turn(jobs, settings, datasets, work, progress)
     combined = _combine(jobs, settings, progress)
-    names = combined + [recording.name for recording, _ in jobs] + [problem.recording for problem in discovery.problems]
+    names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
     if settings.encoder is not None:  # one of an earlier run is no matter of this one
         names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
     return _finish(names, jobs, work, progress)
+
+
+def _dry_run(settings: Settings) -> int:
+    """Say what a run would do, and return the exit code that it would."""
+    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
+        plan = plan_run(settings, Path(folder))
+        print(describe_plan(plan, settings))  # noqa: T201
+    return plan.exit_code(settings.strict)
+
+
+def _note(plan: Plan, settings: Settings) -> None:
+    """Write the status of what is not processed, and the atlases of what is."""
+    for status in plan.refused:
+        write_status(settings.output_dir, status)
+    for atlas in {atlas for _, atlases in plan.jobs for atlas in atlases}:
+        copy_atlas(settings.output_dir, atlas)
 
 
 def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -> int:
@@ -125,60 +127,6 @@ def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[st
         return []
 
     return run_combinations(jobs, settings, progress)
-
-
-def _jobs(discovery: Discovery, settings: Settings) -> list[Job]:
-    """Give each recording its atlases; what cannot be processed gets its status here."""
-    for name, problems in groupby(discovery.problems, key=lambda problem: problem.recording):
-        found = list(problems)
-        state = SKIPPED if all(problem.kind == "skipped" for problem in found) else FAILED
-        sentences = " ".join(problem.sentence for problem in found)
-        write_status(settings.output_dir, Status(name, state, found[0].stage, sentences))
-    loaded: dict[tuple[str, str, bool], Atlas | FcPowerError] = {}
-    jobs: list[Job] = []
-    refused: list[tuple[str, FcPowerError]] = []
-    for recording in discovery.recordings:
-        try:
-            atlases = tuple(_atlas(spec, recording, settings, loaded) for spec in settings.atlas)
-        except FcPowerError as error:
-            refused.append((recording.name, error))
-            continue
-        _refuse_twins(atlases)
-        jobs.append((recording, atlases))
-    if refused and not jobs:
-        raise refused[0][1]  # no recording can be processed with these choices
-    for name, reason in refused:
-        write_status(settings.output_dir, Status(name, FAILED, "atlas", str(reason)))
-    for atlas in {atlas for _, atlases in jobs for atlas in atlases}:
-        copy_atlas(settings.output_dir, atlas)
-    return jobs
-
-
-def _refuse_twins(atlases: tuple[Atlas, ...]) -> None:
-    """Refuse two atlases of one name: one would overwrite what the other gave."""
-    names = [atlas.name for atlas in atlases]
-    for name in names:
-        if names.count(name) > 1:
-            images = " and ".join(str(atlas.image) for atlas in atlases if atlas.name == name)
-            raise UsageError(
-                f"Two atlases of --atlas would write the same files, for both are called '{name}': {images}. "
-                "Leave out one of them, or rename the file and its table."
-            )
-
-
-def _atlas(spec: str, recording: Recording, settings: Settings, loaded: dict[Any, Any]) -> Atlas:
-    """Load an atlas in the space of a recording, once for all recordings; so it is with an error."""
-    key = (spec, recording.space, recording.is_cifti)
-    if key not in loaded:
-        try:
-            loaded[key] = load_atlas(
-                spec, recording.space, settings.atlas_dir, settings.work / "atlases", cifti=recording.is_cifti
-            )
-        except FcPowerError as error:
-            loaded[key] = error
-    if isinstance(loaded[key], FcPowerError):
-        raise loaded[key]
-    return cast(Atlas, loaded[key])
 
 
 def _prepare_work(settings: Settings) -> Path:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from tqdm import tqdm
 
+from fcpower_bids.outputs.reasons import tell_reasons
+from fcpower_bids.outputs.status import Status
 from fcpower_bids.outputs.tables import write_declared
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
@@ -112,8 +114,10 @@ class Progress:
 
     def summarise(self, table: pd.DataFrame, output_dir: Path, has_table: bool = True) -> None:
         """Print the status of the recordings, with the reason of each that is not done."""
-        for row in table[table["state"] != "done"].itertuples():
-            self.say(f"{row.state}: {row.recording} at {row.stage}: {row.reason}")
+        rows = table[table["state"] != "done"].itertuples()
+        statuses = [Status(str(row.recording), str(row.state), str(row.stage), str(row.reason)) for row in rows]
+        for line in tell_reasons(statuses, self.settings.verbose):
+            self.say(line)
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
         where = f"{output_dir}/logs/status.tsv" if has_table else f"fcpower_bids status {output_dir}"

@@ -6,7 +6,6 @@ import gzip
 
 import pytest
 
-from fcpower_bids.inputs.listing import preflight_table
 from fcpower_bids.inputs.query import find_recordings
 from tests.derivatives.trees import MNI, N_VOLUMES, add_run, cifti, describe, nifti, put, settings, table, zipped
 
@@ -156,25 +155,3 @@ def test_cifti_needs_no_mask(root):
     assert (recording.bold, recording.mask, recording.is_cifti) == (bold, None, True)
     assert recording.entity("den") == "91k"
     assert recording.repetition_time == 2.0
-
-
-def test_the_table_shows_every_recording_and_what_is_missing(root, folder):
-    (folder / MASK).unlink()
-    add_run(root, "sub-03_ses-a_task-rest", "space-T1w", "space-MNI152NLin6Asym_res-2")
-    (root / "sub-04").mkdir()
-    choices = settings(root)
-    text = preflight_table(find_recordings(choices), choices)
-    lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    cells = lines[f"sub-02_task-rest_{MNI}"].split()
-    assert cells == [
-        f"sub-02_task-rest_{MNI}", "yes", "yes", "yes", "2", "5", "0.2", f"sub-02/func/sub-02_task-rest_{MNI}_*",
-    ]  # fmt: skip
-    name = "sub-03_ses-a_task-rest_space-MNI152NLin6Asym_res-2"
-    assert lines[name].split()[-1] == f"sub-03/ses-a/func/{name}_*"
-    assert lines[f"{RUN}_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
-    assert "has no brain mask" in text
-    assert lines["sub-04"].split()[1:] == ["-", "-", "-", "-", "-", "-", "none", "(skipped)"]
-    assert "Note: sub-03_ses-a_task-rest: space T1w is there" in text
-    assert f"Read from {root}" in text
-    summary = "2 recordings of 2 participants (0.0 h) can be processed; 1 have problems, 1 are skipped."
-    assert text.endswith(summary + "\n")

@@ -104,23 +104,38 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
         ) from error
 
 
-def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
-    """Return the (P, G) matrix of who belongs where, and the size of each parcel in the atlas."""
-    from scipy import sparse  # slow to load, and few recordings need it
+def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
+    """Refuse an atlas that is of voxels, or of other surfaces than the run.
 
+    Raises
+    ------
+    RecordingError
+    """
     if not is_cifti_labels(atlas.image):
         raise RecordingError(
             f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, or a NIfTI run for this atlas."
         )
+    _align(bold, header.grayordinates, atlas)
+
+
+def _align(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parcel of each grayordinate of the run, and of each of the atlas."""
     labels, atlas_axis, _ = read_grayordinate_labels(atlas.image)
     parcels = index_labels(labels, atlas.labels)
     try:
-        aligned = align_labels(parcels, atlas_axis, axis)
+        return align_labels(parcels, atlas_axis, axis), parcels
     except Unfit as error:
         raise RecordingError(
             f"{bold} and the atlas {atlas.image} do not describe the same grayordinates ({error}): "
             "use the atlas of this surface and density."
         ) from error
+
+
+def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
+    """Return the (P, G) matrix of who belongs where, and the size of each parcel in the atlas."""
+    from scipy import sparse  # slow to load, and few recordings need it
+
+    aligned, parcels = _align(bold, axis, atlas)
     columns = np.flatnonzero(aligned)
     matrix = sparse.csc_array(
         (np.ones(len(columns)), (aligned[columns] - 1, columns)), shape=(atlas.n_parcels, len(aligned))

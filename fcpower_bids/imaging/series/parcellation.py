@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.series.cifti import average_grayordinates
+from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
 from fcpower_bids.imaging.series.streaming import HeaderSummary, header_summary
-from fcpower_bids.imaging.series.voxels import average_voxels
+from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
 from fcpower_bids.records import Atlas
 
 UNDECLARED = ("n/a", "unknown")
@@ -71,8 +71,7 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
         another space, or no parcel of any atlas is covered.
     """
     bold = Path(bold)
-    header = header_summary(bold)
-    _check_request(bold, header, atlases, n_dummy)
+    header = check_request(bold, mask, atlases, n_dummy)
     if header.affine is None:
         stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
     else:
@@ -117,7 +116,32 @@ def mask_uncovered(parcellation: Parcellation, min_coverage: float) -> Parcellat
     return parcellation._replace(series=series)
 
 
-def _check_request(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int) -> None:
+def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
+    """Refuse what the headers alone show to be impossible, and return that of the run.
+
+    Parameters
+    ----------
+    bold, mask, atlases, n_dummy
+        As for :func:`parcellate`; no volume is read.
+
+    Raises
+    ------
+    RecordingError
+        If a header is damaged, mask and run differ in grid, or an atlas is in another space or of another kind.
+    """
+    header = header_summary(bold)
+    _check_counts(bold, header, atlases, n_dummy)
+    for atlas in atlases:
+        if header.affine is None:
+            check_grayordinates(bold, header, atlas)
+        else:
+            check_volumetric(bold, atlas)
+    if header.affine is not None and mask is not None:
+        check_mask(bold, header, mask)
+    return header
+
+
+def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int) -> None:
     if n_dummy < 0:
         raise ValueError(f"The number of dummy volumes cannot be negative, but is {n_dummy}.")
     if not atlases:

@@ -18,7 +18,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.inflating import DAMAGED
-from fcpower_bids.imaging.integrity import content_fault
+from fcpower_bids.imaging.integrity import content_fault, header_fault
 from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
 from fcpower_bids.records import Atlas
 
@@ -137,14 +137,40 @@ def _tally(volumes: Iterator[np.ndarray], n_volumes: int, voxels: np.ndarray, ad
 
 def _place_atlas(bold: Path, header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Return the parcel (1 to P, 0 for none) of every voxel in file order, and each parcel's share inside the grid."""
-    if is_cifti_labels(atlas.image):
-        raise RecordingError(
-            f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the run."
-        )
     labels, affine = read_volume_labels(atlas.image)
     parcels = index_labels(labels, atlas.labels)
     share = share_inside(parcels, atlas.n_parcels, affine, *header.grid)
     return resample_labels(parcels, affine, *header.grid).ravel(order="F"), share
+
+
+def check_volumetric(bold: Path, atlas: Atlas) -> None:
+    """Refuse an atlas of grayordinates for a run of voxels.
+
+    Raises
+    ------
+    RecordingError
+    """
+    if is_cifti_labels(atlas.image):
+        raise RecordingError(
+            f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the run."
+        )
+
+
+def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
+    """Refuse a mask whose header says that it is not of this run; its content is not read.
+
+    Raises
+    ------
+    RecordingError
+    """
+    image = load_header(mask)
+    if (fault := header_fault(mask, image)) is not None:
+        raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
+    if not is_same_grid(image.shape, image.affine, *header.grid):
+        raise RecordingError(
+            f"The mask {mask} {image.shape} and the run {bold} {header.shape[:3]} are on different grids: "
+            "give the brain mask that fMRIPrep wrote for this very run and space."
+        )
 
 
 def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndarray:
@@ -154,11 +180,6 @@ def _read_brain(bold: Path, header: HeaderSummary, mask: Path | None) -> np.ndar
     image = load_header(mask)
     if (fault := content_fault(mask, image)) is not None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
-    if not is_same_grid(image.shape, image.affine, *header.grid):
-        raise RecordingError(
-            f"The mask {mask} {image.shape} and the run {bold} {header.shape[:3]} are on different grids: "
-            "give the brain mask that fMRIPrep wrote for this very run and space."
-        )
     try:
         brain = np.asanyarray(image.dataobj) > 0
     except DAMAGED as error:

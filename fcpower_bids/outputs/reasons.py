@@ -1,0 +1,62 @@
+"""Thousands of recordings with one problem are one line: a count, an example, and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from fcpower_bids.outputs.status import Status
+
+MOST_ALIKE = 5
+"""Recordings with the same problem that are still told one by one."""
+OWN = re.compile(r"\S*/\S*|\bsub-\S+|\d+(?:\.\d+)?")
+"""What differs between two recordings with one problem: paths, names and numbers."""
+
+Told = TypeVar("Told")
+
+
+def group_alike(told: Sequence[Told], text: Callable[[Told], str], most: int = MOST_ALIKE) -> list[list[Told]]:
+    """Put together what says the same but for paths, names and numbers.
+
+    Parameters
+    ----------
+    told : sequence
+        In the order in which they are to appear.
+    text : callable
+        Gives the sentence of one.
+    most : int
+        Groups of up to this many are left apart.
+
+    Returns
+    -------
+    list of list
+        In the order of their first members.
+    """
+    groups: dict[str, list[Told]] = {}
+    for one in told:
+        groups.setdefault(OWN.sub("*", text(one)), []).append(one)
+    return [part for group in groups.values() for part in ([[one] for one in group] if len(group) <= most else [group])]
+
+
+def tell_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
+    """Return one line per recording, or per many with the same problem.
+
+    Parameters
+    ----------
+    statuses : iterable of Status
+        Those that are worth a line.
+    every_one : bool
+        Whether each has its own line whatever it says.
+    """
+    given = list(statuses)
+    groups = group_alike(
+        given, lambda one: f"{one.state} {one.stage} {one.reason}", len(given) if every_one else MOST_ALIKE
+    )
+    return [_line(group) for group in groups]
+
+
+def _line(group: Sequence[Status]) -> str:
+    first, count = group[0], len(group)
+    who = first.recording if count == 1 else f"{count} recordings, the first is {first.recording}"
+    return f"{first.state}: {who} at {first.stage}: {first.reason}"

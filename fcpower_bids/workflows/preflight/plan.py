@@ -1,0 +1,276 @@
+"""The verdict on a request, from headers and tables alone; ``--dry-run`` prints it and the run executes it.
+
+Nothing here writes into the output folder, and what a dry run says is what the run does, because there is no second
+code that could say otherwise. Only the volumes are left: a damaged block of a series, an empty mask, a parcel without
+signal are found when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.imaging.atlas.loading import load_atlas
+from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.confounds.strategies import load_strategy
+from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
+from fcpower_bids.outputs.combination import group_runs, whole_of
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, read_status
+from fcpower_bids.records import Atlas, Cleaning, Recording
+from fcpower_bids.settings import Settings
+from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.workflows.combination import STAGE as COMBINE
+from fcpower_bids.workflows.combination import nothing_to_combine
+from fcpower_bids.workflows.execution.batches import Job, is_done
+from fcpower_bids.workflows.overview import exit_code
+from fcpower_bids.workflows.preflight.places import check_folders, check_room, others_at_work
+
+ATLAS, INPUTS, BANDPASS, EMBED = "atlas", "inputs", "bandpass", "embed"
+"""Steps that the statuses name."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A recording that will be processed.
+
+    Attributes
+    ----------
+    job : Job
+        The recording and its atlases.
+    volumes : int
+        Volumes of its series.
+    kept : int
+        Volumes left after dummy scans and censoring.
+    regressors : int
+        Confounds that are regressed; 0 when excluded.
+    degrees_of_freedom : float
+        What the cleaning leaves; 0 when excluded.
+    excluded : str
+        Why quality control will exclude it; empty when it will not.
+    finished : bool
+        Whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again.
+    """
+
+    job: Job
+    volumes: int
+    kept: int = 0
+    regressors: int = 0
+    degrees_of_freedom: float = 0.0
+    excluded: str = ""
+    finished: bool = False
+
+    @property
+    def recording(self) -> Recording:
+        """What is processed."""
+        return self.job[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do.
+
+    Attributes
+    ----------
+    discovery : Discovery
+        What was found.
+    ready : tuple of Ready
+        What is processed.
+    refused : tuple of Status
+        What is not processed, as the run records it.
+    others : tuple of Status
+        Combinations of runs, and embeddings that there will not be, as the run will record them.
+    notes : tuple of str
+        What a user may want to know and need not act on.
+    """
+
+    discovery: Discovery
+    ready: tuple[Ready, ...]
+    refused: tuple[Status, ...]
+    others: tuple[Status, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What is processed."""
+        return [one.job for one in self.ready]
+
+    @property
+    def expected(self) -> list[Status]:
+        """The status of everything after the run, unless the volumes bring something new."""
+        processed = (
+            Status(one.recording.name, EXCLUDED, BANDPASS, one.excluded)
+            if one.excluded
+            else Status(one.recording.name, DONE)
+            for one in self.ready
+        )
+        return sorted([*processed, *self.refused, *self.others], key=lambda status: status.recording)
+
+    def exit_code(self, strict: bool) -> int:
+        """Return the exit code of the run, unless the volumes bring something new."""
+        return exit_code([status.state for status in self.expected], strict)
+
+
+def plan_run(settings: Settings, atlases: Path) -> Plan:
+    """Say what a run of the participant level will do.
+
+    Parameters
+    ----------
+    settings : Settings
+        Every choice.
+    atlases : Path
+        Folder for atlases that have to be written before they can be used.
+
+    Raises
+    ------
+    UsageError
+        If a choice is impossible, no recording can have the atlases, or outputs cannot be written.
+    DatasetError
+        If the input as a whole cannot be used.
+    """
+    check_folders(settings)
+    load_strategy(settings.strategy)
+    for name in settings.transforms:
+        make_transform(name, settings)
+    discovery = find_recordings(settings)
+    found = list(zip(discovery.recordings, discovery.volumes, strict=True))
+    jobs, without_atlas = _with_atlases(found, settings, atlases)
+    refused = [*_refused(discovery.problems), *without_atlas]
+    ready: list[Ready] = []
+    for job, volumes in jobs:
+        verdict = _judge(job, volumes, settings)
+        (ready if isinstance(verdict, Ready) else refused).append(verdict)  # type: ignore[arg-type]
+    todo = [(one.job, one.volumes) for one in ready if not one.finished]
+    check_room(todo, settings)
+    notes = others_at_work((job for job, _ in todo), settings)
+    others = [*_combinations(ready, settings), *_embeddings(ready, settings)]
+    return Plan(discovery, tuple(ready), tuple(refused), tuple(others), (*discovery.notes, *notes))
+
+
+def _refused(problems: Iterable[Problem]) -> Iterator[Status]:
+    """One status for all that is wrong with a recording."""
+    for name, of_one in groupby(problems, key=lambda problem: problem.recording):
+        found = list(of_one)
+        state = SKIPPED if all(problem.kind == SKIPPED for problem in found) else FAILED
+        yield Status(name, state, found[0].stage, " ".join(problem.sentence for problem in found))
+
+
+def _with_atlases(
+    found: Iterable[tuple[Recording, int]], settings: Settings, cache: Path
+) -> tuple[list[tuple[Job, int]], list[Status]]:
+    """Give each recording its atlases.
+
+    Raises
+    ------
+    FcPowerError
+        If none can have them, or two would write the same files: it is the choice that is wrong.
+    """
+    loaded: dict[Any, Atlas | FcPowerError] = {}
+    jobs: list[tuple[Job, int]] = []
+    refused: list[tuple[str, FcPowerError]] = []
+    for recording, volumes in found:
+        try:
+            mine = tuple(_atlas(spec, recording, settings, cache, loaded) for spec in settings.atlas)
+        except FcPowerError as error:
+            refused.append((recording.name, error))
+        else:
+            _refuse_twins(mine, settings.atlas)
+            jobs.append(((recording, mine), volumes))
+    if refused and not jobs:
+        raise refused[0][1]
+    return jobs, [Status(name, FAILED, ATLAS, str(reason)) for name, reason in refused]
+
+
+def _refuse_twins(atlases: Sequence[Atlas], given: Sequence[str]) -> None:
+    """Refuse two atlases of one name: one would overwrite what the other gave."""
+    names = [atlas.name for atlas in atlases]
+    for name in names:
+        if names.count(name) > 1:
+            twins = " and ".join(spec for spec, one in zip(given, names, strict=True) if one == name)
+            raise UsageError(
+                f"Two atlases of --atlas would write the same files, for both are called '{name}': {twins}. "
+                "Leave out one of them, or rename the file and its table."
+            )
+
+
+def _atlas(spec: str, recording: Recording, settings: Settings, cache: Path, loaded: dict[Any, Any]) -> Atlas:
+    """Load an atlas in the space of a recording, once for all recordings; so it is with an error."""
+    key = (spec, recording.space, recording.is_cifti)
+    if key not in loaded:
+        try:
+            loaded[key] = load_atlas(spec, recording.space, settings.atlas_dir, cache, cifti=recording.is_cifti)
+        except FcPowerError as error:
+            loaded[key] = error
+    if isinstance(loaded[key], FcPowerError):
+        raise loaded[key]
+    return cast(Atlas, loaded[key])
+
+
+def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
+    """Say what will become of one recording."""
+    recording, atlases = job
+    try:
+        if is_done(job, settings):
+            before = read_status(settings.output_dir, recording.name)
+            return Ready(job, volumes, excluded=before.reason if before else "", finished=True)
+        from fcpower_bids.imaging.series.parcellation import check_request  # loads nibabel
+
+        check_request(recording.bold, recording.mask, atlases)
+        cleaning = foresee_cleaning(recording, volumes, settings)
+    except Exception as error:  # of one recording: the others go on
+        reason = explain(error, settings.output_dir, f"{recording.name}_{INPUTS}")
+        return Status(recording.name, FAILED, INPUTS, reason)
+    return Ready(
+        job,
+        volumes,
+        int(cleaning.kept.sum()),
+        cleaning.n_regressors,
+        cleaning.degrees_of_freedom,
+        cleaning.excluded,
+    )
+
+
+def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
+    """Clean a single parcel that tells nothing: what is kept, regressed and excluded does not depend on the parcels.
+
+    Raises
+    ------
+    RecordingError
+        If the confounds cannot be used as the choices ask for.
+    """
+    parcel = np.arange(volumes, dtype=np.float64)[:, None]
+    return clean_recording(recording, ("any atlas",), [(parcel, np.ones(1))], settings)[0]
+
+
+def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
+    if settings.combine_runs == "none":
+        return
+    passed = {one.recording for one in ready if not one.excluded}
+    for runs in group_runs(one.recording for one in ready):
+        if passed.intersection(runs):
+            yield Status(whole_of(runs).name, DONE, COMBINE)
+        else:
+            yield Status(whole_of(runs).name, SKIPPED, COMBINE, nothing_to_combine(len(runs)))
+
+
+def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
+    """Embeddings that there will not be, because the encoder cannot be loaded or is not for the atlas."""
+    if settings.encoder is None:
+        return
+    from fcpower_bids.interfaces.embedding import refusals  # loads nipype, and then torch
+
+    known: dict[tuple[Atlas, ...], dict[str, tuple[str, str]]] = {}
+    for one in ready:
+        recording, atlases = one.job
+        if one.excluded:
+            continue
+        if atlases not in known:
+            known[atlases] = refusals(settings.method_only(), atlases)
+        for name, (state, sentence) in known[atlases].items():
+            yield Status(f"{recording.name}_{name}_embedding", state, EMBED, sentence)

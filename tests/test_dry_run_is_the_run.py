@@ -1,0 +1,84 @@
+"""What ``--dry-run`` says is what a run does: same exit code, same recordings, same states, same reasons.
+
+``FCPOWER_FAULTS=all`` (``make faults``) tries every fault; without it a sample is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from importlib import import_module
+
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.workflows import combination, participant
+from fcpower_bids.workflows.execution import batches
+from tests.derivatives.faults import FAULTS, Tree
+from tests.running import Finished
+
+EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 6
+LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
+
+
+def here(function, calls, n_processes):
+    """Do in this process what workers do."""
+    module, _, name = function.partition(":")
+    for arguments in calls:
+        yield getattr(import_module(module), name)(*arguments)
+
+
+@pytest.fixture
+def without_workers(monkeypatch):
+    """No processes and no pages: what is compared does not depend on them."""
+    monkeypatch.setattr(participant, "start_server", lambda: None)
+    monkeypatch.setattr(participant, "_report", lambda names, settings: None)
+    for module in (batches, combination):
+        monkeypatch.setattr(module, "run_calls", here)
+
+
+def start(tree, *options) -> Finished:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*tree.arguments, *options])
+    return Finished(code, err.getvalue(), out.getvalue(), tree.out)
+
+
+def told(dry: Finished) -> dict[str, tuple[str, str]]:
+    """State and reason of every recording, as the dry run prints them."""
+    found = {name: (state, reason) for state, name, _, reason in map(re.Match.groups, LINE.finditer(dry.out))}
+    for line in dry.out.partition("\n\n")[0].splitlines()[1:]:
+        cells = line.split()
+        if not line.rpartition("  ")[2].strip().startswith("none ("):
+            found[cells[0]] = ("done", "")
+    return found
+
+
+def written(run: Finished) -> dict[str, tuple[str, str]]:
+    table = run.status()
+    return {str(name): (row.state, row.reason.removeprefix("n/a")) for name, row in table.iterrows()}
+
+
+@pytest.mark.parametrize("name", [name for number, name in enumerate(FAULTS) if number % EVERY == 0])
+def test_a_dry_run_is_the_run(name, tmp_path, monkeypatch, without_workers):
+    monkeypatch.chdir(tmp_path)
+    tree = Tree(tmp_path)
+    FAULTS[name](tree)
+    before = sorted(tmp_path.rglob("*"))
+    dry = start(tree, "--dry-run", "--verbose")
+    assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
+    run = start(tree)
+    assert dry.code == run.code, (dry.out, dry.err, run.err)
+    assert "Traceback" not in dry.err + run.err
+    if dry.out:
+        assert told(dry) == written(run)
+        assert f"Exit code {run.code}:" in dry.out
+    else:
+        assert dry.err == run.err
+        assert not (tree.out / "logs" / "status").exists()
+
+
+def test_there_are_more_than_a_hundred_faults():
+    assert len(FAULTS) > 100

@@ -1,0 +1,111 @@
+"""The plan of a run, and how it is told: few lines whatever the number, room and owners known before the start."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from fcpower_bids.claims import CLAIMS, claims_in
+from fcpower_bids.cli.parser import parse_settings
+from fcpower_bids.errors import UsageError
+from fcpower_bids.workflows.preflight.listing import describe_plan
+from fcpower_bids.workflows.preflight.plan import plan_run
+from tests.derivatives.faults import Tree
+from tests.derivatives.trees import MNI, add_run, describe, put
+
+
+def plan_of(tree, *options):
+    settings = parse_settings([*tree.arguments, *options])
+    plan = plan_run(settings, tree.base / "atlases")
+    return plan, describe_plan(plan, settings)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+def test_the_table_shows_every_recording_and_what_is_missing(tree):
+    tree.mask.unlink()
+    tree.add("sub-03_ses-a_task-rest", "space-T1w")
+    tree.add("sub-03_ses-a_task-rest", "space-MNI152NLin2009cAsym_res-2")
+    (tree.root / "sub-04").mkdir()
+    _, text = plan_of(tree)
+    lines = {line.split("  ")[0]: line for line in text.splitlines()}
+    name = f"sub-02_task-rest_{MNI}"
+    assert lines[name].split() == [name, "yes", "yes", "yes", "2", "80", "2.7", "2.7", "37", f"sub-02/func/{name}_*"]
+    name = f"sub-03_ses-a_task-rest_{MNI}_res-2"
+    assert lines[name].split()[-1] == f"sub-03/ses-a/func/{name}_*"
+    assert lines[f"sub-01_task-rest_{MNI}"].split()[1:5] == ["yes", "NO", "yes", "yes"]
+    assert "has no brain mask" in text
+    assert lines["sub-04"].split()[1:] == [*"--------", "none", "(skipped)"]
+    assert "Note: sub-03_ses-a_task-rest: space T1w is there" in text
+    assert f"Read from {tree.root}" in text
+    assert "Exit code 4: some would fail." in text
+    summary = (
+        "2 recordings of 2 participants (0.1 h) can be processed; 1 have problems, 1 are skipped, 0 would be excluded."
+    )
+    assert text.endswith(summary + "\n")
+
+
+def test_the_volumes_and_degrees_of_freedom_are_those_of_the_formula(tree):
+    """Thirty volumes censored of eighty: 50 are kept, of which the band takes its share and 24P its rank."""
+    tree.column("framewise_displacement", ["n/a", *["0.1"] * 49, *["3.0"] * 30])
+    plan, _ = plan_of(tree)
+    first = plan.ready[0]
+    share = (0.2 - 0.01) / (0.5 / 2.0)
+    lost = round(50 * (1 - share)) - 1
+    assert (first.kept, first.regressors) == (50, 24)
+    assert first.degrees_of_freedom == 50 - lost - 24 - 1
+
+
+def test_thousands_of_recordings_that_are_not_fetched_are_few_lines(tmp_path):
+    root = describe(tmp_path / "in")
+    for person in range(1000):
+        for session in "abcd":
+            folder = root / f"sub-{person:04d}" / f"ses-{session}" / "func"
+            folder.mkdir(parents=True)
+            for ending in ("bold.nii.gz", "bold.json"):
+                name = f"sub-{person:04d}_ses-{session}_task-rest_{MNI}_desc-preproc_{ending}"
+                (folder / name).symlink_to("../../.git/annex/objects/XX/nothing")
+    settings = parse_settings([str(root), str(tmp_path / "out"), "participant", "--dry-run"])
+    plan = plan_run(settings, tmp_path / "atlases")
+    text = describe_plan(plan, settings)
+    assert len(plan.refused) == 4000
+    assert len(text.splitlines()) < 20
+    assert "4000 recordings, the first is sub-0000_ses-a" in text
+    assert "datalad get" in text
+    assert plan.exit_code(strict=False) == 5
+
+
+def test_a_sidecar_that_is_not_fetched_is_a_note_where_the_header_has_the_time(tmp_path):
+    root = describe(tmp_path / "in")
+    folder = add_run(root, "sub-01_task-rest")
+    path = next(folder.glob("*_bold.json"))
+    put(path, b"/annex/objects/MD5E-s1--0\n")
+    from fcpower_bids.inputs.query import find_recordings
+    from tests.derivatives.trees import settings
+
+    found = find_recordings(settings(root))
+    assert found.recordings[0].repetition_time == 2.0
+    assert found.problems == ()
+    assert str(path) in found.notes[0]
+    assert "datalad get" in found.notes[0]
+
+
+def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10_000, 9_000, 1_000))
+    with pytest.raises(UsageError, match=r"will need at least .* GB, but only 0\.0 GB are free"):
+        plan_of(tree)
+
+
+def test_what_another_run_is_at_work_on_is_said(tree):
+    name = f"sub-01_task-rest_{MNI}"
+    with claims_in(tree.out / CLAIMS) as others:
+        others.take([name])
+        _, text = plan_of(tree)
+    assert f"Note: {name}: another run is at work on it (" in text
+    assert "it is waited for" in text
