@@ -10,6 +10,7 @@ sentence. The exit status is 1 where one is missed.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -139,6 +140,7 @@ def stopped_and_resumed(folder: Path, environment: dict[str, str], srun: list[st
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
         print(f"SKIPPED srun on two nodes: {', '.join(missing) + ' not found' if missing else 'needs root'}.")
