@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,23 @@ def test_a_corpus_that_does_not_fit_is_streamed_with_the_same_numbers(tmp_path, 
     pd.testing.assert_frame_equal(log(tmp_path / "streamed"), log(tmp_path / "resident"))
     first, second = weights(tmp_path / "streamed"), weights(tmp_path / "resident")
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="tells what is mapped on Linux only")
+@pytest.mark.parametrize(("layout", "file"), [("corpus", "series-00000.safetensors"), ("public", "windows.npy")])
+def test_nothing_of_a_streamed_corpus_stays_in_memory(tmp_path, layout, file):
+    """Neither a tensor of its windows nor a mapping of their files, which would grow with what was drawn."""
+    plant_outputs(tmp_path, made_recordings())
+    assert run_pretrain(tmp_path, "--public-corpus", tmp_path / "out" / "public", level="pack") == 0
+    folder = tmp_path / "out" / layout
+    public.prepare_corpus(folder, tmp_path / "run")
+    corpus = public.open_corpus(folder, tmp_path / "run").to(torch.device("cpu"))
+    assert corpus.resident is None
+    rows = np.arange(len(corpus))
+    assert corpus.windows(rows, np.zeros(len(rows), int), 20).shape == (32, 20, 10)
+    assert str(folder / file) not in Path("/proc/self/maps").read_text()
+    mapped = np.memmap(folder / file, mode="r")
+    assert str(folder / file) in Path("/proc/self/maps").read_text(), f"{len(mapped)} bytes are mapped now"
 
 
 def test_a_step_copies_its_indices_once(tmp_path, monkeypatch):
