@@ -103,12 +103,12 @@ def harmonisation_facts(study: Study) -> dict[str, Any]:
 
 
 def people_unadjusted(study: Study) -> list[str]:
-    """Names of the people who are tested in a fold that cannot adjust them."""
-    found: set[str] = set()
+    """Names of the people who are tested in a fold that cannot adjust them, for one of the targets."""
+    found: set[int] = set()
     sites = np.asarray(study.people.sites)
     for fold in study.folds:
-        names, counts = np.unique(sites[fold.train], return_counts=True)
-        known = names[counts >= SMALLEST_SITE]
-        rows = fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]
-        found |= {study.people.names[row] for row in rows}
-    return sorted(found)
+        for target in study.targets:
+            names, counts = np.unique(sites[fold.train[target.known[fold.train]]], return_counts=True)
+            known = names[counts >= SMALLEST_SITE]
+            found |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
+    return sorted(study.people.names[row] for row in found)
