@@ -25,6 +25,7 @@ class GroupLevel(Choices):
         "none", "group", "prediction: take site effects from the features, in the fold", choices=("none", "combat")
     )
     harmonise_keep: tuple[str, ...] = option((), "group", "columns whose effect on the features ComBat keeps: age sex")
+    stratify: bool = option(False, "group", "spread sites and classes evenly over the folds; families stay whole")
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
     predictors: tuple[str, ...] = option(("kernel_ridge",), "group", "prediction: what predicts from them")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,7 @@ class Study:
             "Folds": f"those of {brought.name}" if brought else how,
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,
+            "Stratified": self.settings.stratify,
             "NumberOfPeople": len(self.people.names),
             "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
@@ -93,11 +94,16 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
         Unknown columns, targets without variation, too few people or a family too large for the folds.
     """
     preset = resolve_preset(settings)
+    if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):
+        raise Unfit(
+            "--stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
+            "CBIG, or folds from a file."
+        )
     names = expand_names(cohort, settings)
     people = choose_people(cohort, settings, names, preset.covariates)
     targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
     folds = (
-        draw_folds(people, settings, preset)
+        draw_folds(people, settings, preset, targets)
         if cohort.folds is None
         else take_folds(cohort.folds, people, settings, preset)
     )
@@ -122,7 +128,9 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
     )
 
 
-def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> tuple[Fold, ...]:
+def draw_folds(
+    people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target] = ()
+) -> tuple[Fold, ...]:
     """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split.
 
     Raises
@@ -131,6 +139,7 @@ def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> 
         Too few people, families or sites, or a family larger than a fold.
     """
     n, families, seed = len(people.names), people.families, settings.random_seed
+    strata = _strata(people, targets) if settings.stratify else None
     if settings.hold_out_sites:
         if people.sites is None:
             raise Unfit("Holding out sites needs their column; give --site-column.")
@@ -139,12 +148,21 @@ def draw_folds(people: People, settings: Analysis, preset: PredictionPreset) -> 
     if n < preset.n_folds:
         raise Unfit(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
     if preset.splits == "random":
-        return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families)
+        return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families, strata)
     largest = int(np.bincount(family_numbers(families, n)).max())
     if largest > -(-n // preset.n_folds):
         raise Unfit(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
     listed = None if families is None else families.tolist()
     return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
+
+
+def _strata(people: People, targets: Sequence[Target]) -> NDArray[np.intp]:
+    """Number the combinations of site and of the classes of every target of two; an unknown class is one too."""
+    labels = [] if people.sites is None else [people.sites]
+    labels += [each.measures[:, 0].astype(str) for each in targets if each.is_binary]
+    if not labels:
+        raise Unfit("--stratify needs a --site-column, or a target of two classes.")
+    return np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
 
 
 def take_folds(brought: pd.DataFrame, people: People, settings: Analysis, preset: PredictionPreset) -> tuple[Fold, ...]:

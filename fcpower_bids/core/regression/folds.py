@@ -54,8 +54,12 @@ def family_numbers(families: ArrayLike | None, n: int) -> Rows:
     return np.unique(names, return_inverse=True)[1].astype(np.intp)
 
 
-def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Rows:
+def deal_families(
+    families: Rows, n_folds: int, rng: np.random.Generator, strata: NDArray[np.intp] | None = None
+) -> Rows:
     """Deal whole families into folds of nearly equal size: in random order, large ones first, to the smallest fold.
+
+    With strata (a site, a class) a family goes where its strata are rarest instead, so that each is spread evenly.
 
     Parameters
     ----------
@@ -65,6 +69,8 @@ def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Row
         Number of folds.
     rng : numpy.random.Generator
         Source of the random order.
+    strata : ndarray of int, shape (n,), optional
+        Stratum of each row, from 0.
 
     Returns
     -------
@@ -88,6 +94,8 @@ def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Row
         )
     order = rng.permutation(sizes.size)
     order = order[np.argsort(-sizes[order], kind="stable")]
+    if strata is not None:
+        return _deal_evenly(members, order, n_folds, strata)[members]
     fold_of_family = np.empty(sizes.size, dtype=np.intp)
     filling = [(0, fold) for fold in range(n_folds)]
     for family in order:
@@ -97,6 +105,22 @@ def deal_families(families: Rows, n_folds: int, rng: np.random.Generator) -> Row
     return fold_of_family[members]
 
 
+def _deal_evenly(members: Rows, order: Rows, n_folds: int, strata: Rows) -> Rows:
+    """Fold of each family: where its strata are rarest, relative to their size, then where there are fewest people."""
+    composition = np.zeros((order.size, int(strata.max()) + 1))
+    np.add.at(composition, (members, strata), 1)
+    # Stratum by stratum single people fill the folds in turn, so that neither strata nor folds differ by more than one.
+    order = order[np.lexsort((composition.argmax(axis=1)[order], -composition.sum(axis=1)[order]))]
+    weights = 1 / np.maximum(composition.sum(axis=0), 1)
+    filled, fold_of_family = np.zeros((n_folds, weights.size)), np.empty(order.size, dtype=np.intp)
+    for family in order:
+        own = composition[family]
+        fold = np.lexsort((filled.sum(axis=1), (filled @ (own * weights)).round(9)))[0]
+        fold_of_family[family] = fold
+        filled[fold] += own
+    return fold_of_family
+
+
 def replicated_folds(
     n: int,
     n_folds: int = 10,
@@ -104,6 +128,7 @@ def replicated_folds(
     n_repeats: int = 20,
     seed: int = 0,
     families: ArrayLike | None = None,
+    strata: NDArray[np.intp] | None = None,
 ) -> tuple[Fold, ...]:
     """Repeat a K-fold split with other random assignments, families whole in the outer and the inner loop.
 
@@ -123,10 +148,10 @@ def replicated_folds(
     family = family_numbers(families, n)
     folds = []
     for repeat in range(n_repeats):
-        labels = deal_families(family, n_folds, np.random.default_rng((seed, repeat)))
+        labels = deal_families(family, n_folds, np.random.default_rng((seed, repeat)), strata)
         for fold in range(n_folds):
             train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
-            inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
+            inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1), strata)
             folds.append(Fold(repeat, fold, train, test, inner))
     return tuple(folds)
 
@@ -250,10 +275,13 @@ def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]
     }
 
 
-def inner_folds(train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...]) -> tuple[Rows, ...]:
-    """Divide training rows at random into inner folds, families whole; `family` numbers those of all rows."""
+def inner_folds(
+    train: Rows, family: Rows, n_inner: int, seed: tuple[int, ...], strata: NDArray[np.intp] | None = None
+) -> tuple[Rows, ...]:
+    """Divide training rows at random into inner folds, families whole; `family` and `strata` are those of all rows."""
+    own = None if strata is None else strata[train]
     try:
-        return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed)))
+        return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
     except Unfit as problem:
         raise Unfit(f"In the inner loop: {problem}") from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -163,6 +165,39 @@ def test_cbig_families_are_whole_in_the_outer_loop():
 def test_unsound_folds_are_refused(fold, message):
     with pytest.raises(ValueError, match=message):
         check_folds([fold], 4)
+
+
+def spread(folds, strata):
+    """People of every stratum (columns) in every test set (rows)."""
+    return np.array([np.bincount(strata[fold.test], minlength=strata.max() + 1) for fold in folds])
+
+
+def test_strata_are_spread_to_one_person_in_both_loops():
+    strata = np.random.default_rng(0).permutation(np.repeat(np.arange(5), (52, 40, 11, 10, 7)))
+    folds = replicated_folds(120, 10, 5, 2, seed=1, strata=strata)
+    assert np.ptp(spread(folds, strata), axis=0).max() <= 1
+    assert {fold.test.size for fold in folds} == {12}
+    for fold in folds:
+        inner = np.array([np.bincount(strata[rows], minlength=5) for rows in fold.inner])
+        assert np.ptp(inner, axis=0).max() <= 1
+    by_chance = spread(replicated_folds(120, 10, 5, 2, seed=1), strata)
+    assert np.ptp(by_chance, axis=0).max() > 2
+    assert not np.array_equal(folds[0].test, folds[10].test)
+
+
+def test_families_stay_whole_where_strata_are_spread():
+    rng = np.random.default_rng(2)
+    families = np.repeat(np.arange(60), rng.choice([1, 2, 3], 60))
+    strata = rng.integers(0, 3, families.size)
+    folds = replicated_folds(families.size, 5, 3, 1, seed=3, families=families, strata=strata)
+    for fold in folds:
+        assert not np.intersect1d(families[fold.test], families[fold.train]).size
+        assert all(not np.intersect1d(families[a], families[b]).size for a, b in combinations(fold.inner, 2))
+    assert sorted(np.concatenate([fold.test for fold in folds])) == list(range(families.size))
+    sizes = [fold.test.size for fold in folds]
+    assert max(sizes) - min(sizes) <= 3
+    by_chance = replicated_folds(families.size, 5, 3, 1, seed=3, families=families)
+    assert spread(folds, strata).std(axis=0).sum() < spread(by_chance, strata).std(axis=0).sum()
 
 
 def test_table_holds_every_membership():
