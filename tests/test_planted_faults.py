@@ -296,13 +296,20 @@ def test_averages_that_are_no_connectomes_are_counted(check, planted):
     cohort, series = planted
     check("--combine-runs", "average")
     told = cohort.table("check").set_index("check").loc["negative eigenvalues"]
-    lowest = []
+    lowest, negative = [], []
     for person in range(PEOPLE):
         two = [np.corrcoef(z_score(series[person, session]).T) for session in "ab"]
         mean = np.tanh(np.mean([np.arctanh(fc - np.eye(len(fc))) for fc in two], axis=0))
-        lowest.append(np.linalg.eigvalsh(mean + np.eye(len(mean)))[0])
+        values = np.linalg.eigvalsh(mean + np.eye(len(mean)))
+        lowest.append(values[0])
+        negative.append((values < -1e-6).sum())
     assert told["n"] == sum(value < -1e-6 for value in lowest)
     assert told["value"] == pytest.approx(min(lowest), rel=1e-4)
+    table = cohort.table("check_combined").set_index("participant_id").sort_index()
+    assert table["negative_eigenvalues"].tolist() == negative
+    np.testing.assert_allclose(table["lowest_eigenvalue"], lowest, atol=1e-5)
+    check()
+    assert (cohort.table("check_combined")["negative_eigenvalues"] == 0).all()
 
 
 def test_the_check_is_not_done_twice_and_other_choices_do_not_matter(planted, capsys):

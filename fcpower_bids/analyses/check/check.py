@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fcpower_bids.analyses.check.columns import check_columns
-from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, name_some, tabulate_findings
+from fcpower_bids.analyses.check.combined import CHECK_COMBINED, tabulate_combined, tell_negative
+from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, tabulate_findings
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_pairs
 from fcpower_bids.analyses.check.recognition import check_recognition
 from fcpower_bids.analyses.check.seen import check_seen
-from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
-
-NEGATIVE = -1e-6
-"""Eigenvalues of a correlation matrix that are lower are no rounding."""
 
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
@@ -29,20 +24,23 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     Returns
     -------
     tables : dict of str to Table
-        ``check`` (one row per finding) and ``check_pairs`` (one row per suspicious pair of scans).
+        ``check`` (one row per finding), ``check_pairs`` (one row per suspicious pair of scans), and ``check_combined``
+        (one row per person whose connectome is made of several recordings).
     alike : tuple of (str, str)
         People who share a scan and therefore a fold.
     """
     similarity = build_similarity(cohort, settings)
     pairs, findings, alike = check_pairs(cohort, similarity)
+    combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),
         *_joins(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
-        *_negative(cohort, settings),
+        *tell_negative(combined.frame),
     ]
-    return {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs}, alike
+    tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}
+    return tables, alike
 
 
 def _joins(cohort: Cohort) -> list[Finding]:
@@ -79,31 +77,3 @@ def _joins(cohort: Cohort) -> list[Finding]:
             )
         )
     return found
-
-
-def _negative(cohort: Cohort, settings: Analysis) -> list[Finding]:
-    """Averages of several scans that are no correlation matrices."""
-    persons = cohort.scans["participant_id"].astype(str)
-    groups = [np.flatnonzero(persons == name) for name in sorted(set(persons))]
-    averaged = cohort.scans["combination"].astype(str) == "average" if "combination" in cohort.scans else persons == ""
-    suspect = [rows for rows in groups if len(rows) > 1 or averaged.iloc[rows].any()]
-    if not suspect:
-        return []
-    connectomes = combine_scans(cohort, suspect, settings)
-    lowest = np.array([np.linalg.eigvalsh(connectomes.connectome(unit))[0] for unit in range(len(suspect))])
-    n = int((lowest < NEGATIVE).sum())
-    if not n:
-        return []
-    names = [str(persons.iloc[suspect[unit][0]]) for unit in np.argsort(lowest)[:n]]
-    return [
-        Finding(
-            "negative eigenvalues",
-            NOTE,
-            n,
-            float(lowest.min()),
-            f"The connectomes of {n} people are averages with negative eigenvalues (lowest {lowest.min():.2f}; "
-            f"{name_some(names)}).",
-            "No series has such a connectome; FC^alpha leaves these directions out.",
-            "Put the scans one after the other instead: --combine-runs concat.",
-        )
-    ]

@@ -74,6 +74,12 @@ ENCODERS = TableSpec(
         Column.number("fold_mean", "Mean of the scores per fold", "Mean of folds"),
         Column.number("fold_sd", "Standard deviation over folds; over resampled people for identification", "SD"),
         Column.number("n_scored", "Folds with a score; searches for identification", "Folds or searches", 0),
+        Column.number(
+            "share_at_grid_edge",
+            "Share of folds whose penalty is the first or last that was searched; n/a for identification",
+            "Penalty at edge",
+            2,
+        ),
     ),
     ("representation", "target"),
 )
@@ -235,6 +241,7 @@ def _summarise(entries: Entries) -> Rows:
                     "fold_mean": about["fold_mean"],
                     "fold_sd": about["fold_sd"],
                     "n_scored": int(folds[key][score].notna().sum()),
+                    "share_at_grid_edge": float(folds[key]["at_grid_edge"].mean()),
                 }
             )
     return rows
@@ -259,6 +266,7 @@ def _identification_row(name: str, found: Identification, settings: Analysis) ->
         "fold_mean": np.nan,
         "fold_sd": float(found.bootstrap(seed=settings.random_seed).sd),
         "n_scored": len(found.credit),
+        "share_at_grid_edge": np.nan,
     }
 
 

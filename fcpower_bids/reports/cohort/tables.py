@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
+from fcpower_bids.analyses.check.combined import CHECK_COMBINED
 from fcpower_bids.analyses.check.finding import CHECK
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
 from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE
@@ -174,7 +175,7 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
-COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, CHECK, CHECK_PAIRS, LEFT_OUT)
+COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, CHECK, CHECK_PAIRS, CHECK_COMBINED, LEFT_OUT)
 """Tables that no analysis writes."""
 
 
