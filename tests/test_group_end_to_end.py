@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
+from tests.page_sentences import unchecked_sentences
 
 QUICK = ["--folds", "5", "--inner-folds", "3", "--repeats", "2", "--quiet", "--nprocs", "1"]
 
@@ -92,6 +94,30 @@ def test_the_page_is_there(analysed):
     page = (analysed / "group.html").read_text(encoding="utf-8")
     assert "planted_score" in page
     assert "null_score" in page
+
+
+def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):
+    left, read = unchecked_sentences(analysed / "group.html", analysed / "group")
+    assert not left
+    assert {"found", "not_found", "highest", "identified", "declared", "scatter", "permutations", "motion"} <= set(read)
+    page = (analysed / "group.html").read_text(encoding="utf-8")
+    for old, new in (
+        (r"(all predictions together) -?\d\.\d", r"\1 0.9"),
+        (r"Nothing was found: no repr", "Predicted better than chance"),
+        (r"identifies \d+ %", "identifies 12 %"),
+    ):
+        changed = re.sub(old, new, page)
+        assert changed != page
+        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
+        try:
+            left, _ = unchecked_sentences(tmp_path / "changed.html", analysed / "group")
+        except AssertionError:
+            continue
+        assert left, f"nobody sees that '{old}' says something else"
+    (tmp_path / "changed.html").write_text(
+        page.replace("</body>", "<p>It is 7 times better.</p></body>"), encoding="utf-8"
+    )
+    assert unchecked_sentences(tmp_path / "changed.html", analysed / "group")[0] == ["It is 7 times better."]
 
 
 def test_a_second_run_gives_the_same_bytes_whatever_the_number_of_processes(study, analysed):

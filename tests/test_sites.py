@@ -9,6 +9,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
+from tests.page_sentences import unchecked_sentences
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--analyses", "prediction"]
 PEOPLE = 24
@@ -67,8 +68,37 @@ def test_the_table_follows_from_the_predictions(cohort):
         assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
 
 
+def test_every_sentence_about_sites_is_that_of_its_table(cohort):
+    run(cohort, "--permutations", "99", "--site-column", "site")
+    left, read = unchecked_sentences(cohort.out / "group.html", cohort.out / "group")
+    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
+    assert read["finding"] > 0
+    assert read["sites"] == 3  # of each representation, and the first again at the top of the page
+
+
 def test_a_held_out_site_has_its_bias(cohort):
     run(cohort, "--site-column", "site", "--hold-out-sites")
     table = cohort.table("prediction_sites").set_index(["representation", "over", "site"])
     assert table.loc[("fc_power", "site", "two"), "bias"] < -1 < 1 < table.loc[("fc_power", "site", "one"), "bias"]
     assert (cohort.table("comparisons")["n_blocks"] == 2).all()
+
+
+def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
+    people = cohort.phenotypes.set_index("participant_id")
+    stratum = people["site"] + people["patient"].astype(str)
+
+    def spread(*options):
+        command = [cohort.bids, cohort.out, "group", *QUICK, "--permutations", "0", "--targets", "patient", *options]
+        assert main([*map(str, command)]) == 0
+        folds = cohort.table("folds")
+        tested = folds[folds["role"] == "test"]
+        counts = tested.groupby(["repeat", "fold"])["participant_id"].apply(lambda names: stratum[names].value_counts())
+        return counts.unstack(fill_value=0)
+
+    chance, even = spread("--site-column", "site"), spread("--site-column", "site", "--stratify")
+    assert (even.max() - even.min()).max() <= 1 < (chance.max() - chance.min()).max()
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
+    assert main([*map(str, command)]) == 3
+    assert "--stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
+    assert main([*map(str, command), "--site-column", "site", "--hold-out-sites"]) == 3
+    assert "--stratify spreads people over random folds" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     corrected = f", corrected for {count(tests, 'representation')}" if tests > 1 else ""
     n = int(finding.summary["n_permutations"].max())
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
-    permuted = f"permutation {say_p(finding.p)}{corrected}, {n} permutations{smallest}"
+    permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
     if finding.state == NOT_DECIDED:
@@ -130,7 +130,7 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     if finding.state == NOT_FOUND:
         needed = float(finding.summary["score_needed"].max())
         return (
-            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). A "
+            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). An "
             f"{finding.label} of {needed:.2f} or less could not have been told from chance here."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
@@ -146,10 +146,17 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
         + (f"; squared errors over people, {say_p(float(row['p_people']))}" if "p_people" in row else "")
     )
-    if row["p_two_sided"] >= SIGNIFICANT:
+    clear, of_people = row["p_two_sided"] < SIGNIFICANT, float(row.get("p_people", math.nan))
+    if not clear:
         unseen = f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen"
         return f"No evidence that {later} and {earlier} differ ({numbers}); {unseen}."
-    return f"{later} is {'better' if row['mean_difference'] > 0 else 'worse'} than {earlier} ({numbers})."
+    better = "better" if row["mean_difference"] > 0 else "worse"
+    if of_people >= SIGNIFICANT:
+        return (
+            f"{later} scores {better} than {earlier}, but only one of two tests sees it ({numbers}): over people, whom "
+            "it should hold for, there is no evidence."
+        )
+    return f"{later} is {better} than {earlier} ({numbers})."
 
 
 def smallest_correlation(n_people: int) -> float:
@@ -176,13 +183,17 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     tested = folds["n_test"]
     if tested.median() < FEW_TESTED:
         said.append(
-            f"Test folds of {tested.min():.0f} to {tested.max():.0f} people: the r of a single fold is mostly noise "
-            "(with two people it can only be 1 or -1). Read the score of all predictions together."
+            f"Test folds of {_range(int(tested.min()), int(tested.max()))} people: the r of a single fold is mostly "
+            "noise (with two people it can only be 1 or -1). Read the score of all predictions together."
         )
     said += _fold_cautions(findings, folds, tables)
     if len(findings) > 1 and any(finding.state == FOUND for finding in findings):
         said.append(f"The p-values are not corrected for the number of targets ({len(findings)}).")
     return said
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _fold_cautions(findings: Sequence[Finding], folds: pd.DataFrame, tables: GroupTables) -> list[str]:

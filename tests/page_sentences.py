@@ -1,0 +1,522 @@
+"""Every sentence of the group page that says a number or a verdict, held against the tables that it speaks of.
+
+A block of text of the page is read from its start: a sentence that the catalogue knows is checked, any other may hold
+no digit. So a new sentence with a figure fails until it has its check here.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fcpower_bids.outputs.tables import read_table
+
+NUMBER = r"([+-]?\d+\.\d+)"
+COUNT = r"([\d,]+)"
+P = r"(p < 0\.001|p = \d\.\d{3})"
+NAME = r"(FC(?:\^\d\.\d+)?)"
+FEWEST_PERMUTATIONS = 20
+HEADINGS = re.compile(r"Prediction of (\S+)")
+UNREAD = re.compile(r"<(script|style|svg|table|template)\b.*?</\1>", re.S)
+INLINE = re.compile(r"</?(b|i|em|strong|a|code|sub|sup|span)\b[^>]*>")
+
+
+@dataclass
+class Page:
+    """A page, its tables, and the target whose section is being read."""
+
+    folder: Path
+    target: str = ""
+    read: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def findings(self) -> list[str]:
+        """What the check says, which the page quotes."""
+        table = self.table("check")
+        return [str(one) for name in ("finding", "consequence", "remedy") for one in table[name]] if len(table) else []
+
+    def table(self, name: str) -> pd.DataFrame:
+        return read_table(self.folder / f"{name}.tsv")
+
+    def facts(self, name: str) -> dict:
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    def key(self, title: str) -> str:
+        return "fc" if title == "FC" else "fc_power"
+
+    def rows(self, name: str, target: str = "", **keys: str) -> pd.DataFrame:
+        table = self.table(name)
+        for column, value in ({"target": target or self.target} | keys).items():
+            table = table[table[column].astype(str) == value]
+        return table
+
+
+def blocks_of(page: str) -> list[str]:
+    """Texts of the page without tables and drawings."""
+    text = INLINE.sub("", UNREAD.sub("", page))
+    return [part for each in re.split(r"<[^>]+>", text) if (part := html.unescape(re.sub(r"\s+", " ", each)).strip())]
+
+
+def unchecked_sentences(path: Path, folder: Path) -> tuple[list[str], dict[str, int]]:
+    """Check what the catalogue knows; return the sentences with digits that it does not, and how often each was met."""
+    page = Page(folder)
+    left = [one for block in blocks_of(path.read_text(encoding="utf-8")) for one in _read(block, page)]
+    return left, page.read
+
+
+def _read(block: str, page: Page) -> Iterator[str]:
+    heading = HEADINGS.fullmatch(block)
+    if heading:
+        page.target = heading[1]
+    while block:
+        if said := next((one for one in page.findings if block.startswith(one)), ""):
+            page.read["finding"] = page.read.get("finding", 0) + 1
+            block = block[len(said) :].strip()
+            continue
+        for pattern, check in CATALOGUE:
+            found = re.match(pattern, block)
+            if found:
+                page.read[check.__name__] = page.read.get(check.__name__, 0) + 1
+                check(page, *found.groups())
+                block = block[found.end() :].strip()
+                break
+        else:
+            sentence, _, block = block.partition(". ")
+            if re.search(r"\d", sentence) and not any(re.fullmatch(one, sentence) for one in WITHOUT_TABLE):
+                yield sentence
+
+
+WITHOUT_TABLE = (
+    r"fcpower_bids \S+",
+    r"COD is 1 for perfect predictions, 0 for .*",
+    r".*\(the paper, Appendix F\)",
+    r".*\(Shrout and Fleiss 1979\), averaged\.?",
+    r"k equally similar candidates earn 1/k .*",
+    r".*\.(tsv|json|toml)",
+    r"sub-\S+",
+    r"FC\S*( \(values × 10\S+\))?",
+    r"Networks that matter, FC\S*",
+    r"Grey: every shared fold|Blue: mean and 95 % interval .*",
+    r"The networks of the parcels are not known: .*",
+)
+"""What has a digit and says nothing of this cohort."""
+
+
+def close(said: str, value: float, digits: int | None = None) -> None:
+    """The number said is the value to the digits that are shown."""
+    digits = len(said.partition(".")[2]) if digits is None else digits
+    assert abs(float(said.replace(",", "")) - value) <= 0.5 * 10.0**-digits + 1e-9, (said, value)
+
+
+def same_p(said: str, value: float) -> None:
+    assert value < 0.001 if said == "p < 0.001" else abs(float(said[4:]) - value) <= 0.0005 + 1e-9, (said, value)
+
+
+def state_of(page: Page, target: str) -> str:
+    """The verdict by its rule: the smallest corrected p."""
+    summary = page.rows("prediction_summary", target)
+    if summary["p_max"].isna().all():
+        return "not tested"
+    if summary["p_max"].min() < 0.05:
+        return "found"
+    return "not decided" if summary["n_permutations"].max() < FEWEST_PERMUTATIONS else "not found"
+
+
+def headline(page: Page, said: str, verdict: str) -> None:
+    names = re.split(r", | and ", said)
+    wanted = {"can be predicted better than chance": "found", "nothing was found": "not found"}[verdict]
+    order = page.table("prediction_summary")["target"].drop_duplicates()
+    assert names == [name for name in order if state_of(page, name) == wanted]
+
+
+def lacking_headline(page: Page, said: str) -> None:
+    headline(page, said, "nothing was found")
+
+
+def best_identification(page: Page, title: str, share: str) -> None:
+    table = page.table("identification").groupby("representation")["accuracy"].mean()
+    close(share, 100 * table.max(), 0)
+    assert table.idxmax() == page.key(title)
+
+
+def counts(page: Page, people: str, scans: str | None) -> None:
+    table = page.table("scans")
+    assert int(people) in (table["participant_id"].nunique(), page.table("predictions")["participant_id"].nunique())
+    if scans:
+        known = [len(table)]
+        if (page.folder / "identification_scans.tsv").is_file():
+            searched = page.table("identification_scans").drop_duplicates(["participant_id", "session"])
+            known.append(len(searched))
+        assert int(scans) in known
+
+
+def answer(page: Page, p: str, tests: str | None, permutations: str, smallest: str | None) -> None:
+    null = page.rows("null").pivot_table(index="permutation", columns="representation", values="score")
+    largest = null.iloc[1:].max(axis=1)
+    value = (1 + (largest >= null.iloc[0].max() - 1e-12).sum()) / len(null)
+    same_p(p, value)
+    assert int(tests or 1) == null.shape[1]
+    assert int(permutations.replace(",", "")) == len(null) - 1
+    assert bool(smallest) == (value <= 1 / len(null))
+
+
+def found(page: Page, *said: str) -> None:
+    answer(page, *said)
+    assert state_of(page, page.target) == "found"
+
+
+def not_found(
+    page: Page, p: str, tests: str | None, permutations: str, smallest: str | None, label: str, needed: str
+) -> None:
+    answer(page, p, tests, permutations, smallest)
+    assert state_of(page, page.target) == "not found"
+    null = page.rows("null").pivot_table(index="permutation", columns="representation", values="score")
+    largest = np.sort(null.iloc[1:].max(axis=1))[::-1]
+    close(needed, largest[int(np.ceil(0.05 * len(null))) - 2])
+    assert label == ("AUC" if page.rows("prediction")["auc"].notna().any() else "r")
+
+
+def highest(page: Page, title: str, label: str, folds: str, mean: str, sd: str, pooled: str) -> None:
+    score = {"AUC": "auc", "r": "r"}[label]
+    table = page.rows("prediction")
+    means = table.groupby("representation")[score].mean()
+    assert means.idxmax() == page.key(title)
+    own = table[table["representation"] == page.key(title)]
+    assert int(folds) == len(own)
+    close(mean, own[score].mean())
+    close(sd, own[score].std())
+    people = page.rows("predictions", representation=page.key(title))
+    each = [pooled_score(part, score) for _, part in people.groupby("repeat")]
+    close(pooled, float(np.mean(each)))
+
+
+def pooled_score(part: pd.DataFrame, score: str) -> float:
+    if score == "r":
+        return float(part["observed"].corr(part["predicted"]))
+    positive = part["observed"] == part["observed"].max()
+    ranks = part["predicted"].rank()
+    n, m = positive.sum(), (~positive).sum()
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def difference(
+    page: Page, better: str | None, label: str, mean: str, low: str, high: str, p: str, people: str
+) -> pd.Series:
+    (row,) = (each for _, each in page.rows("comparisons", representation="fc_power", reference="fc").iterrows())
+    score = {"AUC": "auc", "r": "r"}[label]
+    folds = page.rows("prediction").pivot_table(index=["repeat", "fold"], columns="representation", values=score)
+    close(mean, (folds["fc_power"] - folds["fc"]).mean())
+    close(low, row["ci_low"])
+    close(high, row["ci_high"])
+    same_p(p, row["p_two_sided"])
+    same_p(people, row["p_people"])
+    if better:
+        assert (better == "better") == (row["mean_difference"] > 0)
+        assert row["p_two_sided"] < 0.05
+    return row
+
+
+def is_better(page: Page, title: str, better: str, *said: str) -> None:
+    row = difference(page, better, *said)
+    assert row["p_people"] < 0.05
+
+
+def half_better(page: Page, title: str, better: str, *said: str) -> None:
+    row = difference(page, better, *said)
+    assert row["p_people"] >= 0.05
+
+
+def no_evidence(page: Page, title: str, *said: str) -> None:
+    row = difference(page, None, *said[:-1])
+    assert row["p_two_sided"] >= 0.05
+    close(said[-1], (row["ci_high"] - row["ci_low"]) / 2)
+
+
+def identified(page: Page, title: str, share: str, n: str, low: str, high: str, chance: str, p: str) -> None:
+    scans = page.table("identification_scans")
+    own = scans[scans["representation"] == page.key(title)]
+    assert int(n) == len(own)
+    close(share, 100 * own["credit"].mean(), 0)
+    table = page.table("identification").set_index("representation").loc[page.key(title)]
+    close(low, 100 * table["ci_low"], 0)
+    close(high, 100 * table["ci_high"], 0)
+    close(chance, 100 / own["participant_id"].nunique())
+    same_p(p, table["p_permutation"])
+
+
+def identifies_better(page: Page, title: str, other: str, wins: str, _: str, losses: str, __: str, p: str) -> None:
+    wide = page.table("identification_scans").pivot_table(
+        index=["participant_id", "session"], columns="representation", values="credit"
+    )
+    net = wide[page.key(title)] - wide[page.key(other)]
+    assert int(wins) == (net > 0).sum()
+    assert int(losses) == (net < 0).sum()
+    same_p(p, page.table("identification_comparisons")["p_people"].iloc[0])
+
+
+def motion(page: Page, title: str, median: str, n: str, chance: str, share: str, distance: str | None) -> None:
+    edges = page.table("qcfc")
+    own = edges[edges["representation"] == page.key(title)]
+    close(median, own["r"].abs().median())
+    close(share, 100 * (own["q"] < 0.05).mean())
+    summary = page.table("qcfc_summary").set_index("representation").loc[page.key(title)]
+    assert int(n) == summary["n_people"]
+    close(chance, summary["median_abs_r_chance"])
+    if distance:
+        close(distance, own["r"].abs().corr(own["distance"], method="spearman"))
+
+
+def sites(page: Page, target: str, title: str, label: str, within: str, n_sites: str, pooled: str, *rest: str) -> None:
+    table = page.rows("prediction_sites", target, representation=page.key(title)).set_index("over")
+    each = table.loc[["site"]]
+    assert int(n_sites) == len(each)
+    if label == "r":
+        z = np.average(np.arctanh(each["value"]), weights=each["n_people"] - 3)
+        close(within, float(np.tanh(z)))
+    else:
+        close(within, float(np.average(each["value"], weights=each["n_people"])))
+    people = page.rows("predictions", target, representation=page.key(title))
+    score = {"AUC": "auc", "r": "r"}[label]
+    close(pooled, float(np.mean([pooled_score(part, score) for _, part in people.groupby("repeat")])))
+    if rest[0]:
+        row = table.loc["random effects"]
+        for said, column in zip(rest[1:], ("value", "ci_low", "ci_high"), strict=True):
+            close(said, row[column])
+
+
+def few_people(page: Page, n: str, smallest: str) -> None:
+    assert int(n) == page.table("predictions")["participant_id"].nunique()
+    n, r = int(n), float(smallest)
+    p = [2 * stats.t.sf(each * np.sqrt((n - 2) / (1 - each**2)), n - 2) for each in (r - 0.006, r + 0.006)]
+    assert p[0] > 0.05 > p[1]
+
+
+def small_folds(page: Page, low: str, high: str | None) -> None:
+    tested = page.table("prediction")["n_test"]
+    assert (int(low), int(high or low)) == (tested.min(), tested.max())
+
+
+def few_sets(page: Page, n: str) -> None:
+    folds = page.table("folds")
+    tests = folds[folds["role"] == "test"].groupby(["repeat", "fold"])["participant_id"].apply(frozenset)
+    assert int(n) <= tests.nunique()
+    assert int(n) == page.table("comparisons")["n_distinct"].min()
+
+
+def skipped_folds(page: Page, skipped: str, total: str) -> None:
+    table = page.table("prediction")
+    binary = table.groupby("target")["auc"].transform(lambda values: values.notna().any())
+    assert int(skipped) == table["auc"].where(binary, table["r"]).isna().sum()
+    assert int(total) == len(table)
+
+
+def edge_of_grid(page: Page, share: str) -> None:
+    close(share, 100 * (page.table("prediction")["at_grid_edge"].astype(str).str.lower() == "true").mean(), 0)
+
+
+def not_corrected(page: Page, n: str) -> None:
+    assert int(n) == page.table("prediction_summary")["target"].nunique()
+
+
+def minutes(page: Page, median: str, low: str, high: str, fd: str, fd_low: str, fd_high: str) -> None:
+    scans = page.table("scans")
+    length = scans["seconds"] / 60
+    for said, value in zip((median, low, high), (length.median(), length.min(), length.max()), strict=True):
+        close(said, value)
+    motion = scans["mean_fd"]
+    for said, value in zip((fd, fd_low, fd_high), (motion.median(), motion.min(), motion.max()), strict=True):
+        close(said, value)
+
+
+def protocol(page: Page, repeats: str, outer: str, inner: str) -> None:
+    folds = page.table("folds")
+    assert int(repeats) == folds["repeat"].nunique()
+    assert int(outer) == folds["fold"].nunique()
+    assert int(inner) == folds.loc[folds["inner_fold"] >= 0, "inner_fold"].nunique()
+
+
+def permutations(page: Page, number: str) -> None:
+    null = page.table("null")
+    assert int(number.replace(",", "")) == null["permutation"].max()
+
+
+def smallest_p(page: Page, p: str) -> None:
+    close(p, 1 / (1 + page.table("null")["permutation"].max()))
+
+
+def null_p(page: Page, said: str) -> None:
+    for title, p in re.findall(rf"{NAME} {P}", said):
+        null = page.rows("null", representation=page.key(title)).set_index("permutation")["score"]
+        same_p(p, (1 + (null[1:] >= null[0] - 1e-12).sum()) / len(null))
+
+
+def scatter(page: Page, said: str) -> None:
+    for title, r, low, high, n in re.findall(rf"{NAME} r = {NUMBER} \(95 % CI {NUMBER} to {NUMBER}\), n = (\d+)", said):
+        means = (
+            page.rows("predictions", representation=page.key(title))
+            .groupby("participant_id")[["observed", "predicted"]]
+            .mean()
+        )
+        value = means["observed"].corr(means["predicted"])
+        assert int(n) == len(means)
+        for shown, z in ((r, 0.0), (low, -1.96), (high, 1.96)):
+            close(shown, float(np.tanh(np.arctanh(value) + z / np.sqrt(len(means) - 3))))
+
+
+def chance(page: Page, share: str) -> None:
+    close(share, 100 / page.table("identification_scans")["participant_id"].nunique())
+
+
+def lengths(page: Page, said: str) -> None:
+    table = page.table("identification_length")
+    for part in said.rstrip(".").split("; "):
+        title = re.match(NAME, part)[1]
+        own = table[table["representation"] == page.key(title)]
+        for share, length in re.findall(r"(\d+) % with (\d+\.\d) min", part):
+            at = own[(own["minutes"] - float(length)).abs() <= 0.05 + 1e-9]
+            close(share, 100 * at["accuracy"].mean(), 0)
+
+
+def found_of(page: Page, said: str) -> None:
+    scans = page.table("identification_scans")
+    for title, hits, n in re.findall(rf"{NAME}: (\d+) of (\d+)", said):
+        own = scans[scans["representation"] == page.key(title)]
+        assert int(n) == len(own)
+        assert int(hits) == (own["credit"] >= 1).sum()
+
+
+def exponents(page: Page, said: str) -> None:
+    table = page.table("identification_alpha").sort_values("alpha", ascending=False)
+    first, last, low, high, best, i_first, i_last, i_best = re.findall(r"\d+(?:\.\d+)?", said)[:8]
+    close(first, table["alpha"].max(), 2)
+    close(last, table["alpha"].min(), 2)
+    close(low, 100 * table["accuracy"].iloc[0], 0)
+    close(high, 100 * table["accuracy"].iloc[-1], 0)
+    at_best = table[np.isclose(table["alpha"], float(best))]["accuracy"].iloc[0]
+    assert at_best == table["accuracy"].max()
+    close(i_first, table["i_diff"].iloc[0] * (100 if table["i_diff"].abs().max() < 2 else 1))
+    close(i_last, table["i_diff"].iloc[-1] * (100 if table["i_diff"].abs().max() < 2 else 1))
+    assert np.isclose(float(i_best), table.set_index("alpha")["i_diff"].idxmax())
+
+
+def alarms(page: Page, n: str) -> None:
+    assert int(n) == (page.table("check")["level"] == "alarm").sum()
+
+
+def things(page: Page, serious: str, notes: str) -> None:
+    table = page.table("check")
+    assert int(serious) == (table["level"] != "note").sum()
+    assert int(notes) == (table["level"] == "note").sum()
+
+
+def nothing_misleads(page: Page) -> None:
+    table = page.table("check")
+    assert table.empty or (table["level"] == "note").all()
+
+
+def nobody_left_out(page: Page) -> None:
+    assert page.table("excluded").empty
+
+
+def undeclared(page: Page) -> None:
+    assert page.facts("prediction").get("FamilyColumn") in (None, "n/a")
+
+
+def declared(page: Page, column: str) -> None:
+    assert page.facts("prediction")["FamilyColumn"] == column
+    folds = page.table("folds")
+    assert set(folds["role"]) <= {"train", "test", "excluded"}
+
+
+PERMUTED = (
+    rf"\(permutation {P}(?:, corrected for (\d+) representations)?, {COUNT} permutations"
+    r"(, the smallest that so many can give)?\)"
+)
+TESTS = (
+    rf"\(difference in (r|AUC) {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; squared errors over "
+    rf"people, {P}\)"
+)
+CATALOGUE: tuple[tuple[str, Callable[..., object]], ...] = (
+    (r"For (.+?) nothing was found\.", lacking_headline),
+    (r"(.+?) (can be predicted better than chance)\.", headline),
+    (rf"{NAME} identifies (\d+) % of the scans\.", best_identification),
+    (rf"In this cohort {NAME} finds (\d+) % of the people in another session\.", best_identification),
+    (r"(\d+) people(?:, (\d+) scans)?$", counts),
+    (rf"Predicted better than chance {PERMUTED}\.", found),
+    (
+        rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. An (r|AUC) of "
+        rf"{NUMBER} or less could not have been told from chance here\.",
+        not_found,
+    ),
+    (
+        rf"Highest score: {NAME}, mean (r|AUC) over (\d+) folds {NUMBER} \(SD {NUMBER}\); all predictions together "
+        rf"{NUMBER}\.",
+        highest,
+    ),
+    (
+        rf"No evidence that {NAME} and FC differ {TESTS}; a difference below {NUMBER} could not have been seen\.",
+        no_evidence,
+    ),
+    (rf"{NAME} is (better|worse) than FC {TESTS}\.", is_better),
+    (rf"{NAME} scores (better|worse) than FC, but only one of two tests sees it {TESTS}:", half_better),
+    (
+        rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over resampled people; "
+        rf"chance {NUMBER} %; permutation {P}\)\.",
+        identified,
+    ),
+    (
+        rf"{NAME} identifies better than {NAME} \((\d+) search(?:es)? only {NAME} gets right, (\d+) only {NAME}; exact "
+        rf"sign flips over people {P}\)\.",
+        identifies_better,
+    ),
+    (
+        rf"{NAME}: median \|r\| with mean FD is {NUMBER} over (\d+) people \(chance gives {NUMBER}\); {NUMBER} % of "
+        r"the edges are significant after control of the false discovery rate(?:; Spearman "
+        rf"correlation of \|r\| with distance {NUMBER})?\.",
+        motion,
+    ),
+    (
+        rf"(\S+) from {NAME}: within sites (r|AUC) {NUMBER} \((\d+) sites\), all together {NUMBER}(; over sites that "
+        rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER})?\.",
+        sites,
+    ),
+    (
+        rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} could not be told "
+        r"from chance, and the scores below are very uncertain\.",
+        few_people,
+    ),
+    (r"Test folds of (\d+)(?: to (\d+))? people: .*? \(with two people it can only be 1 or -1\)\.", small_folds),
+    (r"Only (\d+) distinct test sets?: comparisons rest on very little evidence\.", few_sets),
+    (r"The score is not defined in (\d+) of (\d+) folds \(constant values or one class\); left out\.", skipped_folds),
+    (r"In (\d+) % of the folds the selected penalty is the smallest or the largest of the grid: .*?\.", edge_of_grid),
+    (r"The p-values are not corrected for the number of targets \((\d+)\)\.", not_corrected),
+    (
+        rf"Scans have {NUMBER} cleaned minutes \(median; {NUMBER} to {NUMBER}\) and a mean FD of {NUMBER} mm \(median; "
+        rf"{NUMBER} to {NUMBER}\)\.",
+        minutes,
+    ),
+    (r"Nested cross-validation \((\d+) × (\d+) outer and (\d+) inner folds, protocol '\w+'\): .*?\.", protocol),
+    (rf"Permutations: {COUNT} per target(?:, as asked for \(--permutations\)\.|: as many as .*?;)", permutations),
+    (r"the smallest p is (\d\.\d+)\.", smallest_p),
+    (r"The line is the score of the true targets, the grey bars those of permuted ones: (.*)\.$", null_p),
+    (r"One dot per person, .*?\(people taken as independent\): (.*?)\. Averaging", scatter),
+    (rf"Mean of both directions .*? dashed: chance, {NUMBER} %\.", chance),
+    (r"First minutes of every cleaned scan, up to the shortest: (.*)", lengths),
+    (r"One mark per search: .*? Found: (.*)", found_of),
+    (r"From α = (.*?\(highest at α = [\d.]+\) and Idiff from .*?\(highest at α = [\d.]+\))\..*", exponents),
+    (r"The check found (\d+) things? that would mislead; read it first\.", alarms),
+    (r"(\d+) things? to look at, (\d+) notes?\.", things),
+    (r"Nothing was found that would mislead\.", nothing_misleads),
+    (r"Nobody and nothing was left out at group level\.", nobody_left_out),
+    (r"Relatives were not declared \(--family-column\); .*?\.", undeclared),
+    (r"Families \('(\w+)'\) are never split between training and test people\.", declared),
+)
