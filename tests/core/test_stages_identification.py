@@ -61,6 +61,8 @@ def test_the_gain_is_not_chance(stages):
     result = compare_identification(flat, plain)
     assert (result.only_first, result.only_second) == (12, 0)
     assert result.p_mcnemar == pytest.approx(2 * 0.5**12)
+    # Ten people won one search or both: their signs, not the twelve searches, are what could have been otherwise.
+    assert result.p_people == pytest.approx(2 * 0.5**10)
     assert result.bootstrap.low > 0
     null = permutation_null(similarities[1.0], persons, sessions, 99)
     assert permutation_p_value(plain.accuracy, null) == 0.01

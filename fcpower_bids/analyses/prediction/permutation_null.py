@@ -19,6 +19,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import permuted_rows, remember_target
+from fcpower_bids.predictors import KERNEL_RIDGE
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
@@ -31,6 +32,8 @@ BUDGET, BUDGET_REBUILT = 2000, 500
 """Columns of permuted targets that a representation can afford by default: they cost about a third of its prediction.
 With covariates and composites, which are fitted again in every fold and permutation, a column costs four times as much.
 """
+BUDGET_EDGES = 200
+"""With predictors that read every edge in every fold (ridge on edges, CPM)."""
 LADDER = (1000, 500, 200, 100, 50, 20)
 """Numbers of permutations that are taken by default; fewer than 20 cannot give a p below 0.05, so none are drawn."""
 
@@ -85,7 +88,8 @@ def choose_permutations(study: Study) -> Permutations:
     if not study.preset.permuted:
         return Permutations(0, f"None: the protocol '{study.preset.name}' has none (--permutations).")
     rebuilt = study.people.covariates.shape[1] > 0 or any(each.measures.shape[1] > 1 for each in targets)
-    budget = BUDGET_REBUILT if rebuilt else BUDGET
+    on_edges = set(study.settings.predictors) - {KERNEL_RIDGE}
+    budget = BUDGET_EDGES if on_edges else BUDGET_REBUILT if rebuilt else BUDGET
     number = next((each for each in LADDER if each * len(targets) <= budget), 0)
     of = f"{len(targets)} target{'s' if len(targets) > 1 else ''}"
     if not number:

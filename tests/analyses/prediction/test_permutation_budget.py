@@ -42,6 +42,10 @@ def test_targets_that_are_fitted_again_have_a_smaller_budget(choices):
     assert "fitted again" in found.reason
 
 
+def test_predictors_that_read_every_edge_have_the_smallest_budget():
+    assert number_of(2, predictors=("kernel_ridge", "cpm")).number == 100
+
+
 def test_no_number_that_is_drawn_by_default_is_too_small_to_decide():
     drawn = [number_of(n).number for n in (1, 30, 70, 99, 150)]
     assert all(number == 0 or 1 / (1 + number) < 0.05 for number in drawn)
