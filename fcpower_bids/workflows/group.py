@@ -23,7 +23,7 @@ from fcpower_bids.store import write_text
 from fcpower_bids.workflows.attempts import PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
-from fcpower_bids.workflows.imports import import_sources
+from fcpower_bids.workflows.imports import import_sources, untouched
 from fcpower_bids.workflows.progress import say
 
 PERMUTATIONS = "Permutations"
@@ -44,13 +44,12 @@ def run_group(settings: Settings) -> int:
     Incomplete
         At the end, if an analysis, a model or a part of the page failed.
     """
+    if settings.dry_run:
+        return _dry_run(settings)
     folder, attempts = settings.results, Attempts(settings)
     if not settings.reports_only:
         import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
-        if settings.dry_run:
-            say(describe_cohort(cohort), settings)
-            return 0
         write_text(folder / "settings.toml", settings.as_toml())
         write_group_tables(folder, _describe_people(cohort), settings)
         cohort = check_first(cohort, settings)
@@ -64,6 +63,17 @@ def run_group(settings: Settings) -> int:
     attempts.run(PAGE, partial(write_group_report, settings))
     say(f"Tables: {folder}  Page: {settings.results_page}", settings)
     attempts.tell()
+    return 0
+
+
+def _dry_run(settings: Settings) -> int:
+    """Say what the analyses would see, and refuse what a run refuses before the first of them."""
+    with untouched(settings) as own:
+        import_sources(own)
+        cohort, by_atlas = open_cohorts(own)
+        if not settings.check:
+            _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
+    say(describe_cohort(cohort), settings)
     return 0
 
 

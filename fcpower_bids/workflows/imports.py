@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,7 +18,7 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
 from fcpower_bids.core.connectome.declared import Rounding, correlations_from, rounding_step, without_rounding
-from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit, UsageError
 from fcpower_bids.inputs.connectomes.arrays import read_array
 from fcpower_bids.inputs.connectomes.found import SERIES, Offered
 from fcpower_bids.inputs.connectomes.layouts import find_offered, layout_names, load_layout, recognise
@@ -56,6 +60,31 @@ def import_sources(settings: Settings) -> None:
         if done == [FAILED] * len(done):
             status = read_status(settings.output_dir, offered[0].name)
             raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
+
+
+@contextmanager
+def untouched(settings: Settings) -> Iterator[Settings]:
+    """Give the settings an output folder that may be written to and goes away: what is there now, and what comes in.
+
+    Without sources nothing comes in, and the settings stay as they are.
+
+    Raises
+    ------
+    FcPowerError
+        From within, about the real folder.
+    """
+    if not list(_sources(settings)):
+        yield settings
+        return
+    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
+        copy = Path(folder, "out")
+        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
+            without = shutil.ignore_patterns("work", "group", "claims")
+            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
+        try:
+            yield replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
+        except FcPowerError as error:
+            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error
 
 
 def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:

@@ -303,3 +303,31 @@ def test_real_series_through_the_list_give_the_published_identification(shared, 
     accuracy = table.groupby("representation")["accuracy"].mean()
     assert accuracy["fc"] == pytest.approx(0.838, abs=5e-4)
     assert accuracy["fc_power"] == pytest.approx(1.0, abs=5e-4)
+
+
+REQUESTS = {
+    "sound": ("-d", "giga={source}"),
+    "nothing there": ("-d", "conn={source}"),
+    "an unknown layout": ("-d", "unheard={source}/sub-01"),
+    "an unknown target": ("-d", "giga={source}", "--targets", "wit", "--analyses", "prediction"),
+    "no phenotypes": ("-d", "giga={source}", "--analyses", "prediction"),
+    "a limit that nobody keeps": ("-d", "giga={source}", "--min-time", "1e6"),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_dry_run_is_the_run_and_writes_nothing(request_, tmp_path, capsys):
+    sources.giga(tmp_path / "source")
+    options = [option.format(source=tmp_path / "source") for option in REQUESTS[request_]]
+    (tmp_path / "bids").mkdir()
+    before = states(tmp_path)
+    dry, _ = run_group(tmp_path, *options, "--dry-run")
+    said = capsys.readouterr().err
+    assert states(tmp_path) == before
+    code, _ = run_group(tmp_path, *options)
+    assert (dry, said) == (code, capsys.readouterr().err)
+    assert (code == 0) == (request_ == "sound")
+    if code == 0:  # again, with outputs that are there
+        before = states(tmp_path)
+        assert run_group(tmp_path, *options, "--dry-run")[0] == 0
+        assert states(tmp_path) == before
