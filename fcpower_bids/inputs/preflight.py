@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.imaging.confounds.tables import MOTION_FILES
 from fcpower_bids.inputs.sources import POINTERS, Sidecars, Source
 from fcpower_bids.records import Recording
 
@@ -99,7 +100,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
     if series.is_cifti:
         return
     if mask is None:
-        expected = f"{series.name}_desc-brain_mask.nii.gz"
+        expected = series.beside[0] or f"{series.name}_desc-brain_mask.nii.gz"
         raise RecordingError(
             f"{series.path} has no brain mask: {expected} is not next to it. Copy it there or run fMRIPrep again."
         )
@@ -108,8 +109,9 @@ def _check_mask(series: Source, mask: Path | None) -> None:
 
 def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | None) -> None:
     if confounds is None:
+        expected = series.beside[1] or "desc-confounds_timeseries.tsv"
         raise RecordingError(
-            f"{series.path} has no confounds table: no desc-confounds_timeseries.tsv of its run is next to it. "
+            f"{series.path} has no confounds table: no {expected} of its run is next to it. "
             "Copy it there or run fMRIPrep again."
         )
     _check_content(confounds)
@@ -141,9 +143,9 @@ def _check_content(path: Path) -> None:
 
 
 def _count_rows(table: Path) -> int:
-    """Lines that are not blank, without the header."""
+    """Lines that are not blank, without the header where there is one."""
     with table.open("rb") as stream:
-        return max(sum(not line.isspace() for line in stream) - 1, 0)
+        return max(sum(not line.isspace() for line in stream) - (table.name not in MOTION_FILES), 0)
 
 
 def _find_repetition_time(series: Source, sidecars: Sidecars, in_header: float | None) -> float:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.pipelines import (
+    PIPELINES,
+    find_native,
+    find_sources,
+    input_type_of,
+    note_pipelines,
+    prefer_cleaned,
+)
 from fcpower_bids.inputs.preflight import inspect_series
 from fcpower_bids.inputs.roots import derivative_roots, raw_roots
 from fcpower_bids.inputs.selection import (
@@ -95,12 +103,14 @@ def find_recordings(settings: Inputs) -> Discovery:
     """
     filters = read_filters(settings)
     roots = tuple(derivative_roots(settings).values())
-    sources, problems = _collect_sources(settings, roots)
+    types = {root: input_type_of(root, settings.input_type) for root in roots}
+    sources, problems = _collect_sources(settings, types)
     there = [source for source in sources if source.kind == "bold"]
     problems += _absent_participants(settings, roots, there)
     if not there:
-        raise DatasetError(_nothing_found(roots, problems))
+        raise DatasetError(_nothing_found(types, problems))
     kept, echo_notes = drop_single_echoes(apply_filters(there, filters), filters)
+    kept, fix_notes = prefer_cleaned(kept, filters)
     chosen, missing, space_notes = _choose(kept, filters, settings)
     problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
     problems += _filtered_out(settings, there, kept)
@@ -108,12 +118,13 @@ def find_recordings(settings: Inputs) -> Discovery:
     problems += clashes
     sidecars = Sidecars(raw_roots(settings, roots))
     recordings, volumes, faults = _inspect(chosen, sources, sidecars, settings.output_dir)
-    notes = (*note_unmatched(there, filters), *echo_notes, *space_notes, *_unfetched(sidecars))
+    type_notes = note_pipelines(types.items(), settings.input_type is not None)
+    notes = (*type_notes, *note_unmatched(there, filters), *echo_notes, *fix_notes, *space_notes, *_unfetched(sidecars))
     ordered = tuple(sorted([*problems, *faults], key=lambda problem: (problem.recording, problem.sentence)))
     return Discovery(recordings, ordered, notes, roots, volumes)
 
 
-def _collect_sources(settings: Inputs, roots: Iterable[Path]) -> tuple[list[Source], list[Problem]]:
+def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
     from fcpower_bids.inputs.indexer import list_files, list_func_folders  # loads pybids
 
@@ -121,7 +132,11 @@ def _collect_sources(settings: Inputs, roots: Iterable[Path]) -> tuple[list[Sour
     subjects = _participants(settings) if settings.bids_database_dir is None else None
     sources: list[Source] = []
     problems: list[Problem] = []
-    for root in roots:
+    for root, kind in types.items():
+        if kind in PIPELINES:
+            sources += find_sources(root, kind, subjects)
+            problems += [Problem(name, STAGE, sentence) for name, sentence in find_native(root, subjects).items()]
+            continue
         folders, closed = list_func_folders(root, subjects)
         problems += [
             Problem(
@@ -156,17 +171,18 @@ def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterabl
         if label in listed:
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:
-            some = ", ".join(sorted(listed)[:20]) or "none"
+            some = ", ".join(sorted(listed | found)[:20]) or "none"
             sentence = f"There is no sub-{label} in {where}: correct --participant-label (there are {some})."
         problems.append(Problem(f"sub-{label}", STAGE, sentence, FAILED if asked else SKIPPED))
     return problems
 
 
-def _nothing_found(roots: Sequence[Path], problems: Sequence[Problem]) -> str:
-    where = " or ".join(map(str, roots))
+def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:
+    where = " or ".join(map(str, types))
+    patterns = " and ".join(PIPELINES[kind].pattern for kind in types.values() if kind in PIPELINES) or PATTERNS
     reasons = " ".join(problem.sentence for problem in problems[:10])
     remedy = reasons or "Give the folder that fMRIPrep wrote to, as the input folder or with --derivatives."
-    return f"There is no preprocessed BOLD series in {where} (looked for {PATTERNS}). {remedy}"
+    return f"There is no preprocessed BOLD series in {where} (looked for {patterns}). {remedy}"
 
 
 def _filtered_out(settings: Selection, there: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:

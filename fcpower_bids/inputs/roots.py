@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.pipelines import PIPELINES, input_type_of
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Inputs, Places
 
@@ -36,9 +37,11 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
         if name in roots:
             raise UsageError(f"Two derivatives are called '{name}'. Give each its own name: --derivatives NAME=PATH.")
         roots[name] = root
-    roots = roots or {"fmriprep": _implied_root(bids_dir)}
+    kind = input_type_of(bids_dir, settings.input_type)
+    roots = roots or ({kind: bids_dir} if kind in PIPELINES else {"fmriprep": _implied_root(bids_dir)})
     for root in roots.values():
-        _check_dataset(root, settings.skip_bids_validation)
+        no_bids = input_type_of(root, settings.input_type) in PIPELINES
+        _check_dataset(root, settings.skip_bids_validation or no_bids)
     return {name: root.absolute() for name, root in roots.items()}
 
 

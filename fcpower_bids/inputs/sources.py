@@ -50,6 +50,8 @@ class Source:
         All of its name but ``desc``, in the order of the specification.
     suffix, extension : str
         The rest of its name.
+    beside : tuple of str
+        How mask and confounds of a series are called by its pipeline; empty for the names of fMRIPrep.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Source:
     entities: Entities
     suffix: str
     extension: str
+    beside: tuple[str, str] = ("", "")
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -148,7 +151,7 @@ class Sidecars:
         found = []
         for root in (*self.raw_roots, series.root):
             for folder in self._levels(root, series.path.parent.relative_to(series.root)):
-                known = frozenset(series.run if root != series.root else _parse(series.path.name)[0])
+                known = frozenset(series.run if root != series.root else _own_entities(series))
                 fitting = [(len(entities), path) for entities, path in self._in_folder(folder) if entities <= known]
                 found += [path for _, path in sorted(fitting)]
         return found
@@ -199,9 +202,17 @@ def is_unfetched(path: Path) -> bool:
         return False
 
 
+def _own_entities(series: Source) -> Entities:
+    """All entities in the name of a series; of one that has no BIDS name, those that it was given."""
+    try:
+        return _parse(series.path.name)[0]
+    except ValueError:
+        return series.entities
+
+
 def _bold_entities(path: Path) -> frozenset[tuple[str, str]] | None:
-    """The entities of a JSON file about BOLD series, else None; a file called ``bold.json`` has none."""
-    if path.name == "bold.json":
+    """The entities of a JSON file about BOLD series, else None; one for all (``rfMRI.json`` in UK Biobank) has none."""
+    if path.name in ("bold.json", "rfMRI.json"):
         return frozenset()
     try:
         entities, suffix, _ = _parse(path.name)

@@ -19,6 +19,12 @@ class Selection(Choices):
         "connectomes of other programs, as LAYOUT=PATH or list=FILE",
         "-d",
     )
+    input_type: str | None = option(
+        None,
+        "selection",
+        "who preprocessed the derivatives [as their folders show]",
+        choices=("fmriprep", "nibabies", "hcp", "dcan", "ukb"),
+    )
     participant_label: tuple[str, ...] = option((), "selection", "participants, with or without 'sub-' [all]")
     session_label: tuple[str, ...] = option((), "selection", "sessions, with or without 'ses-' [all]", "--session-id")
     task_id: tuple[str, ...] = option((), "selection", "tasks [all]", "-t", "--task-label")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.motion import PARAMETERS, MotionTreatment
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern, load_strategy, strategy_names
-from fcpower_bids.imaging.confounds.tables import check_ranges, read_columns, read_header, translate
+from fcpower_bids.imaging.confounds.tables import MOTION_FILES, check_ranges, read_columns, read_header, translate
 
 __all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy_names"]
 
@@ -138,10 +138,12 @@ def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> 
     missing = dict.fromkeys(_base(entry) for entry in strategy.columns if not found[entry])
     if missing:
         aroma = " fMRIPrep does not run ICA-AROMA since 23.1." if any("aroma" in entry for entry in missing) else ""
-        raise RecordingError(
-            f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}.{aroma} Choose another "
-            "--strategy, or run fMRIPrep again."
+        remedy = (
+            "It has motion alone: choose --strategy 24P or none."
+            if table.name in MOTION_FILES
+            else f"{aroma} Choose another --strategy, or run fMRIPrep again.".strip()
         )
+        raise RecordingError(f"{table} lacks what the strategy '{strategy.name}' needs: {', '.join(missing)}. {remedy}")
     return tuple(dict.fromkeys(name for matches in found.values() for name in matches))
 
 
@@ -210,6 +212,8 @@ def _choose_components(
                 f"{len(chosen)} aCompCor components of white matter and cerebrospinal fluid together: {table.name} "
                 "has none of either alone (fMRIPrep before 1.4).",
             )
+    if not all(tissues) and table.name in MOTION_FILES:
+        raise RecordingError(f"{table} has no aCompCor components. It has motion alone: choose --strategy 24P or none.")
     if not all(tissues):
         raise RecordingError(
             f"{table} has no aCompCor components that are known to be of white matter and of cerebrospinal fluid. "

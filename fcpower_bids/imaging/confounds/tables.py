@@ -9,11 +9,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.signal.motion import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.rows import table_fault
 
 Columns = dict[str, NDArray[np.float64]]
 """Columns of a table (T,) by today's names."""
+
+_TRANSLATIONS = ("trans_x", "trans_y", "trans_z")
+_ROTATIONS = ("rot_x", "rot_y", "rot_z")
+MOTION_FILES = {
+    "Movement_Regressors.txt": ((*_TRANSLATIONS, *_ROTATIONS), np.pi / 180),
+    "prefiltered_func_data_mcf.par": ((*_ROTATIONS, *_TRANSLATIONS), 1.0),
+}
+"""Tables of motion alone, without a header: the columns that they begin with, and radians per unit of rotation.
+
+The first is that of the HCP pipelines (mm and degrees, derivatives after them), the second that of FSL's MCFLIRT.
+"""
 
 FIRST_NAMES = {
     "X": "trans_x",
@@ -51,6 +63,8 @@ def read_header(table: Path) -> dict[str, str]:
     RecordingError
         If the table cannot be read or is none.
     """
+    if table.name in MOTION_FILES:
+        return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}
     try:
         fault = table_fault(table)
     except OSError as error:
@@ -82,6 +96,9 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
     RecordingError
         If one is not made of numbers.
     """
+    if table.name in MOTION_FILES:
+        made = read_motion(table)
+        return {name: made[name] for name in spelling}
     import pandas as pd  # slow to load
 
     try:
@@ -93,6 +110,27 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
             f"The confounds table {table} cannot be read: {error}. Correct it or run fMRIPrep again."
         ) from None
     return {name: frame[original].to_numpy() for name, original in spelling.items()}
+
+
+def read_motion(table: Path) -> Columns:
+    """Read a table of motion alone, in mm and radians, and compute the displacement that it means.
+
+    Raises
+    ------
+    RecordingError
+        If it is not six columns of numbers or more.
+    """
+    names, radians = MOTION_FILES[table.name]
+    try:
+        values = np.loadtxt(table, ndmin=2)[:, : len(names)]
+        columns = dict(zip(names, values.T, strict=True))
+    except (OSError, ValueError, IndexError) as error:
+        raise RecordingError(
+            f"{table} is not a table of six motion parameters ({error}). Copy it again or run the preprocessing again."
+        ) from None
+    columns |= {name: columns[name] * radians for name in _ROTATIONS}
+    parameters = np.column_stack([columns[name] for name in (*_TRANSLATIONS, *_ROTATIONS)])
+    return {**columns, "framewise_displacement": framewise_displacement(parameters)}
 
 
 def check_ranges(table: Path, columns: Mapping[str, NDArray[np.float64]]) -> None:

@@ -1,0 +1,84 @@
+"""The same recording as fMRIPrep, the HCP, DCAN and UK Biobank pipelines write it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.demo import DemoDesign, make_dataset
+from tests.derivatives.surfaces import add_surface_run, make_motion, save_dtseries
+from tests.derivatives.trees import describe, put
+
+VOLUMES = 120
+PARAMETERS = [f"{kind}_{axis}" for kind in ("trans", "rot") for axis in "xyz"]
+RESULTS = "MNINonLinear/Results"
+
+
+def make_volumes(folder: Path) -> tuple[Path, Path, pd.DataFrame]:
+    """Return series, mask and motion of one recording of the demo, whose table has motion alone."""
+    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=1, volumes=VOLUMES, space="MNI152NLin6Asym"))
+    (bold,) = folder.rglob("*desc-preproc_bold.nii.gz")
+    (table,) = folder.rglob("*desc-confounds_timeseries.tsv")
+    motion = make_motion(VOLUMES)
+    motion.to_csv(table, sep="\t", index=False, na_rep="n/a")
+    return bold, bold.with_name(bold.name.replace("desc-preproc_bold", "desc-brain_mask")), motion
+
+
+def make_surface(folder: Path) -> tuple[np.ndarray, pd.DataFrame]:
+    """Make an fMRIPrep tree of one recording in fsLR; return its data and motion."""
+    from tests.derivatives.surfaces import grayordinates
+
+    data = 1000 + 10 * np.random.default_rng(3).standard_normal((VOLUMES, len(grayordinates())))
+    add_surface_run(describe(folder), "sub-01_task-rest", data, make_motion(VOLUMES))
+    return data, make_motion(VOLUMES)
+
+
+def write_regressors(folder: Path, motion: pd.DataFrame) -> Path:
+    """HCP: mm and degrees, then their derivatives."""
+    values = motion[PARAMETERS].to_numpy() * np.repeat([1.0, 180 / np.pi], 3)
+    rows = np.hstack([values, np.vstack([np.zeros(6), np.diff(values, axis=0)])])
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savetxt(folder / "Movement_Regressors.txt", rows, fmt="%.17g")
+    return folder
+
+
+def add_hcp_run(root: Path, run: str = "rfMRI_REST1_LR", subject: str = "100307") -> Path:
+    folder = root / subject / RESULTS / run
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def hcp_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame, end: str = "") -> Path:
+    folder = write_regressors(add_hcp_run(root), motion)
+    shutil.copy(bold, folder / f"{folder.name}{end}.nii.gz")
+    shutil.copy(mask, folder / "brainmask_fs.2.nii.gz")
+    return folder
+
+
+def hcp_surface(root: Path, data: np.ndarray, motion: pd.DataFrame, end: str = "_Atlas_MSMAll_hp2000_clean") -> Path:
+    folder = write_regressors(add_hcp_run(root), motion)
+    save_dtseries(folder / f"{folder.name}{end}.dtseries.nii", data)
+    return folder
+
+
+def dcan_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame) -> Path:
+    folder = root / "sub-NDAR01" / "ses-baseline" / "files" / RESULTS / "ses-baseline_task-rest_run-01"
+    write_regressors(folder, motion)
+    shutil.copy(bold, folder / f"{folder.name}.nii.gz")
+    shutil.copy(mask, folder / "brainmask_fs.2.0.nii.gz")
+    return folder
+
+
+def ukb_volumes(root: Path, bold: Path, mask: Path, motion: pd.DataFrame, place: str = "reg_standard") -> Path:
+    ica = root / "1234567_20227_2_0" / "fMRI" / "rfMRI.ica"
+    for folder in (ica / place, ica / "mc"):
+        folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(bold, ica / place / "filtered_func_data_clean.nii.gz")
+    shutil.copy(mask, ica / place / "mask.nii.gz")
+    values = motion[[*PARAMETERS[3:], *PARAMETERS[:3]]].to_numpy()
+    np.savetxt(ica / "mc" / "prefiltered_func_data_mcf.par", values, fmt="%.17g")
+    put(ica.parent / "rfMRI.json", {"RepetitionTime": 2.5, "EchoTime": 0.039})
+    return ica

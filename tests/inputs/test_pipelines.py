@@ -1,0 +1,80 @@
+"""Which pipeline wrote a tree, and what its folders are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from fcpower_bids.inputs.pipelines import find_sources, input_type_of
+from tests.derivatives.trees import add_run, describe, put
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("100307/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "hcp"),
+        ("sub-1/ses-a/files/MNINonLinear/Results/task-rest01/x.nii.gz", "dcan"),
+        ("1_20227_2_0/fMRI/rfMRI.ica/mask.nii.gz", "ukb"),
+        ("sub-1/func/sub-1_task-rest_desc-preproc_bold.nii.gz", "fmriprep"),
+    ],
+)
+def test_a_tree_shows_who_wrote_it_and_the_user_knows_better(tmp_path, path, kind):
+    put(tmp_path / path, "x")
+    assert input_type_of(tmp_path) == kind
+    assert input_type_of(tmp_path, "dcan") == "dcan"
+
+
+def test_a_description_rules_over_folders(tmp_path):
+    put(tmp_path / "1/MNINonLinear/Results/rfMRI_REST1_LR/x.nii.gz", "x")
+    add_run(describe(tmp_path), "sub-1_task-rest")
+    assert input_type_of(tmp_path) == "fmriprep"
+    put(tmp_path / "dataset_description.json", {"GeneratedBy": [{"Name": "NiBabies"}]})
+    assert input_type_of(tmp_path) == "nibabies"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "name"),
+    [
+        (
+            "hcp",
+            "1/MNINonLinear/Results/tfMRI_WM_RL/tfMRI_WM_RL.nii.gz",
+            "sub-1_task-wm_dir-RL_space-MNI152NLin6Asym_res-2",
+        ),
+        (
+            "hcp",
+            "1/MNINonLinear/Results/rfMRI_REST2_7T_AP/rfMRI_REST2_7T_AP_Atlas.dtseries.nii",
+            "sub-1_task-rest_acq-7T_dir-AP_run-2_space-fsLR_den-91k",
+        ),
+        (
+            "hcp",
+            "sub-1/MNINonLinear/Results/rfMRI_REST1_LR/rfMRI_REST1_LR_Atlas_hp0_clean.dtseries.nii",
+            "sub-1_task-rest_dir-LR_run-1_proc-fix_space-fsLR_den-91k",
+        ),
+        (
+            "dcan",
+            "sub-1/ses-a/files/MNINonLinear/Results/task-rest01/task-rest01_Atlas.dtseries.nii",
+            "sub-1_ses-a_task-rest_run-01_space-fsLR_den-91k",
+        ),
+        (
+            "ukb",
+            "12_20227_3_0/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",
+            "sub-12_ses-3_task-rest_proc-fix_space-MNI152NLin6Asym_res-2",
+        ),
+        (
+            "ukb",
+            "12/fMRI/rfMRI.ica/reg_standard/filtered_func_data_clean.nii.gz",
+            "sub-12_task-rest_proc-fix_space-MNI152NLin6Asym_res-2",
+        ),
+    ],
+)
+def test_folders_become_entities(tmp_path, kind, path, name):
+    put(tmp_path / path, "x")
+    assert [source.name for source in find_sources(tmp_path, kind)] == [name]
+    label = name.partition("_")[0].removeprefix("sub-")
+    assert find_sources(tmp_path, kind, {label})
+    assert not find_sources(tmp_path, kind, {"other"})
+
+
+def test_what_is_no_run_is_no_source(tmp_path):
+    for path in ("1/MNINonLinear/Results/rfMRI_REST/rfMRI_REST.nii.gz", "1/MNINonLinear/T1w.nii.gz", "ROIs/x.nii.gz"):
+        put(tmp_path / path, "x")
+    assert find_sources(tmp_path, "hcp") == []
