@@ -41,7 +41,7 @@ demo: install
 	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --subjects 48
 	$(DEMO_RUN) participant --atlas builtin --quiet
 	$(DEMO_RUN) pretrain --participant-label $(TRAINED) --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.4 \
-	  --checkpoint-every 50 --learning-rate 0.001 --family-column family_id
+	  --checkpoint-every 50 --learning-rate 0.001 --accept-unproven --family-column family_id
 	$(DEMO_RUN) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
 	  --allow-missing-parcels
 	$(DEMO_RUN) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \

@@ -32,7 +32,9 @@ from fcpower_bids.pretraining.train import pretrain
 
 PARCELS, WINDOW, PARTS = 400, 80, 3
 STARTS = (0, 80)
-SIZES = (11, 22, 43)
+SIZES = (11, 22)
+EVERYBODY = 42
+"""The others are 42 or 43."""
 Scans = dict[tuple[str, str], np.ndarray]
 Map = Callable[[np.ndarray], np.ndarray]
 
@@ -136,11 +138,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--architecture", nargs="+", default=["d=64", "layers=2", "heads=4", "ff=128"])
+    parser.add_argument("--parts", type=int, nargs="+", default=list(range(PARTS)))
     options = parser.parse_args()
     torch.set_num_threads(1)
     scans, rows = read_scans(options.shared), []
     size = {name: int(number) for name, _, number in (item.partition("=") for item in options.architecture)}
     for part, (unseen, others) in enumerate(divide(scans)):
+        if part not in options.parts:
+            continue
         config = PretrainConfig(
             architecture={**size, "dropout": 0.0},
             steps=options.steps,
@@ -153,9 +158,9 @@ def main() -> None:
             seed=part,
         )
         rows += [{"part": part, **row} for row in without_training(scans, others, unseen, config)]
-        for n in SIZES:
+        for n in (*SIZES, len(others)):
             rows += [{"part": part, **row} for row in trained(scans, others[:n], unseen, config)]
-            table = pd.DataFrame(rows).fillna({"people": 0, "step": 0})
+            table = pd.DataFrame(rows).replace({"people": len(others)}, EVERYBODY).fillna({"people": 0, "step": 0})
             print(table.groupby(["map", "people", "step"])[["identification", "alignment"]].mean().round(3), flush=True)
 
 

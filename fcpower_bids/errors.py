@@ -40,6 +40,12 @@ class Incomplete(FcPowerError):
         self.exit_code = 5 if everything else 4
 
 
+class Unproven(FcPowerError):
+    """A model was trained and written, and is not proven to be better than random weights."""
+
+    exit_code = 7
+
+
 class Unfit(FcPowerError, ValueError):
     """Well-formed arguments whose values do not allow the computation: too few people, a constant parcel.
 

@@ -29,7 +29,22 @@ def study(tmp_path_factory):
     here = ["--quiet", "--nprocs", "2"]
     assert main([*run, "participant", "--atlas", "builtin", *here]) == 0
     tiny = ["--architecture", "d=8", "layers=1", "heads=2", "ff=8", "--window", "40", "--steps", "1", "--held-out", "0"]
-    assert main([*run, "pretrain", "--participant-label", *TRAINED, *tiny, "--accelerator", "cpu", *here]) == 0
+    assert (
+        main(
+            [
+                *run,
+                "pretrain",
+                "--participant-label",
+                *TRAINED,
+                *tiny,
+                "--accelerator",
+                "cpu",
+                "--accept-unproven",
+                *here,
+            ]
+        )
+        == 0
+    )
     weights = ["--encoder", "fbert", "--encoder-weights", str(place / "out" / "encoder" / "model")]
     assert main([*run, "participant", "--atlas", "builtin", *weights, *here]) == 0
     return place

@@ -60,8 +60,9 @@ class ModelCard:
         Timepoints of a training window; shorter recordings are refused.
     read_window : int
         Timepoints of the windows of the ``windows`` read.
-    teacher, training, selection, purpose, licence : str
-        In words: the target, the optimisation, how the checkpoint was chosen, what it is for, under what terms.
+    teacher, training, selection, verdict, purpose, licence : str
+        In words: the target, the optimisation, how the checkpoint was chosen, whether it is better than
+        random weights, what it is for, under what terms.
     optimism : float or None
         By how much the choice flattered the score it was chosen by.
     corpus_sha256 : str
@@ -85,6 +86,7 @@ class ModelCard:
     teacher: str = "n/a"
     training: str = "n/a"
     selection: str = "n/a"
+    verdict: str = "n/a"
     optimism: float | None = None
     corpus_sha256: str = "n/a"
     purpose: str = "n/a"

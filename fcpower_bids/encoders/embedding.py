@@ -131,6 +131,7 @@ class FBertEncoder:
             "tr_range": card.tr_range,
             "teacher": card.teacher,
             "selection": card.selection,
+            "verdict": card.verdict,
             "optimism": card.optimism,
             "corpus_sha256": card.corpus_sha256,
             "purpose": card.purpose,

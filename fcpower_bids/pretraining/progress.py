@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from fcpower_bids.encoders.fbert import FBertConfig, forward_flops
 from fcpower_bids.errors import UsageError
@@ -20,6 +23,13 @@ def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> i
     return passes * forward_flops(model, config.window) * batch_size
 
 
+def peak_megabytes() -> float:
+    """Largest memory so far: of the accelerator, or of this process where there is none."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
 class Clock:
     """Speed since the last reading.
 
@@ -27,22 +37,29 @@ class Clock:
     ----------
     step : int
         Where the run starts.
+    steps : int
+        Where it ends.
     flops : int
         Per step, over all processes.
     limit : float
         Operations per second that the devices reach in a large matrix product.
     """
 
-    def __init__(self, step: int, flops: int, limit: float) -> None:
-        self.step, self.flops, self.limit = step, flops, limit
+    def __init__(self, step: int, steps: int, flops: int, limit: float) -> None:
+        self.step, self.steps, self.flops, self.limit = step, steps, flops, limit
         self.time = time.perf_counter()
 
     def read(self, step: int) -> dict[str, float]:
-        """Steps per second, and the share of the measured matrix-product rate of the devices (MFU)."""
+        """Steps per second, the share of the measured matrix-product rate (MFU), memory and time left."""
         now = time.perf_counter()
         rate = (step - self.step) / (now - self.time)
         self.step, self.time = step, now
-        return {"steps_per_s": rate, "mfu": rate * self.flops / self.limit}
+        return {
+            "steps_per_s": rate,
+            "mfu": rate * self.flops / self.limit,
+            "peak_mb": peak_megabytes(),
+            "seconds_left": (self.steps - step) / rate,
+        }
 
 
 def open_tensorboard(folder: Path) -> Any:

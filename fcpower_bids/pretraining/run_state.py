@@ -31,15 +31,13 @@ from torch.optim import Optimizer
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, write_model
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.pretraining.run_tables import ALIGNMENT, LOG
 from fcpower_bids.store import replace_folder, write_text
 
 logger = logging.getLogger(__name__)
 
 OPTIMIZER = "optimizer.safetensors"
-COLUMNS = (
-    *("step", "loss", "learning_rate", "gradient_norm", "steps_per_s", "mfu"),
-    *("cka", "cka_debiased", "select", "confirm"),
-)
+COLUMNS = tuple(LOG.columns)
 
 
 @dataclass(frozen=True)
@@ -175,6 +173,12 @@ class RunFolder:
         )
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "log.tsv", text)
+
+    def write_alignment(self, table: pd.DataFrame, facts: Mapping[str, Any]) -> None:
+        """Write what the model is compared with, and a sidecar with the verdict."""
+        text = table.to_csv(sep="\t", index=False, na_rep="n/a", lineterminator="\n")
+        write_text(self.path / "alignment.tsv", text)
+        write_text(self.path / "alignment.json", json.dumps({**facts, **ALIGNMENT.describe()}, indent=2) + "\n")
 
 
 def _state(folder: Path) -> dict[str, Any]:

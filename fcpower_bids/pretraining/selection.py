@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,10 @@ from fcpower_bids.pretraining.losses import cka, cka_debiased
 
 Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
 """Score of embeddings (n, d) of recordings (the rows of the table); higher is better."""
+
+Array = NDArray[np.float64]
+Map = Callable[[torch.Tensor], Array]
+"""Windows (n, T, P) to vectors (n, d)."""
 
 TRAIN, SELECT, CONFIRM = 0, 1, 2
 MINIMUM = 5
@@ -83,7 +88,7 @@ class HeldOut:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Score a model: alignments over all held-out recordings, and the score on each half."""
-        E = self._embed(model)
+        E = torch.from_numpy(self.average(encode(model)))
         K = self.corpus.kernel_of(self.rows).cpu().double()
         out = {"cka": float(cka(E, K)), "cka_debiased": float(cka_debiased(E, K))}
         for name, half in (("select", SELECT), ("confirm", CONFIRM)):
@@ -95,24 +100,32 @@ class HeldOut:
                 out[name] = self.probe(E[members].float().numpy(), table)
         return out
 
-    @torch.no_grad()
-    def _embed(self, model: nn.Module, batch: int = 256) -> torch.Tensor:
-        """Mean embedding of `VIEWS` windows of every held-out recording: (m, d) in float64."""
+    def average(self, one: Map, batch: int = 256) -> Array:
+        """Mean over `VIEWS` windows of what a map makes of every held-out recording: (m, d)."""
         places = self.corpus.places(self.window)[self.rows]
-        device = next(model.parameters()).device
-        training, dtype = model.training, next(model.parameters()).dtype
-        model.eval()
-        views = []
-        for view in range(VIEWS):
-            members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
-            order = np.argsort(members)
-            parts = [
-                model(self.corpus.windows(self.rows[i], starts[order[i]], self.window).to(device, dtype)).double().cpu()
-                for i in _batches(len(places), batch)
-            ]
-            views.append(torch.cat(parts))
+        views = (self._view(one, places, view, batch) for view in range(VIEWS))
+        total: Array = reduce(np.add, views)  # features of FC are large: one view in memory at a time
+        return total / VIEWS
+
+    def _view(self, one: Map, places: NDArray[np.intp], view: int, batch: int) -> Array:
+        members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
+        first = starts[np.argsort(members)]
+        each = (one(self.corpus.windows(self.rows[i], first[i], self.window)) for i in _batches(len(places), batch))
+        return np.concatenate(list(each))
+
+
+def encode(model: nn.Module) -> Map:
+    """Embeddings of windows by a model, without its dropout."""
+    place = next(model.parameters())
+
+    @torch.no_grad()
+    def embed(windows: torch.Tensor) -> Array:
+        training = model.training
+        vectors: Array = model.eval()(windows.to(place)).double().cpu().numpy()
         model.train(training)
-        return torch.stack(views).mean(0)
+        return vectors
+
+    return embed
 
 
 def _batches(n: int, size: int) -> list[slice]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,11 +29,13 @@ from fcpower_bids.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.pretraining.corpus.public import open_corpus, prepare_corpus
 from fcpower_bids.pretraining.engine import Gradient, make_optimizer, measure_gemm_rate
 from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
+from fcpower_bids.pretraining.judgement import UNTESTED, Judge, Verdict
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
 from fcpower_bids.pretraining.run_state import RunFolder
-from fcpower_bids.pretraining.selection import TRAIN, HeldOut, Probe, choose_checkpoint, split_families
+from fcpower_bids.pretraining.run_tables import ALIGNMENT
+from fcpower_bids.pretraining.selection import TRAIN, VIEWS, HeldOut, Probe, choose_checkpoint, split_families
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,10 @@ class Pretrained:
         Of the teacher kernel of the first batch.
     n_train, n_held_out : int
         Recordings.
+    proven : bool
+        Whether the model is better than random weights on people whom it never saw.
+    verdict : str
+        Why, in a sentence.
     """
 
     folder: Path
@@ -68,6 +75,8 @@ class Pretrained:
     diagonal_share: float
     n_train: int
     n_held_out: int
+    proven: bool
+    verdict: str
 
 
 def pretrain(
@@ -212,7 +221,7 @@ class _Run:
         zero, config = self.fabric.is_global_zero, self.config
         world = self.fabric.world_size
         limit = world * measure_gemm_rate(self.fabric.device, config.precision)
-        clock = Clock(self.step, step_flops(self.model.config, config, self.batch_size), limit)
+        clock = Clock(self.step, until, step_flops(self.model.config, config, self.batch_size), limit)
         if not self.log:
             self._evaluate({"step": 0})
         self._saved = time.monotonic()
@@ -286,7 +295,9 @@ class _Run:
         if choice is not None:
             score = "debiased CKA with the teacher" if self.held_out.probe is None else "downstream probe"
             how = f"best of {len(saved)} checkpoints by {score} on held-out families (family-disjoint from training)"
-        card = replace(self.card, step=step, selection=how, optimism=None if choice is None else choice.optimism)
+        optimism = None if choice is None else choice.optimism
+        verdict = self.processes.first_only(lambda: self._compare(step, choice is not None))
+        card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict.sentence)
         result = Pretrained(
             folder=self.folder.path / "model",
             step=step,
@@ -297,13 +308,29 @@ class _Run:
             diagonal_share=self.share,
             n_train=len(self.rows),
             n_held_out=len(self.held_out.rows),
+            proven=verdict.proven,
+            verdict=verdict.sentence,
         )
         self.processes.first_only(lambda: self._write_model(card, result))
         return result
 
-    def _write_model(self, card: ModelCard, result: Pretrained) -> None:
+    def _compare(self, step: int, chosen: bool) -> Verdict:
+        """Set the model beside what needs no training, and write the table."""
+        judge = Judge(self.held_out, self.rows, self.config, chosen)
+        table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), UNTESTED
+        if judge.possible:
+            table, verdict = judge.compare(self._saved_model(step))
+        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict.facts()}
+        self.folder.write_alignment(table, facts)
+        return verdict
+
+    def _saved_model(self, step: int) -> FBert:
         model = FBert(self.model.config)
-        source = self.folder.checkpoint(result.step) / "model.safetensors"
+        source = self.folder.checkpoint(step) / "model.safetensors"
         load_strictly(model, read_tensors(source), str(source))
         check_proof(source.parent, model.config, model.state_dict())
+        return model
+
+    def _write_model(self, card: ModelCard, result: Pretrained) -> None:
+        model = self._saved_model(result.step)
         save_checkpoint(result.folder, model, model.config, card, asdict(replace(result, folder=Path("model"))))

@@ -32,6 +32,11 @@ class Pretraining(Choices):
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
     chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
+    accept_unproven: bool = option(
+        False,
+        "pretrain",
+        "exit with 0 also where the model is not proven better than random weights on held-out people",
+    )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
     checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
     evaluation: tuple[str, ...] = option((), "pretrain", "DATASET or DATASET/SUBJECT that must not be in the corpus")

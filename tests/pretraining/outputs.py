@@ -28,6 +28,7 @@ QUICK = (
     "0.4",
     "--accelerator",
     "cpu",
+    "--accept-unproven",
 )
 
 

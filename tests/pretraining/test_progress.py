@@ -16,9 +16,10 @@ from tests.pretraining.test_train import config, numbers
 def test_speed_closed_form(monkeypatch):
     now = iter([10.0, 12.0, 13.0])
     monkeypatch.setattr(progress.time, "perf_counter", lambda: next(now))
-    clock = Clock(100, flops=50, limit=1000.0)
-    assert clock.read(110) == {"steps_per_s": 5.0, "mfu": 0.25}
-    assert clock.read(110) == {"steps_per_s": 0.0, "mfu": 0.0}
+    clock = Clock(100, steps=300, flops=50, limit=1000.0)
+    monkeypatch.setattr(progress, "peak_megabytes", lambda: 7.0)
+    assert clock.read(110) == {"steps_per_s": 5.0, "mfu": 0.25, "peak_mb": 7.0, "seconds_left": 38.0}
+    assert clock.read(112) == {"steps_per_s": 2.0, "mfu": 0.1, "peak_mb": 7.0, "seconds_left": 94.0}
 
 
 def test_gradcache_costs_one_more_pass():

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import Unproven, UsageError
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.progress import say
@@ -25,6 +25,8 @@ SHARED = (
     ),
 )
 """Options that the pretraining configuration has under the same name."""
+
+REMEDY = "Do not use it: train on more people, longer, or hold out more; --accept-unproven accepts it as it is."
 
 FOLLOWING = ("batch_size", "learning_rate", "warmup")
 """Options that follow objective and size where nobody chose them."""
@@ -51,6 +53,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
         return 0
     result = train(processes, corpus, settings.output_dir / "encoder", config)
     processes.first_only(partial(_tell, settings, result))
+    if not result.proven and not settings.accept_unproven:
+        raise Unproven(f"{result.verdict} {REMEDY}")
     return 0
 
 
@@ -62,7 +66,14 @@ def _tell(settings: Settings, result: Any) -> None:
             f"optimism of the choice {result.optimism:+.3f}",
             settings,
         )
-    say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    from fcpower_bids.reports.training import write_training_page  # only the end of a run needs it
+
+    say(f"Page: {write_training_page(settings)}", settings)
+    if result.proven:
+        say(result.verdict, settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    elif settings.accept_unproven:
+        say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
 
 
 def pretrain_config(settings: Settings) -> Any:
