@@ -21,7 +21,10 @@ COARSE = "atlas-coarse_scale-30"
 DESIGN = DemoDesign(subjects=6, volumes=90, troubles=False)
 QUICK = ("--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1")
 TINY = ("--architecture", "d=16", "layers=1", "heads=2", "--steps", "2", "--checkpoint-every", "1", "--window", "20")
-PRETRAIN = ("--atlas", "builtin", *TINY, "--batch-size", "8", "--warmup", "1", "--accelerator", "cpu", "--quiet")
+PRETRAIN = (
+    *("--atlas", "builtin", *TINY, "--batch-size", "8", "--warmup", "1", "--accelerator", "cpu", "--quiet"),
+    "--accept-unproven",
+)
 ANALYSE = (
     *(
         "--targets",

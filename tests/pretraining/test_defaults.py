@@ -12,7 +12,19 @@ from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import plant_outputs
 
 STUDENT = ("--architecture", "d=8", "layers=1", "heads=2", "ff=8", "dropout=0.0", "--window", "20")
-SHORT = ("--steps", "2", "--checkpoint-every", "1", "--held-out", "0.1", "--accelerator", "cpu", "--nprocs", "1")
+SHORT = (
+    "--steps",
+    "2",
+    "--checkpoint-every",
+    "1",
+    "--held-out",
+    "0.1",
+    "--accelerator",
+    "cpu",
+    "--nprocs",
+    "1",
+    "--accept-unproven",
+)
 
 
 @pytest.fixture(scope="module")

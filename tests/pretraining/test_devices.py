@@ -22,12 +22,12 @@ from fcpower_bids.pretraining.engine import make_optimizer
 from fcpower_bids.pretraining.processes import best_precision
 from fcpower_bids.pretraining.run_state import RunFolder
 from tests.pretraining.conftest import NAMES, made_recordings
-from tests.pretraining.outputs import plant_outputs, run_pretrain
+from tests.pretraining.outputs import CLOCKED, plant_outputs, run_pretrain
 
 
 def log(folder) -> pd.DataFrame:
     table = pd.read_csv(folder / "encoder" / "log.tsv", sep="\t", na_values="n/a")
-    return table.drop(columns=["steps_per_s", "mfu"])
+    return table.drop(columns=CLOCKED)
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
