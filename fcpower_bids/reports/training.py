@@ -12,7 +12,7 @@ import pandas as pd
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.pretraining.run_tables import ALIGNMENT, LOG
 from fcpower_bids.reports.cohort.figures import draw_lines
-from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, read_long
+from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
 from fcpower_bids.reports.cohort.verdict import GroupVerdict
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.kit.panel import Panel
@@ -90,24 +90,24 @@ def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]
 
 
 def _cautions(compared: pd.DataFrame) -> Iterator[str]:
-    rows = compared.set_index("map")
-    if "model" not in rows.index:
+    rows: dict[str, dict[str, float]] = {str(row.pop("map")): row for row in compared.to_dict("records")}  # type: ignore[misc]
+    if "model" not in rows:
         return
-    own = rows.loc["model"]
-    better = [name for name in ("fc", "fc_power", "pca") if rows.loc[name, "identification"] > own["identification"]]
+    own, power = rows["model"], rows["fc_power"]["cka_debiased"]
+    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power", "pca")}
+    better = [f"{TITLES[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
     if better:
-        said = ", ".join(f"{TITLES[name]} {100 * rows.loc[name, 'identification']:.0f} %" for name in better)
         yield (
-            f"What needs no training identifies unseen people better from the same windows: {said}; this model "
-            f"{100 * own['identification']:.0f} %."
+            f"What needs no training identifies unseen people better from the same windows: {', '.join(better)}; this "
+            f"model {percent(own['identification'])}."
         )
-    if rows.loc["fc_power", "cka_debiased"] < SOUND:
+    if power < SOUND:
         yield (
-            "FC^α of the windows themselves is hardly aligned with the teacher "
-            f"({rows.loc['fc_power', 'cka_debiased']:.2f}): the windows are too short for it, or not of its recordings."
+            f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
+            "short for it, or not of its recordings."
         )
     within = own["cka_within"]
-    if within == within and within < own["cka_debiased"] / 2:
+    if within < own["cka_debiased"] / 2:  # false where there is one dataset: NaN
         yield (
             f"Most of the alignment tells datasets apart: {own['cka_debiased']:.2f} over all pairs, {within:.2f} "
             "within datasets."
