@@ -28,7 +28,13 @@ LEAST = dict.fromkeys(
 ) | {"resident_mb": 0}
 """Smallest values."""
 
-DRAWS = ("windows", "recordings")
+CHOICES = (
+    ("encoder", "the encoder", tuple(SIZES)),
+    ("loss", "the loss", tuple(LOSSES)),
+    ("draw", "what is drawn", ("windows", "recordings")),
+    ("held_out_by", "what is held out", ("family", "dataset")),
+)
+"""Fields that take one of a few words, how a sentence calls them, and the words."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class PretrainConfig:
         Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
     held_out : float
         Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
+    held_out_by : str
+        What is held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets.
     checkpoint_every, log_every : int
         Steps.
     checkpoint_minutes : float
@@ -108,6 +116,7 @@ class PretrainConfig:
     resident_mb: int | None = None
     chunk: int | None = None
     held_out: float = 0.1
+    held_out_by: str = "family"
     checkpoint_every: int = 2000
     checkpoint_minutes: float = 15.0
     log_every: int = 50
@@ -118,12 +127,9 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         problems = []
-        if self.encoder not in SIZES:
-            problems.append(f"the encoder must be one of {', '.join(SIZES)}, not '{self.encoder}'")
-        if self.loss not in LOSSES:
-            problems.append(f"the loss must be one of {', '.join(LOSSES)}, not '{self.loss}'")
-        if self.draw not in DRAWS:
-            problems.append(f"what is drawn must be one of {', '.join(DRAWS)}, not '{self.draw}'")
+        for name, words, known in CHOICES:
+            if (value := getattr(self, name)) not in known:
+                problems.append(f"{words} must be one of {', '.join(known)}, not '{value}'")
         if not 0 <= self.held_out < 1:
             problems.append(f"the held-out share must be at least 0 and below 1, not {self.held_out}")
         for name, least in LEAST.items():

@@ -148,7 +148,8 @@ class _Run:
         refuse_leakage(corpus.table, config.evaluation)
         places = corpus.places(config.window)
         long_enough = places > 0
-        roles = split_families(corpus.families, config.held_out, config.seed)
+        whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
+        roles = split_families(whole, config.held_out, config.seed)
         self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
         held_out = np.flatnonzero((roles != TRAIN) & long_enough)
         self.batch_size = self._batch_size()

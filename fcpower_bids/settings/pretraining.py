@@ -32,6 +32,12 @@ class Pretraining(Choices):
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
     chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
+    held_out_by: str = option(
+        "family",
+        "pretrain",
+        "what is held out whole: families, or all people of a dataset",
+        choices=("family", "dataset"),
+    )
     accept_unproven: bool = option(
         False,
         "pretrain",

@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.encoders.seen import person_digest
 from fcpower_bids.pretraining.corpus.pack import Pack
 from fcpower_bids.pretraining.engine import EVALUATION, draw_batch
 from fcpower_bids.pretraining.judgement import within_alignment
@@ -269,3 +270,29 @@ def test_alignment_of_groups_alone_is_none_within_them():
     shared = np.array([centre[name] for name in groups]) + (own := 2 * rng.standard_normal((90, 20)))
     assert within_alignment(shared @ shared.T, own @ own.T, groups) > 0.9
     assert np.isnan(within_alignment(K, L, np.repeat("a", 90)))
+
+
+def test_whole_datasets_can_be_held_out(tmp_path):
+    """Four datasets packed into one corpus, as a user does: two train, one chooses, one confirms."""
+    for seed in range(4):
+        plant_outputs(tmp_path / str(seed), made_recordings(people=8, seed=seed))
+        (tmp_path / str(seed) / "bids").rename(tmp_path / str(seed) / f"site{seed}")
+        words = [str(tmp_path / str(seed) / f"site{seed}"), str(tmp_path / str(seed) / "out"), "pack", "--quiet"]
+        assert main([*words, "--nprocs", "1", "--corpus", str(tmp_path / "corpus")]) == 0
+    words = [
+        str(tmp_path / "0" / "site0"),
+        str(tmp_path / "out"),
+        "pretrain",
+        *QUICK,
+        "--corpus",
+        str(tmp_path / "corpus"),
+    ]
+    assert main([*words, "--held-out", "0.5", "--held-out-by", "dataset"]) == 0
+    facts = json.loads((tmp_path / "out" / "encoder" / "model" / "config.json").read_text())
+    for seed in range(4):
+        digests = {person_digest(facts["corpus_sha256"], f"site{seed}", f"{person:02d}") for person in range(8)}
+        assert digests <= set(facts["trained_on"]) or digests <= set(facts["held_out"])
+    assert (len(facts["trained_on"]), len(facts["held_out"])) == (16, 16)
+    found = read(tmp_path / "out")
+    assert found["cka_within"].drop("chance").notna().all()
+    assert found.loc["fc_power", "cka_within"] > 0.8

@@ -18,6 +18,7 @@ SHARED = (
         "accelerator",
         "chunk",
         "held_out",
+        "held_out_by",
         "checkpoint_every",
         "checkpoint_minutes",
         "evaluation",
