@@ -60,7 +60,7 @@ def test_two_devices_train_as_one(planted, alone):
     finished = run(planted, "devices", "--devices", "2")
     assert finished.returncode == 0, finished.stderr
     assert losses(planted, "devices") == pytest.approx(alone, abs=1e-4)
-    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Use it: ")] == [1, 1, 1]
+    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
 
 
 def test_torchrun_packs_and_tells_once(planted, alone):
@@ -68,7 +68,7 @@ def test_torchrun_packs_and_tells_once(planted, alone):
     finished = run(planted, "torchrun", launcher=torchrun)
     assert finished.returncode == 0, finished.stderr
     assert losses(planted, "torchrun") == pytest.approx(alone, abs=1e-4)
-    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Use it: ")] == [1, 1, 1]
+    assert [finished.stderr.count(said) for said in ("Corpus: 32", "Encoder: ", "Page: ")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
