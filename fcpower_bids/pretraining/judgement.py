@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from fcpower_bids.core.filters.alignment import kernel_alignment
 from fcpower_bids.core.inference.identification import identify
+from fcpower_bids.core.inference.jackknife import jackknife_limit
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.pretraining.configuration import PretrainConfig
@@ -196,10 +196,8 @@ class Judge:
             return float(scores[MODEL] - scores[RANDOM])
 
         difference = gain(np.ones(len(families), dtype=bool))
-        without = np.array([gain(families != name) for name in names])
+        low = jackknife_limit(difference, [gain(families != name) for name in names], CONFIDENCE)
         n = len(names)
-        error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
-        low = float(difference - stats.t.ppf(CONFIDENCE, n - 1) * error)
         return Verdict(low > 0, _say(difference, low, n, self.chosen), difference, low, n, len(families))
 
 
