@@ -10,7 +10,7 @@
 #   ATLAS           an atlas that is in the image, tried without network
 #   SIF             a .sif made of the image, tried as well with apptainer
 #   LIMIT_MB        largest size of the image [1400]
-#   STEPS           what to check, in this order [all: start content ...; most need the step `host` before them]
+#   STEPS           what to check, in this order [all: start selftest ...; most need the step `host` before them]
 # shellcheck disable=SC2016  # what stands in single quotes is expanded in the container
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -57,6 +57,16 @@ check_start() {
   as "$OWN" "$IMAGE" --version
   start=$(now); as "$OWN" "$IMAGE" --version >/dev/null; result "--version, container included" "$(since "$start") s"
   as "$UNKNOWN" -e HOME=/nonexistent "$IMAGE" --help >/dev/null
+}
+
+check_selftest() {
+  say "selftest: the image computes what it should"
+  as "$UNKNOWN" -e HOME=/nonexistent "$IMAGE" selftest | tail -3
+  result "selftest in the image" "passed"
+  if [[ -n ${SIF:-} ]]; then
+    "${bounded[@]}" apptainer --quiet run --containall --no-home --net --network none "$SIF" selftest | tail -1
+    result "selftest in the .sif" "passed"
+  fi
 }
 
 check_content() {
@@ -249,7 +259,7 @@ check_size() {
 }
 
 rm -f "$SCRATCH/results.tsv"
-for step in ${STEPS:-start content imports size demo host known unknown ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}}; do
+for step in ${STEPS:-start selftest content imports size demo host known unknown ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}}; do
   "check_$step"
 done
 say "results"

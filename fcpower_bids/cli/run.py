@@ -21,6 +21,7 @@ COMMANDS = {
     "model": "fcpower_bids.cli.models.card",
     "prefetch": "fcpower_bids.cli.prefetch",
     "push": "fcpower_bids.cli.push",
+    "selftest": "fcpower_bids.cli.selftest",
     "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",
 }

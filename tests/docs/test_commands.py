@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli import container, group_tables, recording_tables, usage
+from fcpower_bids.cli import container, group_tables, recording_tables, selftest, usage
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
 from fcpower_bids.cli.push import build_parser as push_parser
@@ -71,7 +71,7 @@ PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz
 FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
 PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
 MENTIONS = re.compile(
-    r"(fcpower_bids (predict|identify|model|prefetch|status OUTPUT_DIR)"
+    r"(fcpower_bids (predict|identify|model|selftest( FOLDER)?|prefetch|status OUTPUT_DIR)"
     r"|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
     r"|docker (stop|--cpus))"
 )
@@ -259,6 +259,12 @@ def run_identify(text: str, study: Path, place: Path) -> None:
     assert (place / "out" / "group" / "identify_pairs.tsv").is_file()
 
 
+@kind(r"fcpower_bids selftest")
+def parse_selftest(text: str, study: Path, place: Path) -> None:
+    """It runs in tests/test_selftest.py."""
+    assert selftest.build_parser().parse_args(shlex.split(text)[2:])
+
+
 @kind(r"fcpower_bids status ")
 def run_status(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out")
@@ -283,6 +289,8 @@ def start_fake_engine(text: str, study: Path, place: Path) -> None:
     if "--entrypoint" in given:
         assert inside == ["/opt/fcpower/requirements.lock"]
         assert "requirements.lock" in read(ROOT / "Dockerfile")
+    elif inside == ["selftest"]:
+        assert selftest.build_parser().parse_args(inside[1:])
     elif inside[0] == "python":
         assert demo_parser().parse_args(inside[3:]).output_dir == Path("/out/bids")
     else:

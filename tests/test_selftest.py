@@ -1,0 +1,85 @@
+"""The installation test passes here, and names the step where one coefficient, one order or one weight was changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import fcpower_bids
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.workflows.selftest import compare_steps, read_answers
+
+PACKAGE = Path(fcpower_bids.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("selftest") / "new"
+    assert main(["selftest", str(folder)]) == 0
+    return folder
+
+
+def test_this_installation_computes_what_it_should(tested, capsys):
+    table = read_table(tested / "selftest.tsv").set_index("step")
+    assert set(table["verdict"]) == {"as stored"}
+    assert len(table) >= 9
+    assert (table["difference"] <= table["tolerance"]).all()
+    assert main(["selftest", str(tested)]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("step", "pattern", "change"),
+    [
+        ("atlas", "out/sourcedata/atlases/**/*_dseg.tsv", lambda table: table.iloc[[1, 0, *range(2, len(table))]]),
+        ("connectivity", "out/**/*_stat-pearsoncorrelation_relmat.tsv", lambda table: table.iloc[::-1]),
+        ("power", "out/**/*_desc-power0p35_relmat.tsv", lambda table: table.replace(table.iloc[3, 5], 0.9)),
+    ],
+)
+def test_the_first_step_that_differs_is_named(tested, tmp_path, step, pattern, change):
+    shutil.copytree(tested, tmp_path / "copy")
+    file = next((tmp_path / "copy").glob(pattern))
+    change(pd.read_csv(file, sep="\t")).to_csv(file, sep="\t", index=False)
+    assert compare_steps(tmp_path / "copy", read_answers(None)).first_fault == step
+    file.unlink()
+    assert compare_steps(tmp_path / "copy", read_answers(None)).first_fault == step
+
+
+def test_a_changed_coefficient_of_the_filter_is_named_by_the_command(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "fcpower_bids", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "fcpower_bids" / "core" / "signal" / "filtering.py"
+    text = file.read_text()
+    assert text.count('output="sos")') == 1
+    file.write_text(text.replace('output="sos")', 'output="sos") * [1.001, 1, 1, 1, 1, 1]'))
+    command = [sys.executable, "-m", "fcpower_bids", "selftest"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "the first step that differs is 'bandpass'" in done.stdout
+
+
+def test_an_earlier_record_shows_what_moved(tested, tmp_path, capsys):
+    earlier = json.loads((tested / "selftest.json").read_text())
+    earlier["steps"]["power"]["rms"] *= 1.01
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
+    outcome = compare_steps(tested, read_answers(tmp_path / "earlier.json"))
+    row = outcome.table.set_index("step").loc["power"]
+    assert row["verdict"] == "different"
+    assert row["difference"] == pytest.approx(0.01 / 1.01)
+    (tmp_path / "broken.json").write_text("{}")
+    assert main(["selftest", "--against", str(tmp_path / "broken.json")]) == 3
+    assert "no record of a self-test" in capsys.readouterr().err
