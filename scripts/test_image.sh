@@ -64,7 +64,7 @@ check_selftest() {
   as "$UNKNOWN" -e HOME=/nonexistent "$IMAGE" selftest | tail -3
   result "selftest in the image" "passed"
   if [[ -n ${SIF:-} ]]; then
-    "${bounded[@]}" apptainer --quiet run --containall --no-home --net --network none "$SIF" selftest | tail -1
+    "${bounded[@]}" apptainer --quiet run --cleanenv --containall --net --network none "$SIF" selftest | tail -1
     result "selftest in the .sif" "passed"
   fi
 }
