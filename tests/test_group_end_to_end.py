@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -152,7 +153,7 @@ def test_a_model_takes_the_connectomes_of_its_atlas_and_says_when_there_are_none
     shutil.copyfile(own, folder / own.name)
     shutil.copyfile(own.with_suffix(".json"), (folder / own.name).with_suffix(".json"))
     assert main(["predict", str(model), str(tmp_path / "out")]) == 0
-    (table,) = (tmp_path / "out" / "group" / "predicted").glob("*.tsv")
+    table = tmp_path / "out" / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     assert read_table(table)["scan"].tolist() == [own.name.removesuffix("_relmat.tsv")]
 
 
@@ -223,7 +224,7 @@ def batch(study, tmp_path):
 
 def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, batch, capsys):
     assert main(["predict", str(of_sixteen), str(batch)]) == 4
-    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     table = read_table(path)
     assert len(table) == 10
     rows = table.set_index("participant_id")
@@ -237,11 +238,46 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
     assert "fitted on this very scan" in rows.loc["sub-90", "warning"]
     assert set(rows["state"].drop(refused)) == {"predicted"}
     assert "not predicted" in capsys.readouterr().out
+    assert len(list(batch.glob("sub-*_target-planted-score-fc-power.html"))) == 10
+
+
+def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
+    assert main(["predict", str(of_sixteen), str(batch), "--participant-label", "17", "20"]) == 4
+    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
+    row = read_table(path).set_index("participant_id").loc["sub-20"]
+    pages = {p.name[:6]: html.unescape(p.read_text()) for p in batch.glob("sub-*_target-*.html")}
+    assert set(pages) == {"sub-17", "sub-20"}
+    assert "There is no prediction for this scan." in pages["sub-17"]
+    assert "does not cover them" in pages["sub-17"]
+    card = json.loads((of_sixteen / "model.json").read_text())
+    assert f"planted_score: {row['prediction']:.2f}, interval {row['low']:.2f} to {row['high']:.2f}." in pages["sub-20"]
+    interval = card["Interval"]
+    coverage = f"in {100 * interval['NominalCoverage']:.0f} of 100 cases for {interval['HoldsFor']}"
+    assert coverage in pages["sub-20"]
+    assert f"learned from {card['NumberOfPeople']} people;" in pages["sub-20"]
+    assert "no diagnosis" in pages["sub-20"]
+    assert "not a medical device" in pages["sub-20"]
+    unusual = read_table(path.with_name(f"{path.stem}_reference.tsv"))
+    unusual = unusual[unusual["scan"].str.startswith("sub-20")].set_index("measure")
+    fc = pd.read_csv(next((batch / "sub-20").rglob("*_stat-pearsoncorrelation_relmat.tsv")), sep="\t", index_col=0)
+    upper = fc.to_numpy()[np.triu_indices(len(fc), 1)]
+    reference = read_table(of_sixteen / "reference.tsv").pivot(index="scan", columns="measure", values="value")
+    assert unusual.loc["mean_fc", "value"] == pytest.approx(upper.mean())
+    alike = np.ones(len(reference), dtype=bool)
+    for name, own in (("seconds", 60 * row["minutes"]), ("mean_fd", row["mean_fd"])):
+        alike &= (reference[name] <= 1.5 * own) & (reference[name] >= own / 1.5)
+    chosen = reference.loc[alike, "mean_fc"] if alike.sum() >= 20 else reference["mean_fc"]
+    assert unusual.loc["mean_fc", "z"] == pytest.approx((upper.mean() - chosen.mean()) / chosen.std())
+    assert unusual.loc["mean_fc", "percentile"] == pytest.approx(100 * (chosen < upper.mean()).mean())
+    far = [name for name, z in unusual["z"].items() if abs(z) > 2]
+    words = "Unusual, beyond 2 standard deviations" if far else "beyond 2 standard deviations"
+    assert words in pages["sub-20"]
+    assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in pages["sub-20"] for name in far)
 
 
 def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixteen, batch):
     assert main(["predict", str(of_sixteen), str(batch), "--accept-differences", "--participant-label", "18"]) == 0
-    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     assert "made otherwise" in read_table(path).loc[0, "warning"]
 
 
@@ -251,7 +287,7 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
 
     monkeypatch.setattr("fcpower_bids.workflows.models.prediction.apply_model", slip)
     assert main(["predict", str(of_sixteen), str(batch)]) == 5
-    (path,) = (batch / "group" / "predicted").glob("*.tsv")
+    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     rows = read_table(path).set_index("participant_id")
     assert rows.loc["sub-20", "state"] == "failed"
     assert "Internal error, please report" in rows.loc["sub-20", "reason"]

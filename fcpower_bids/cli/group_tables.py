@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.models.calibration import RESIDUALS
-from fcpower_bids.analyses.models.reference import REFERENCE
+from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.workflows.models.prediction import PREDICTED
@@ -46,7 +46,7 @@ def tables_by_title() -> dict[str, tuple[TableSpec, ...]]:
         "The cohort": COHORT_TABLES,
         **by_analysis,
         "`--save-models`": MODEL_TABLES,
-        "`fcpower_bids predict`": (PREDICTED,),
+        "`fcpower_bids predict`": (PREDICTED, UNUSUAL),
     }
 
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "identify": "fcpower_bids.cli.models.identify",
     "model": "fcpower_bids.cli.models.card",
     "prefetch": "fcpower_bids.cli.prefetch",
-    "push": "fcpower_bids.cli.push",
+    "push": "fcpower_bids.cli.models.push",
     "selftest": "fcpower_bids.cli.selftest",
     "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cli import container, group_tables, recording_tables, selftest, usage
+from fcpower_bids.cli.models.push import build_parser as push_parser
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
-from fcpower_bids.cli.push import build_parser as push_parser
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo

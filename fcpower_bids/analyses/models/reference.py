@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -12,6 +14,8 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
+MATCHED, FACTOR = 20, 1.5
+"""Scans are compared with those of similar motion and length, by this factor, where there are so many."""
 QUALITY = {"mean_fd": "mean_fd", "seconds": "seconds", "degrees_of_freedom": "degrees_of_freedom"}
 
 REFERENCE = TableSpec(
@@ -37,6 +41,72 @@ REFERENCE = TableSpec(
     ),
     ("scan", "measure"),
 )
+
+
+UNUSUAL = TableSpec(
+    "predicted/target-TARGET-REPRESENTATION_reference",
+    "How unusual the connectome of a scan is against the training scans of a model.",
+    join_columns(
+        Column.text("scan", "Name of the scan", "Scan"),
+        Column.text("measure", "What is compared, as in reference.tsv of the model", "Measure"),
+        Column.number("value", "Of this scan", "Value"),
+        Column.number("mean", "Mean of the training scans", "Reference mean"),
+        Column.number("sd", "Standard deviation of the training scans", "Reference SD"),
+        Column.number("z", "Distance from the mean in standard deviations", "z", digits=1),
+        Column.number("percentile", "Per cent of the training scans with a smaller value", "Percentile", digits=0),
+        Column.number("scans", "Training scans that are compared", "Scans", digits=0),
+        Column.flag("matched", "Whether these have about the same motion and length, within a factor of 1.5"),
+    ),
+    ("scan", "measure"),
+)
+
+
+def compare_with_reference(
+    reference: pd.DataFrame, summary: Mapping[str, float], seconds: float, mean_fd: float
+) -> list[dict[str, float | str | bool]]:
+    """Say how unusual a connectome is.
+
+    Parameters
+    ----------
+    reference : pandas.DataFrame
+        `REFERENCE`.
+    summary : mapping of str to float
+        Of the scan, see `core.connectome.summary.connectome_summary`.
+    seconds, mean_fd : float
+        Of the scan; NaN where not known, which matches nothing.
+
+    Returns
+    -------
+    list of dict
+        Rows of `UNUSUAL` without ``scan``.
+    """
+    wide = reference.pivot_table(index="scan", columns="measure", values="value", aggfunc="first")
+    alike = np.ones(len(wide), dtype=bool)
+    for name, own in (("seconds", seconds), ("mean_fd", mean_fd)):
+        values = wide[name].to_numpy(dtype=float) if name in wide else np.full(len(wide), np.nan)
+        with np.errstate(invalid="ignore"):
+            alike &= (values <= own * FACTOR) & (values * FACTOR >= own)
+    matched = bool(alike.sum() >= MATCHED)
+    rows: list[dict[str, float | str | bool]] = []
+    for name, value in summary.items():
+        if name not in wide:
+            continue
+        column = wide.loc[alike, name] if matched else wide[name]
+        known = column.dropna().to_numpy(dtype=float)
+        mean, sd = float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else np.nan
+        rows.append(
+            {
+                "measure": name,
+                "value": value,
+                "mean": mean,
+                "sd": sd,
+                "z": (value - mean) / sd if sd > 0 else np.nan,
+                "percentile": 100 * float(np.mean(known < value)),
+                "scans": len(known),
+                "matched": matched,
+            }
+        )
+    return rows
 
 
 def reference_scans(

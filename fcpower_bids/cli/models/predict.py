@@ -21,6 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recalibrate", type=Path, help="table with the known target of some local people, to move the model to them"
     )
+    parser.add_argument("--no-pages", action="store_true", help="only the tables, no page per person")
     parser.add_argument(
         "--accept-differences", action="store_true", help="predict scans that were cleaned otherwise than the model's"
     )
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.phenotypes,
         options.recalibrate,
         options.accept_differences,
+        not options.no_pages,
     )
     states: list[str] = []
     for model in options.models:

@@ -14,7 +14,7 @@ import pandas as pd
 from fcpower_bids.analyses.models.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
 from fcpower_bids.analyses.models.calibration import RESIDUALS
 from fcpower_bids.analyses.models.final_model import FinalModel
-from fcpower_bids.analyses.models.reference import REFERENCE
+from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL, compare_with_reference
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.inclusion import read_quality, read_statuses
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
@@ -24,8 +24,11 @@ from fcpower_bids.outputs.models import load_model, scan_digest
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.outputs.tables import read_matrix, read_table, write_declared, write_json
+from fcpower_bids.reports.person.prediction import write_prediction_pages
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
+COMPARED = "compared"
+"""Beside the columns of a row: the rows of its own in `UNUSUAL`."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
 
 PREDICTED = TableSpec(
@@ -84,6 +87,8 @@ class Request:
         Table with the known target of some of them, to recalibrate.
     accept_differences : bool
         Whether to predict although the scans were made otherwise.
+    pages : bool
+        Whether to write a page per person.
     """
 
     output_dir: Path
@@ -91,6 +96,7 @@ class Request:
     phenotypes: Path | None = None
     local: Path | None = None
     accept_differences: bool = False
+    pages: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,15 @@ class Predictions:
     facts : mapping
         Of the model.
     recalibration : Recalibration or None
+    pages : tuple of Path
+        One per person.
     """
 
     frame: pd.DataFrame
     path: Path
     facts: Mapping[str, Any]
     recalibration: Recalibration | None
+    pages: tuple[Path, ...] = ()
 
 
 def open_model(path: Path) -> FinalModel:
@@ -145,16 +154,27 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     if local:
         moved = _recalibrate(model, rows, local)
         rows = [_attempt(one, model, request, ages, moved, local) for one in scans]
+    compared = pd.DataFrame(
+        [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
+    )
     rows = sorted(rows + outside, key=lambda row: str(row["scan"]))
     frame = pd.DataFrame(rows, columns=list(PREDICTED.columns))
     name = path.name.removesuffix("_model")
     target = table or request.output_dir / "group" / "predicted" / f"{name}.tsv"
     write_declared(target, frame, PREDICTED)
+    beside = target.with_name(f"{target.stem}_reference.tsv")
+    write_declared(beside, compared, UNUSUAL)
+    write_json(beside.with_suffix(".json"), UNUSUAL.describe())
     hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
     about = {key: value for key, value in model.facts.items() if key not in hidden}
-    changed = {} if moved is None else {"Recalibration": _describe(moved)}
+    changed = {"Recalibration": _describe(moved)} if moved else {}
     write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
-    return Predictions(frame, target, model.facts, moved)
+    pages = (
+        write_prediction_pages(request.output_dir, name, frame, compared, model.facts, _describe(moved))
+        if request.pages
+        else []
+    )
+    return Predictions(frame, target, model.facts, moved, tuple(pages))
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
@@ -260,6 +280,7 @@ def _predict(
         "minutes": quality.seconds / 60,
         "mean_fd": quality.mean_fd,
         "differences": "; ".join([*grave, *named]),
+        COMPARED: compare_with_reference(model.reference, found.summary, quality.seconds, quality.mean_fd),
     }
 
 
@@ -282,7 +303,9 @@ def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Ma
     return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
 
 
-def _describe(moved: Recalibration) -> dict[str, Any]:
+def _describe(moved: Recalibration | None) -> dict[str, Any]:
+    if moved is None:
+        return {}
     return {
         "LocalPeople": moved.people,
         "Offset": moved.offset,

@@ -1,0 +1,187 @@
+"""The page of what a model says of one person: usable or not, the result in words, how unusual, what it cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.outputs.tables import write_text
+from fcpower_bids.reports.kit.page import render_page, show_number
+
+PREDICTED = "predicted"
+FAR = 2.0
+"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a page says of one scan.
+
+    Attributes
+    ----------
+    scan, level, headline : str
+        Name; ``ok``, ``caution`` or ``stop``; the result in one sentence.
+    sentences : tuple of str
+        What must be known with it, the gravest first.
+    facts : tuple of (str, str)
+        Label and value.
+    measures : tuple of mapping
+        Rows of the comparison with the reference.
+    """
+
+    scan: str
+    level: str
+    headline: str
+    sentences: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    measures: tuple[Mapping[str, Any], ...]
+
+
+def write_prediction_pages(
+    output_dir: Path,
+    model: str,
+    frame: pd.DataFrame,
+    compared: pd.DataFrame,
+    facts: Mapping[str, Any],
+    moved: Mapping[str, Any],
+) -> list[Path]:
+    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Of the pages.
+    model : str
+        Name of the model.
+    frame, compared : pandas.DataFrame
+        The tables of ``fcpower_bids predict``.
+    facts, moved : mapping
+        Of the model, and of its recalibration, empty where there was none.
+    """
+    pages = []
+    for person, rows in frame.groupby("participant_id", sort=True):
+        scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts, moved) for row in _records(rows)]
+        text = render_page(
+            "prediction.html",
+            title=f"{person}: {facts['Target']}",
+            person=person,
+            target=facts["Target"],
+            scans=scans,
+            limits=limits_of(facts),
+            card=card_of(facts, model),
+            date=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+        pages.append(write_text(output_dir / f"{person}_{model}.html", text))
+    return pages
+
+
+def say_scan(
+    row: Mapping[str, Any], compared: pd.DataFrame, facts: Mapping[str, Any], moved: Mapping[str, Any]
+) -> Said:
+    """Put the rows of one scan into words."""
+    measures = tuple(_records(compared))
+    name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
+    if row["state"] != PREDICTED:
+        return Said(name, "stop", "There is no prediction for this scan.", (str(row["reason"]),), (), ())
+    sentences = [str(row["warning"])] if row["warning"] else []
+    sentences += _interval_sentences(row, facts, moved)
+    if measures:
+        sentences.append(say_unusual(measures))
+    if row["differences"]:
+        sentences.append(f"Made otherwise than the training scans: {row['differences']}.")
+    told = (
+        ("Minutes of series", show_number(row["minutes"], 1)),
+        ("Mean FD, mm", show_number(row["mean_fd"], 3)),
+        ("Similarity to the training people", f"percentile {show_number(row['similarity_percentile'], 0)}"),
+    )
+    return Said(
+        str(row["scan"]),
+        "caution" if row["warning"] else "ok",
+        say_result(row, facts),
+        tuple(sentences),
+        told,
+        measures,
+    )
+
+
+def say_result(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """The result in one sentence."""
+    if facts["PositiveClass"] is not None:
+        left = row["classes"] or "neither class"
+        score = show_number(row["prediction"])
+        ends = f"{facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
+        return f"{facts['Target']}: {left} cannot be ruled out (score {score} between {ends})."
+    ends = f"{show_number(row['low'])} to {show_number(row['high'])}"
+    return f"{facts['Target']}: {show_number(row['prediction'])}, interval {ends}."
+
+
+def _interval_sentences(row: Mapping[str, Any], facts: Mapping[str, Any], moved: Mapping[str, Any]) -> list[str]:
+    if facts["PositiveClass"] is not None:
+        return ["A class is ruled out where 90 of 100 of its members have scores nearer to it."]
+    interval = facts["Interval"]
+    if moved:
+        return [
+            f"The model was moved by {moved['LocalPeople']} local people: predictions by {-moved['Offset']:+.3g}, the "
+            f"interval holds in {100 * moved['NominalCoverage']:.0f} of 100 cases at sites moved in the same way."
+        ]
+    found = [
+        f"The interval is made to hold in {100 * interval['NominalCoverage']:.0f} of 100 cases for "
+        f"{interval['HoldsFor']}; on what was held out of the training it held in "
+        f"{100 * interval['MeasuredCoverage']:.0f}, in the worst part in {100 * interval['LeastCoverageOfAGroup']:.0f}."
+    ]
+    if row["low_new_site"] == row["low_new_site"]:
+        found.append(
+            f"For a site that is unlike those of the training: {show_number(row['low_new_site'])} to "
+            f"{show_number(row['high_new_site'])}."
+        )
+    return found
+
+
+def say_unusual(measures: Sequence[Mapping[str, Any]]) -> str:
+    """How unusual the connectome is, in one sentence."""
+    far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
+    like = "of similar motion and length" if measures[0]["matched"] else "of any motion and length"
+    against = f"against {int(measures[0]['scans'])} training scans {like}"
+    if not far:
+        return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
+    return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
+
+
+def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a prediction cannot say."""
+    sites = len(facts["Sites"])
+    trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
+    return (
+        f"It was learned from {trained}; for people unlike these it says nothing.",
+        "It is no diagnosis, and no reason to change a treatment.",
+        "An interval holds on average over people; for a single one it may be far too narrow.",
+        *((facts["Meaning"] + " is predicted: " + ", ".join(facts["Covariates"]),) if facts["Covariates"] else ()),
+    )
+
+
+def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
+    """What identifies the model."""
+    made = facts["Preprocessing"]
+    return (
+        ("Model", model),
+        ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
+        ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
+        *((name.capitalize(), " or ".join(made[name])) for name in made),
+        ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
+        ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
+    )
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with text where text is missing empty."""
+    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+    for row in rows:
+        for key in ("warning", "reason", "differences", "classes"):
+            if key in row and not isinstance(row[key], str):
+                row[key] = ""
+    return rows
