@@ -337,6 +337,12 @@ def minutes(page: Page, median: str, low: str, high: str, fd: str, fd_low: str, 
         close(said, value)
 
 
+def recordings(page: Page, n: str, people: str) -> None:
+    scans = page.table("scans")
+    assert int(n) == scans["n_runs"].sum()
+    assert int(people) == scans["participant_id"].nunique()
+
+
 def protocol(page: Page, repeats: str, outer: str, inner: str) -> None:
     folds = page.table("folds")
     assert int(repeats) == folds["repeat"].nunique()
@@ -504,6 +510,7 @@ CATALOGUE: tuple[tuple[str, Callable[..., object]], ...] = (
         rf"{NUMBER} to {NUMBER}\)\.",
         minutes,
     ),
+    (r"(\d+) recordings of (\d+) people; (?=none stands out)", recordings),
     (r"Nested cross-validation \((\d+) × (\d+) outer and (\d+) inner folds, protocol '\w+'\): .*?\.", protocol),
     (rf"Permutations: {COUNT} per target(?:, as asked for \(--permutations\)\.|: as many as .*?;)", permutations),
     (r"the smallest p is (\d\.\d+)\.", smallest_p),
