@@ -65,6 +65,9 @@ SMALLER = {
 ATLASES = {"participant": {"Schaefer100": "OWN_ATLAS", "Schaefer400": "builtin"}, "group": {"Schaefer100": COARSE}}
 """Parcellations that have to be downloaded, and those of the study."""
 
+OVERRIDDEN = re.compile(r" --(?:batch-size|window|steps|warmup) \S+")
+"""Sizes of pretraining, which all tests set alike; commands that differ in them alone run once, and all are read."""
+
 PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz", "--encoder-weights best_model.pth")
 """Commands on files of others, which nobody may ship: the real parser reads them, with empty files of these names."""
 
@@ -84,6 +87,8 @@ def ours(command: Command) -> str:
     text = re.sub(r" +#.*", "", command.text)
     for old, new in (*PLACEHOLDERS.items(), *SMALLER.items()):
         text = re.sub(rf"(?<![\w/]){re.escape(old)}" + (r"(?!\w)" if old[-1].isalnum() else ""), new, text)
+    if "OUT pretrain" in text:
+        text = OVERRIDDEN.sub("", text)
     level = next((level for level in ("participant", "group") if f"OUT {level}" in text), "")
     for old, new in ATLASES.get(level, {}).items():
         text = re.sub(rf"\b{old}\b", new, text)
@@ -185,6 +190,16 @@ def run_pretrain(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out", "encoder")
     assert main([*arguments_of(text, study, place), *PRETRAIN]) == 0
     assert (place / "out" / "encoder" / "model" / "model.safetensors").is_file()
+
+
+SIZED = sorted({one.text for one in COMMANDS if " pretrain" in one.text and OVERRIDDEN.search(one.text)})
+
+
+@pytest.mark.parametrize("text", SIZED)
+def test_sizes_of_pretraining_are_read_as_they_are_written(text):
+    settings = parse_settings(shlex.split(text, comments=True)[1:])
+    for option, value in re.findall(r" --(batch-size|window|steps|warmup) (\d+)", text):
+        assert getattr(settings, option.replace("-", "_")) == int(value)
 
 
 @kind(r"fcpower_bids BIDS OUT group -d (list|xcpd)=")
