@@ -18,7 +18,7 @@ Entities = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Recording:
-    """One BOLD run as fMRIPrep wrote it, with the files that belong to it.
+    """One BOLD recording as fMRIPrep wrote it, with the files that belong to it.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Recording:
     repetition_time : float
         Seconds between volumes.
     mask : Path or None
-        Brain mask on the grid of the run (NIfTI only).
+        Brain mask on the grid of the recording (NIfTI only).
     confounds : Path or None
         The confounds table of fMRIPrep.
     confounds_metadata : Path or None
@@ -234,6 +234,8 @@ class Measure:
         Whether the rows of all atlases go into one file of the recording, instead of one file per atlas.
     of_excluded : bool
         Whether it is computed for an excluded recording too, which has no cleaned series.
+    title : str
+        Of its panel on the page of the participant, with median and range of each column of numbers; none without one.
     """
 
     output: Output
@@ -241,6 +243,7 @@ class Measure:
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     of_recording: bool = False
     of_excluded: bool = False
+    title: str = ""
 
     @property
     def table(self) -> TableSpec:

@@ -116,6 +116,10 @@ def test_everything_is_written(extended, study):
     assert read_json(relmat.with_suffix(".json"))["NuisanceStrategy"] == "six"
     assert list(read_table(written["desc-smoothness_qc.tsv"]).columns) == ["Node", "lag1"]
     assert "lag1" in read_json(written["desc-smoothness_qc.json"])
+    page = read(extended / "out" / "sub-01.html")
+    lag1 = read_table(written["desc-smoothness_qc.tsv"])["lag1"].astype(float)
+    assert f"{lag1.median():.3f} ({lag1.min():.3f} to {lag1.max():.3f})" in page.partition(">Smoothness<")[2]
+    assert "Embedding by mean-edges" in page
     assert read_json(written["desc-meanedges_embedding.json"])["name"] == "mean-edges"
     minutes = read_table(extended / "out" / "group" / "scan_minutes.tsv")
     assert list(minutes.columns) == ["participant_id", "minutes"]

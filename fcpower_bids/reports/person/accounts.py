@@ -83,12 +83,15 @@ class View:
         By suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``.
     connectomes, embeddings : list of Path
         FC first, then its transforms.
+    files : list of Path
+        Every other table, whatever its suffix.
     """
 
     about: Mapping[str, Any]
     tables: dict[str, Path] = field(default_factory=dict)
     connectomes: list[Path] = field(default_factory=list)
     embeddings: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
 
     @property
     def atlas(self) -> str:
@@ -191,7 +194,7 @@ def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[S
     Returns
     -------
     accounts : list of Account
-        Every recording that was found, whatever became of it, sorted by name.
+        Every recording that was found, whatever its status, sorted by name.
     embeddings : list of Status
         Embeddings that were skipped or failed.
     """
@@ -236,6 +239,7 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
     else:
         view.tables[suffix] = path
+        view.files.append(path)
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:

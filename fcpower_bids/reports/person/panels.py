@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.errors import DatasetError, FcPowerError
+from fcpower_bids.measures import MEASURES
 from fcpower_bids.measures.coverage import COVERAGE
 from fcpower_bids.measures.spectrum import SPECTRUM
 from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
@@ -22,6 +26,7 @@ from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import Account, View, read_columns, read_numbers
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
+from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -215,6 +220,31 @@ def make_embedding(context: Context) -> Iterator[Panel]:
         )
 
 
+def make_measures(context: Context) -> Iterator[Panel]:
+    """One panel for every measure that has a title, of whatever its table holds."""
+    for path, measure in product((*context.view.files, *context.account.tables.values()), MEASURES.values()):
+        entities, suffix, _ = parse_name(path.name)
+        written_by_it = suffix == measure.output.suffix and set(measure.output.entities) <= set(entities)
+        if not measure.title or not written_by_it:
+            continue
+        table = read_columns(path, measure.table)
+        columns = {key: column for key, column in measure.columns.items() if key in table}
+        yield Panel(
+            measure.title,
+            f"Median and range of {len(table)} rows.",
+            rows=tuple((one.heading or one.meaning, _range(table[key], one)) for key, one in columns.items()),
+            sources=context.links(path),
+        )
+
+
+def _range(values: pd.Series, column: Column) -> str:
+    known = values[np.isfinite(values)]
+    if known.empty:
+        return "n/a"
+    median, low, high = (f"{value:.{column.digits}f}" for value in (known.median(), known.min(), known.max()))
+    return " ".join([f"{median} ({low} to {high})", column.unit]).strip()
+
+
 def make_panels(account: Account, view: View, settings: ParticipantOutputs, share: float = 1.0) -> list[Panel]:
     """Make every panel of a recording under an atlas; one that cannot be made says why.
 
@@ -280,6 +310,7 @@ PANELS: dict[str, Callable[[Context], Iterator[Panel]]] = {
     "From the identity to FC": make_spectral_path,
     "Coverage": make_coverage,
     "Embedding": make_embedding,
+    "Measures": make_measures,
     "Correlation of the nuisance regressors": make_design,
     "Provenance": make_provenance,
 }
