@@ -121,7 +121,7 @@ def exclude_by_status(
 
 
 def read_statuses(output_dir: Path) -> Iterator[Status]:
-    """Yield what became of each recording at participant level."""
+    """Yield the status of each recording at participant level."""
     folder = output_dir / "logs" / "status"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.endswith(".json") and not name.endswith("_embedding.json"):

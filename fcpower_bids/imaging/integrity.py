@@ -46,7 +46,7 @@ def header_fault(path: Path, image: Any) -> str | None:
 def content_fault(path: Path, image: Any) -> str | None:
     """Read a small image to its last byte and say what is wrong with it; None when it is whole.
 
-    The data of a run are not read for that: streaming them ends with the same checks.
+    The data of a recording are not read for that: streaming them ends with the same checks.
     """
     fault = header_fault(path, image)
     if fault is not None or not path.name.endswith(".gz"):

@@ -1,4 +1,4 @@
-"""Parcel means that outlive a run: what their files are called, and when they go."""
+"""Parcel means that are kept: what their files are called, and when they go."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ TEMPLATEFLOW = "templateflow:"
 
 
 class _Request(NamedTuple):
-    """Where to look, and for which runs."""
+    """Where to look, and for which recordings."""
 
     space: str
     atlas_dirs: tuple[Path, ...]
@@ -59,21 +59,21 @@ class _Request(NamedTuple):
 def load_atlas(
     spec: str, space: str, atlas_dirs: Sequence[Path] = (), cache: Path | None = None, cifti: bool = False
 ) -> Atlas:
-    """Find an atlas in the space of a run.
+    """Find an atlas in the space of a recording.
 
     Parameters
     ----------
     spec : str
         See the table at the top of this module.
     space : str
-        Template space of the run.
+        Template space of the recording.
     atlas_dirs : sequence of Path
         BIDS-Atlas style folders, searched for names before TemplateFlow.
     cache : Path, optional
         Folder for what has to be written: merged atlases, the built-in one, downloads where the folder of
         TemplateFlow is read-only.
     cifti : bool
-        Whether the run is a CIFTI ``dtseries``: then the atlas must be a ``dlabel``.
+        Whether the recording is a CIFTI ``dtseries``: then the atlas must be a ``dlabel``.
 
     Returns
     -------
@@ -207,7 +207,9 @@ def _builtin(request: _Request) -> Atlas:
     from fcpower_bids.imaging.atlas.builtin import builtin_atlas  # loads nibabel or nilearn, which are slow to load
 
     if request.cifti:
-        raise UsageError("The built-in parcellation is volumetric: for CIFTI runs give a dlabel file with --atlas.")
+        raise UsageError(
+            "The built-in parcellation is volumetric: for CIFTI recordings give a dlabel file with --atlas."
+        )
     return builtin_atlas(request.space, _cache(request))
 
 
@@ -254,11 +256,12 @@ def _from_file(image: Path, table: Path | None, request: _Request) -> Atlas:
     found = parse_name(image)
     if found.space not in (None, request.space):
         raise UsageError(
-            f"The atlas {image} is in space {found.space} but the run in {request.space}: give one in {request.space}."
+            f"The atlas {image} is in space {found.space} but the recording in {request.space}: "
+            f"give one in {request.space}."
         )
     if found.is_cifti != request.cifti:
         kinds = ("a dtseries", "a dlabel file") if request.cifti else ("NIfTI", "a NIfTI label image")
-        raise UsageError(f"The run is {kinds[0]} but the atlas {image} is not: give {kinds[1]}.")
+        raise UsageError(f"The recording is {kinds[0]} but the atlas {image} is not: give {kinds[1]}.")
     return _describe(found, table or table_beside(image), request, image.name)
 
 

@@ -106,8 +106,8 @@ def load_confounds(
     n_rows = len(columns[present[0]])
     if n_volumes is not None and n_rows != n_volumes:
         raise RecordingError(
-            f"{table} has {n_rows} rows, but its series has {n_volumes} volumes. They are not of the same run, or one "
-            "was cut; run fMRIPrep again."
+            f"{table} has {n_rows} rows, but its series has {n_volumes} volumes. They are not of the same recording, "
+            "or one was cut; run fMRIPrep again."
         )
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in spelling]

@@ -49,7 +49,7 @@ def average_grayordinates(
     coverage : ndarray of shape (P,)
         Share of each parcel's grayordinates with signal: finite at every volume and not constant.
     n_labelled, n_used : ndarray of shape (P,), int
-        Grayordinates of the parcel in the atlas, whether the run has them or not, and those with signal.
+        Grayordinates of the parcel in the atlas, whether the recording has them or not, and those with signal.
 
     Raises
     ------
@@ -113,7 +113,8 @@ def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None
     """
     if not is_cifti_labels(atlas.image):
         raise RecordingError(
-            f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, or a NIfTI run for this atlas."
+            f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, "
+            "or a NIfTI recording for this atlas."
         )
     _align(bold, header.grayordinates, atlas)
 

@@ -1,8 +1,8 @@
-"""From a run to one series per parcel, streaming: memory does not grow with the length of the run.
+"""From a recording to one series per parcel, streaming: memory does not grow with the length of the recording.
 
 A parcel's series is the mean over its *covered* voxels: those inside the brain mask that have signal. A voxel has
 signal if it is finite at every volume and not the same at all of them; outside the field of view fMRIPrep writes
-0 (or NaN) throughout. The set is one and the same for all volumes, so no parcel changes its make-up within a run.
+0 (or NaN) throughout. The set is one and the same for all volumes, so no parcel changes its make-up within a recording.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNDECLARED = ("n/a", "unknown")
 
 
 class Parcellation(NamedTuple):
-    """The series of one run in one atlas; every parcel of the atlas has a column, always.
+    """The series of one recording in one atlas; every parcel of the atlas has a column, always.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Parcellation(NamedTuple):
     coverage : ndarray of shape (P,)
         Covered share of each parcel, 0 to 1: inside field of view and mask, and with signal.
     n_voxels : ndarray of shape (P,), int
-        Voxels (grayordinates) of the parcel on the grid of the run, covered or not.
+        Voxels (grayordinates) of the parcel on the grid of the recording, covered or not.
     n_covered : ndarray of shape (P,), int
         Those that the mean is made of.
     """
@@ -45,17 +45,17 @@ class Parcellation(NamedTuple):
 
 
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
-    """Average a run within the parcels of one or more atlases, in one pass over its data.
+    """Average a recording within the parcels of one or more atlases, in one pass over its data.
 
     Parameters
     ----------
     bold : Path
         4-D NIfTI (``.nii``, ``.nii.gz``) or CIFTI ``.dtseries.nii``.
     mask : Path or None
-        Brain mask on the grid of the run: values above 0 are brain. None takes the whole grid; CIFTI needs none.
+        Brain mask on the grid of the recording: values above 0 are brain. None takes the whole grid; CIFTI needs none.
     atlases : sequence of Atlas
-        Label images in the space of the run. NIfTI labels of any resolution are resampled (nearest) to the grid of
-        the run; CIFTI labels are matched by structure and vertex.
+        Label images in the space of the recording. NIfTI labels of any resolution are resampled (nearest) to its grid;
+        CIFTI labels are matched by structure and vertex.
     n_dummy : int
         Volumes left out at the start.
 
@@ -67,7 +67,7 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     Raises
     ------
     RecordingError
-        If a file is damaged or of the wrong kind, mask and run differ in grid, the mask is empty, an atlas is in
+        If a file is damaged or of the wrong kind, mask and recording differ in grid, the mask is empty, an atlas is in
         another space, or no parcel of any atlas is covered.
     """
     bold = Path(bold)
@@ -79,7 +79,8 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     if not stacked.n_covered.any():
         raise RecordingError(
             f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
-            "check that run, mask and atlas are in the same space, that the run is not empty and no volume of it NaN."
+            "check that recording, mask and atlas are in the same space, that the recording is not empty and no volume "
+            "of it NaN."
         )
     slope, intercept = header.scaling
     stacked = stacked._replace(series=stacked.series * slope + intercept)

@@ -1,4 +1,4 @@
-"""Read a run volume by volume: the 4-D image is never held.
+"""Read a recording volume by volume: the 4-D image is never held.
 
 Inflating the gzip stream is the floor of what parcellation can cost, so the inflater is the fastest at hand
 (``isal``; the standard library where a platform lacks it) and everything else touches a volume once.
@@ -24,7 +24,7 @@ LONGEST_PLAUSIBLE_TR = 30.0
 
 
 class HeaderSummary(NamedTuple):
-    """What the header of a run says; no data are read.
+    """What the header of a recording says; no data are read.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class HeaderSummary(NamedTuple):
 
     @property
     def grid(self) -> tuple[tuple[int, ...], np.ndarray]:
-        """(X, Y, Z) and affine of a NIfTI run."""
+        """(X, Y, Z) and affine of a NIfTI recording."""
         return self.shape[:3], np.asarray(self.affine)
 
 
@@ -83,7 +83,7 @@ def load_header(path: Path) -> Any:
 
 
 def header_summary(path: Path) -> HeaderSummary:
-    """Return shape, voxel sizes, repetition time and storage of a BOLD run without reading its data.
+    """Return shape, voxel sizes, repetition time and storage of a BOLD recording without reading its data.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def header_summary(path: Path) -> HeaderSummary:
     elif path.name.endswith(".dtseries.nii"):
         summary = _cifti_summary(path, image)
     else:
-        raise RecordingError(f"{path} is a CIFTI file but no dtseries: give the dense time series of the run.")
+        raise RecordingError(f"{path} is a CIFTI file but no dtseries: give the dense time series of the recording.")
     if summary.dtype.kind not in "iuf":
         raise RecordingError(f"{path} stores {summary.dtype} values: only real numbers can be BOLD signal.")
     return summary
@@ -121,7 +121,8 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
         raise RecordingError(f"{path} is not a .nii or .nii.gz file: convert it to NIfTI.")
     if len(image.shape) != 4 or min(image.shape) < 1:
         raise RecordingError(
-            f"{path} has shape {image.shape} but a BOLD run has four dimensions (x, y, z, time): give the whole series."
+            f"{path} has shape {image.shape} but a BOLD recording has four dimensions (x, y, z, time): "
+            "give the whole series."
         )
     if not np.linalg.det(image.affine[:3, :3]):
         raise RecordingError(f"{path} does not say where its voxels are (its affine is singular): run fMRIPrep again.")
@@ -141,7 +142,7 @@ def _nifti_summary(path: Path, image: Any) -> HeaderSummary:
 def _cifti_summary(path: Path, image: Any) -> HeaderSummary:
     series, grayordinates = (image.header.get_axis(dimension) for dimension in (0, 1))
     if not isinstance(series, SeriesAxis) or not isinstance(grayordinates, BrainModelAxis):
-        raise RecordingError(f"{path} is not (time, grayordinates): give the dense time series of the run.")
+        raise RecordingError(f"{path} is not (time, grayordinates): give the dense time series of the recording.")
     step = float(series.step) if series.unit == "SECOND" else 0.0
     return HeaderSummary(
         shape=image.shape,
@@ -166,7 +167,7 @@ def _seconds(step: float, unit: str) -> float | None:
 
 
 def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:
-    """Yield the volumes of a NIfTI run after the first ``n_dummy``, one at a time.
+    """Yield the volumes of a NIfTI recording after the first ``n_dummy``, one at a time.
 
     Parameters
     ----------

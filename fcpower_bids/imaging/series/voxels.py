@@ -2,8 +2,8 @@
 
 One pass decides which voxels have signal and adds up at the same time. Sums are of deviations from the first
 volume, in float64: a constant voxel adds exactly nothing, whatever its value, and is left out of the divisor at the
-end. A voxel that turns NaN in mid-run is already in earlier sums: then, and only then, the run is read once more
-without it.
+end. A voxel that turns NaN on the way is already in earlier sums: then, and only then, the recording is read once
+more without it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def average_voxels(
     coverage : ndarray of shape (P,)
         Share of each parcel inside the grid, inside the mask and with signal.
     n_voxels, n_covered : ndarray of shape (P,), int
-        Voxels on the grid of the run, and those that the mean is made of.
+        Voxels on the grid of the recording, and those that the mean is made of.
 
     Raises
     ------

@@ -85,7 +85,7 @@ def run_on_cluster(function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], 
     Parameters
     ----------
     function : str
-        ``module:function``; it writes what became of its call, errors included.
+        ``module:function``; it writes the status of its call, errors included.
     calls : iterable of (str, tuple)
         Name and arguments.
     settings : Settings

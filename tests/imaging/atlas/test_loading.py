@@ -329,7 +329,7 @@ def test_entities_from_file_names(tmp_path, name, entities):
 
 def test_wrong_space_and_wrong_kind(tmp_path):
     image = save_labels(tmp_path / f"tpl-{OTHER}_atlas-A_dseg.nii.gz", cube(2))
-    with pytest.raises(UsageError, match=f"in space {OTHER} but the run in {SPACE}"):
+    with pytest.raises(UsageError, match=f"in space {OTHER} but the recording in {SPACE}"):
         load_atlas(str(image), SPACE)
     with pytest.raises(UsageError, match="give a dlabel file"):
         load_atlas(str(image), OTHER, cifti=True)
