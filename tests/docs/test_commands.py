@@ -58,6 +58,7 @@ SMALLER = {
     "--permutations 1000": "--permutations 2",
     "--analyses all": "--analyses qc_fc spectrum_geometry",  # the study itself is made with all
     "--min-time 180": "--min-time 60",
+    "--preset paper --composite": "--preset paper --analyses prediction --composite",  # all has its own
     "group --analyses learning_curves": "group --analyses learning_curves --scan-minutes 1.5",
 }
 """Choices for hundreds of people, and those for the few of the study."""
