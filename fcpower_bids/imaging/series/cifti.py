@@ -105,7 +105,7 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
 
 
 def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
-    """Refuse an atlas that is of voxels, or of other surfaces than the run.
+    """Refuse an atlas that is of voxels, or of other surfaces than the recording.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None
 
 
 def _align(bold: Path, axis: Any, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parcel of each grayordinate of the run, and of each of the atlas."""
+    """Return the parcel of each grayordinate of the recording, and of each of the atlas."""
     labels, atlas_axis, _ = read_grayordinate_labels(atlas.image)
     parcels = index_labels(labels, atlas.labels)
     try:

@@ -118,7 +118,7 @@ def mask_uncovered(parcellation: Parcellation, min_coverage: float) -> Parcellat
 
 
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
-    """Refuse what the headers alone show to be impossible, and return that of the run.
+    """Refuse what the headers alone show to be impossible, and return that of the recording.
 
     Parameters
     ----------

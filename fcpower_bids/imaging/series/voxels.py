@@ -144,7 +144,7 @@ def _place_atlas(bold: Path, header: HeaderSummary, atlas: Atlas) -> tuple[np.nd
 
 
 def check_volumetric(bold: Path, atlas: Atlas) -> None:
-    """Refuse an atlas of grayordinates for a run of voxels.
+    """Refuse an atlas of grayordinates for a recording of voxels.
 
     Raises
     ------
@@ -152,12 +152,13 @@ def check_volumetric(bold: Path, atlas: Atlas) -> None:
     """
     if is_cifti_labels(atlas.image):
         raise RecordingError(
-            f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image in the space of the run."
+            f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image "
+            "in the space of the recording."
         )
 
 
 def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
-    """Refuse a mask whose header says that it is not of this run; its content is not read.
+    """Refuse a mask whose header says that it is not of this recording; its content is not read.
 
     Raises
     ------
@@ -168,8 +169,8 @@ def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
         raise RecordingError(f"The mask {mask} {fault}: copy it again or rerun the step that wrote it.")
     if not is_same_grid(image.shape, image.affine, *header.grid):
         raise RecordingError(
-            f"The mask {mask} {image.shape} and the run {bold} {header.shape[:3]} are on different grids: "
-            "give the brain mask that fMRIPrep wrote for this very run and space."
+            f"The mask {mask} {image.shape} and the recording {bold} {header.shape[:3]} are on different grids: "
+            "give the brain mask that fMRIPrep wrote for this very recording and space."
         )
 
 
