@@ -166,20 +166,22 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
 
     The label image is what the numbers were made with, so that the outputs explain themselves.
     """
-    from fcpower_bids.imaging.atlas.centroids import (
-        parcel_centroids,  # loads nibabel, which the group level never needs
-    )
+    # These load nibabel, which the group level never needs.
+    from fcpower_bids.imaging.atlas.centroids import parcel_centroids
+    from fcpower_bids.imaging.series.maps import map_centroids
 
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
         extension = ".nii"
     folder = parcels_path(output_dir, atlas).parent
-    target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
+    kind = "probseg" if atlas.probabilistic else "dseg"
+    target = folder / f"tpl-{atlas.space}_{atlas.name}_{kind}{extension}"
     if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
         with atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
-    places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
+    centroids = (map_centroids if atlas.probabilistic else parcel_centroids)(atlas.image, atlas.labels)
+    places = dict(zip("xyz", centroids.round(2).T, strict=True))
     table = table_text(PARCELS.as_written(pd.DataFrame({**parcels, **places})))
     write_shared(parcels_path(output_dir, atlas), table)
     about = {

@@ -98,6 +98,8 @@ class Atlas:
         Licence as stated by the source, or "n/a".
     citation : str
         What to cite, or "n/a".
+    probabilistic : bool
+        Whether the image is 4-D and holds a map of weights per parcel instead of labels.
     """
 
     entities: Entities
@@ -110,6 +112,7 @@ class Atlas:
     source: str = "n/a"
     licence: str = "n/a"
     citation: str = "n/a"
+    probabilistic: bool = False
 
     @property
     def name(self) -> str:

@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.inflating import DAMAGED
 from fcpower_bids.imaging.integrity import content_fault, header_fault
+from fcpower_bids.imaging.series.maps import read_maps
 from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
 from fcpower_bids.records import Atlas
+
+SINGULAR = 1e-12
+"""Directions of the maps smaller than this, relative to the largest, are rounding: maps that sum to another."""
 
 
 class _Tally(NamedTuple):
@@ -76,6 +81,68 @@ def average_voxels(
     return means, coverage, n_voxels, n_covered
 
 
+def average_maps(
+    bold: Path, header: HeaderSummary, mask: Path | None, atlas: Atlas, n_dummy: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Fit the maps of a probabilistic atlas to every volume by least squares over the covered voxels.
+
+    Parameters
+    ----------
+    bold, header, mask, n_dummy
+        As in `average_voxels`.
+    atlas : Atlas
+        With P maps, which may overlap.
+
+    Returns
+    -------
+    weights : ndarray of shape (T, P)
+        In units of the run; NaN for a map without covered voxels.
+    coverage : ndarray of shape (P,)
+        Share of the weight of each map in covered voxels.
+    n_voxels, n_covered : ndarray of shape (P,), int
+        Voxels of the grid where the map is not 0, and those of them that are covered.
+
+    Notes
+    -----
+    That is what nilearn's ``NiftiMapsMasker`` does over all voxels of the mask. The normal equations need one product
+    of the sparse maps per volume, so nothing grows with the length of the run.
+    """
+    maps, inside = read_maps(atlas.image, *header.grid)
+    maps = maps[np.asarray(atlas.labels) - 1]
+    brain = _read_brain(bold, header, mask) & (abs(maps).sum(axis=0) > 0)
+    voxels = np.flatnonzero(brain)
+    broken = ~np.isfinite(next(read_volumes(bold, header, n_dummy))[voxels])
+    while True:
+        voxels = voxels[~broken]
+        used = sparse.csr_array(maps[:, voxels])
+        tally = _tally(read_volumes(bold, header, n_dummy), header.n_volumes - n_dummy, voxels, _MapSums(used))
+        broken = tally.broken
+        if not broken.any():
+            break
+    covered = used[:, ~tally.constant]
+    slope, intercept = header.scaling
+    first = np.where(tally.constant, 0.0, tally.first)
+    sums = slope * (tally.deviations + used @ first) + intercept * covered.sum(axis=1)
+    total, left = abs(maps).sum(axis=1), abs(covered).sum(axis=1)
+    fitted = np.full(sums.shape, np.nan)
+    present = left > 0
+    gram = (covered @ covered.T).toarray()[np.ix_(present, present)]
+    fitted[:, present] = sums[:, present] @ np.linalg.pinv(gram, rcond=SINGULAR, hermitian=True)
+    coverage = left / np.where(total > 0, total, 1.0) * inside[np.asarray(atlas.labels) - 1]
+    return fitted, coverage, np.diff(sparse.csr_array(maps).indptr), np.diff(sparse.csr_array(covered).indptr)
+
+
+class _MapSums:
+    """The (P, V) operator that multiplies voxels with the weights of every map."""
+
+    def __init__(self, maps: sparse.csr_array) -> None:
+        self.n_parcels = maps.shape[0]
+        self.maps = maps
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(self.maps @ values)
+
+
 class _ParcelSums:
     """The sparse (P, V) operator that adds voxels up to parcels, the atlases one below the other.
 
@@ -117,7 +184,7 @@ def _stream_means(
         return (tally.deviations + baseline) / n_covered, n_covered.astype(int)
 
 
-def _tally(volumes: Iterator[np.ndarray], n_volumes: int, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
+def _tally(volumes: Iterator[np.ndarray], n_volumes: int, voxels: np.ndarray, add_up: _ParcelSums | _MapSums) -> _Tally:
     deviations = np.zeros((n_volumes, add_up.n_parcels))
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
