@@ -26,7 +26,7 @@ def is_cifti_labels(path: Path) -> bool:
 
 def count_maps(path: Path) -> int:
     """Return how many maps a probabilistic atlas has, a 4-D NIfTI; 0 for an image of labels."""
-    shape = getattr(_load(path), "shape", ())
+    shape: tuple[int, ...] = tuple(getattr(_load(path), "shape", ()))
     return int(shape[3]) if len(shape) == 4 and shape[3] > 1 and not is_cifti_labels(path) else 0
 
 
