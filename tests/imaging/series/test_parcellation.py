@@ -332,7 +332,7 @@ def test_truncated_nifti(tmp_path, run):
     _, mask, atlas, data, *_ = run
     bold = save_image(tmp_path / "plain.nii", data)
     truncate(bold, 0.99)
-    with pytest.raises(RecordingError, match="11 of its 12 volumes"):
+    with pytest.raises(RecordingError, match=r"plain\.nii is truncated: it has \d+ bytes where its header"):
         parcellate(bold, mask, [atlas])
 
 
