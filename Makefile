@@ -54,9 +54,11 @@ demo: install
 test: install-test
 	$(BIN)/python -m pytest -n 2 -q
 
-# What --dry-run says against what a run does, on every faulty tree and request; `make test` takes a sample.
+# What --dry-run says against what a run does, on every faulty tree and request; `make test` takes a sample. Then kills, two
+# runs at once, full disks, hostile folders: about half an hour; the parts that need root say SKIPPED without.
 faults: install-test
 	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py
+	$(BIN)/python benchmarks/faults.py
 
 lint: install-test
 	$(BIN)/ruff check .

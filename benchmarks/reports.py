@@ -27,7 +27,7 @@ def participant() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = write_outputs(Path(folder), n_runs=4, n_parcels=450, n_volumes=1200)
         started, cpu = time.perf_counter(), time.process_time()
-        (page,), _ = write_participant_report(settings, "01")
+        (page,) = write_participant_report(settings, "01").pages
         print(f"{time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU with imports")
         print(f"{page.stat().st_size / 1e6:.2f} MB")
 

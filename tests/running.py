@@ -19,6 +19,10 @@ PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thre
 """No cleaning at all, but the z-score."""
 
 
+LINKS = "dataset_description.json"
+"""Its links to the inputs are relative, so they differ between outputs in different places."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """What a run left behind."""

@@ -20,7 +20,7 @@ from fcpower_bids.demo.volumes import BOX
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.outputs.tables import read_matrix
-from tests.running import PLAIN, contents, run_app
+from tests.running import LINKS, PLAIN, contents, run_app
 
 SERIES = "stat-mean_timeseries.tsv"
 FC = "stat-pearsoncorrelation_relmat.tsv"
@@ -229,7 +229,7 @@ def test_settings_file_alone_repeats_the_run(exact_run, exact_demo, tmp_path):
     folder, _ = exact_demo
     again = run_app(folder, tmp_path / "out", "--config-file", exact_run.output / "logs" / "settings.toml")
     assert again.code == 0
-    left, right = (contents(run.output, "logs", "work") for run in (exact_run, again))
+    left, right = (contents(run.output, "logs", "work", LINKS) for run in (exact_run, again))
     # The pages show the settings, of which --config-file is one.
     assert {name for name in left | right if left.get(name) != right.get(name)} <= {"sub-01.html", "sub-02.html"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import contents
+from tests.running import LINKS, contents
 
 HOSTILE = (
     *("grp", "pwd", "json", "numpy", "pandas", "random", "multiprocessing", "nipype", "joblib", "signal", "socket"),
@@ -55,7 +55,11 @@ def test_modules_in_the_current_folder_are_not_executed(exact_demo, exact_run, t
 
 def results(output):
     """All but what is compressed: the other interpreter may have another zlib."""
-    return {name: what for name, what in contents(output, "logs", "work").items() if not name.endswith((".npz", ".gz"))}
+    return {
+        name: what
+        for name, what in contents(output, "logs", "work", LINKS).items()
+        if not name.endswith((".npz", ".gz"))
+    }
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 import nibabel
 import numpy as np
@@ -329,7 +329,7 @@ def test_every_uri_resolves(exact_run, troubled_run, combined):
             for source in json.loads(path.read_text())["Sources"]:
                 scheme, dataset, relative = source.split(":", 2)
                 assert scheme == "bids"
-                root = Path(unquote(urlparse(links[dataset]).path)) if dataset else run.output
+                root = run.output / unquote(links[dataset]) if dataset else run.output
                 assert (root / relative).is_file(), source
                 count += 1
         assert count > 30

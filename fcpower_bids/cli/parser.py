@@ -28,6 +28,7 @@ USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [o
        fcpower_bids identify output_dir [--participant-label LABEL ...]
        fcpower_bids status output_dir
        fcpower_bids selftest [folder]
+       fcpower_bids export output_dir share
        fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER
        fcpower_bids push MODEL OWNER/NAME"""
 EPILOG = """\

@@ -24,6 +24,7 @@ COMMANDS = {
     "selftest": "fcpower_bids.cli.selftest",
     "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",
+    "export": "fcpower_bids.cli.export",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 

@@ -110,6 +110,7 @@ def find_recordings(settings: Inputs) -> Discovery:
     if not there:
         raise DatasetError(_nothing_found(types, problems))
     kept, echo_notes = drop_single_echoes(apply_filters(there, filters), filters)
+    problems += _echoes_alone(apply_filters(there, filters), kept)
     kept, fix_notes = prefer_cleaned(kept, filters)
     chosen, missing, space_notes = _choose(kept, filters, settings)
     problems += [Problem(run, STAGE, sentence) for run, sentence in missing.items()]
@@ -164,11 +165,15 @@ def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterabl
     found = {source.labels["sub"] for source in there}
     if asked is not None and asked <= found:
         return []
-    listed = {path.name[4:] for root in roots for path in root.glob("sub-*") if path.is_dir()}
+    folders = [path for root in roots for path in root.glob("sub-*") if path.is_dir() or path.is_symlink()]
+    listed = {path.name[4:] for path in folders}
+    dead = {path.name[4:]: path for path in folders if not path.exists()}
     where = " or ".join(map(str, roots))
     problems = []
     for label in sorted((asked or listed) - found):
-        if label in listed:
+        if label in dead:
+            sentence = f"{dead[label]} is a link to a folder that is not there: get its content, or mend the link."
+        elif label in listed:
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:
             some = ", ".join(sorted(listed | found)[:20]) or "none"
@@ -191,6 +196,18 @@ def _filtered_out(settings: Selection, there: Iterable[Source], kept: Iterable[S
     labels = (_participants(settings) or frozenset()) & {source.labels["sub"] for source in there}
     sentence = "None of the series of sub-{} passes the other filters: it is left out."
     return [Problem(f"sub-{label}", STAGE, sentence.format(label), SKIPPED) for label in sorted(labels - remaining)]
+
+
+def _echoes_alone(passed: Iterable[Source], kept: Iterable[Source]) -> list[Problem]:
+    """Runs of which there are single echoes, and not what fMRIPrep combines them to."""
+    unshared = {"echo", *GRID_KEYS}
+    combined = {drop(source.entities, unshared) for source in kept}
+    runs = {drop(source.entities, unshared) for source in passed if "echo" in source.labels} - combined
+    sentence = (
+        "There are single echoes of it and not their combination: run fMRIPrep again, or use an echo with "
+        '--bids-filter-file ({"bold": {"echo": 2}}).'
+    )
+    return [Problem("_".join(f"{key}-{value}" for key, value in run), STAGE, sentence, SKIPPED) for run in sorted(runs)]
 
 
 def _choose(

@@ -7,6 +7,7 @@ from pathlib import Path
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
 from fcpower_bids.imaging.confounds.cleaning import clean_recording
+from fcpower_bids.imaging.series.streaming import VolumeFigures
 from fcpower_bids.interfaces.bundles import load_bundle, save_bundle, save_cleaning
 from fcpower_bids.interfaces.choices import settings_of
 from fcpower_bids.interfaces.step import Step
@@ -77,14 +78,15 @@ class Bandpass(Step):
         parcels = [(arrays["series"], arrays["coverage"]) for arrays, _ in bundles]
         choices = {name: self.given(name) for name in CHOICES}
         names = [facts["atlas"] for _, facts in bundles]
-        cleaning, series = clean_recording(recording, names, parcels, settings_of(choices))
+        measured = VolumeFigures(*(bundles[0][0][name] for name in VolumeFigures._fields))
+        cleaning, series = clean_recording(recording, names, parcels, settings_of(choices), measured)
         self._results["cleaning"] = save_cleaning(folder / "cleaning.npz", cleaning, choices)
         self._results["excluded"] = cleaning.excluded
         self._results["series"] = [
             save_bundle(
                 folder / f"series_{facts['atlas']}.npz",
                 {"series": one.clean},
-                {**facts, "repetition_time": given.repetition_time, "flat": one.flat},
+                {**facts, "repetition_time": given.repetition_time, "flat": one.flat, "stray": one.stray},
             )
             for one, (_, facts) in zip(series, bundles, strict=True)
             if not cleaning.excluded

@@ -13,7 +13,6 @@ from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.centroids import parcel_centroids
 from fcpower_bids.imaging.atlas.described import open_atlas
-from fcpower_bids.imaging.series.maps import map_centroids
 from fcpower_bids.interfaces.bundles import load_bundle, save_bundle
 from fcpower_bids.interfaces.choices import settings_of
 from fcpower_bids.interfaces.step import Step
@@ -138,5 +137,5 @@ def _encoder(settings: Participant, atlas: Atlas) -> Any:
 
 
 def _places(atlas: Atlas) -> dict[str, tuple[float, float, float]]:
-    centroids = (map_centroids if atlas.probabilistic else parcel_centroids)(atlas.image, atlas.labels).tolist()
+    centroids = parcel_centroids(atlas.image, atlas.labels).tolist()
     return {name: (x, y, z) for name, (x, y, z) in zip(atlas.names, centroids, strict=True)}

@@ -13,6 +13,9 @@ from fcpower_bids.interfaces.bundles import load_bundle
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas
 
+CONTENT = 2
+"""Of these files; those of another number are not read."""
+
 
 def means_path(folder: Path, bold: Path, mask: Path | None, atlas: Atlas) -> Path:
     """Return where the parcel means of a recording are kept; the name changes with all that they depend on.
@@ -20,7 +23,7 @@ def means_path(folder: Path, bold: Path, mask: Path | None, atlas: Atlas) -> Pat
     These are name, size, time and checksum of series and mask, the content of the atlas, and the version.
     """
     states = [(path.name, file_state(path)) for path in (bold, mask) if path is not None]
-    key = hashlib.sha256(repr((__version__, states, atlas_digest(atlas))).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((__version__, CONTENT, states, atlas_digest(atlas))).encode()).hexdigest()[:16]
     return folder / f"{_stem(bold, atlas)}_{key}.npz"
 
 

@@ -128,12 +128,15 @@ def _results(step: Step, recording: Recording) -> Results:
 
 
 def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]:
-    clean = {facts["atlas"]: (arrays["series"], tuple(facts["flat"])) for arrays, facts in map(load_bundle, series)}
+    clean = {
+        facts["atlas"]: (arrays["series"], tuple(facts["flat"]), tuple(facts["stray"]))
+        for arrays, facts in map(load_bundle, series)
+    }
     nothing = np.empty((0, 0))
     found = []
     for arrays, facts in map(load_bundle, parcels):
-        one, flat = clean.get(facts["atlas"], (nothing, ()))
-        found.append(ParcelSeries(arrays["coverage"], arrays["series"], one, nothing, flat))
+        one, flat, stray = clean.get(facts["atlas"], (nothing, (), ()))
+        found.append(ParcelSeries(arrays["coverage"], arrays["series"], one, nothing, flat, stray))
     return found
 
 

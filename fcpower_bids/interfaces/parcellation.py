@@ -51,6 +51,7 @@ class Parcellate(Step):
         for (path, atlas), one in zip(missing, found, strict=True):
             with atomic(path) as temporary, temporary.open("wb") as file:
                 facts = {"atlas": atlas.name, "parcels": atlas.names, "bold": str(bold)}
-                save_bundle(file, one._asdict(), facts)
+                arrays = {name: values for name, values in one._asdict().items() if name != "figures"}
+                save_bundle(file, {**arrays, **one.figures._asdict()}, facts)
             remove_outdated(path, bold, atlas)
         self._results["parcels"] = [str(path) for path in paths]

@@ -21,6 +21,11 @@ COLUMNS = join_columns(
     Column.number("volumes", "Volumes of the file", unit="volumes"),
     Column.number("dummy_volumes", "Volumes dropped at the start", unit="volumes"),
     Column.number("censored_volumes", "Later volumes left out because of motion", unit="volumes"),
+    Column.number("empty_volumes", "Volumes left out because they hold one value everywhere", unit="volumes"),
+    Column.number("copied_volumes", "Volumes left out because they are copies of earlier ones", unit="volumes"),
+    Column.number(
+        "stray_volumes", "Volumes left out because a voxel, a parcel or the brain is far off", unit="volumes"
+    ),
     Column.number("kept_volumes", "Volumes of the cleaned series", unit="volumes"),
     Column.number("seconds_kept", "Seconds of the cleaned series", unit="s"),
     Column.number("mean_fd", "Mean framewise displacement in mm over the volumes that are not dummies", unit="mm"),
@@ -32,6 +37,11 @@ COLUMNS = join_columns(
     ),
     Column.number("parcels", "Parcels of the atlas"),
     Column.number("uncovered_parcels", "Parcels below the coverage threshold, n/a in every output"),
+    Column.number("stray_parcels", "Covered parcels, constant for long or without their level, n/a in every output"),
+    Column.number("gain_step", "Largest lasting step of the level of the whole brain", unit="share"),
+    Column.number("table_global_signal", "Correlation of the changes of the global signal with those of the table"),
+    Column.number("table_dvars", "Correlation of DVARS with that of the table"),
+    Column.number("table_lag", "Volumes by which the table must be shifted to fit", unit="volumes"),
     Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
     Column.number("rank", "Numerical rank of FC"),
     Column.number("clipped", "Eigenvalues of FC below the clipping tolerance"),
@@ -46,13 +56,14 @@ def tabulate_quality(
     """Return one row with the figures of ``COLUMNS``; those of the cleaned series are missing when excluded."""
     after_dummies = np.arange(len(cleaning.kept)) >= cleaning.n_dummy
     fd = cleaning.framewise_displacement[after_dummies]
+    stray = np.zeros_like(cleaning.kept) if cleaning.stray is None else cleaning.stray
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
         "atlas": atlas.name,
         "state": "excluded" if cleaning.excluded else "done",
         "volumes": len(cleaning.kept),
         "dummy_volumes": cleaning.n_dummy,
-        "censored_volumes": int((after_dummies & ~cleaning.kept).sum()),
+        "censored_volumes": int((after_dummies & ~cleaning.kept & ~stray).sum()),
         "kept_volumes": int(cleaning.kept.sum()),
         "seconds_kept": cleaning.seconds_kept,
         "mean_fd": float(np.nanmean(fd)) if np.isfinite(fd).any() else None,
@@ -61,7 +72,9 @@ def tabulate_quality(
         "degrees_of_freedom": cleaning.degrees_of_freedom,
         "parcels": atlas.n_parcels,
         "uncovered_parcels": int((series.coverage < settings.min_coverage).sum()),
+        "stray_parcels": len(series.stray),
         "mean_coverage": float(series.coverage.mean()),
+        **cleaning.plausibility,
     }
     if not cleaning.excluded:
         row |= _of_clean(series, cleaning, settings)

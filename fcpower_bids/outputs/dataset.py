@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import filecmp
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -75,7 +77,7 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
     check_dataset(output)
     description = output / DESCRIPTION
     try:
-        write_shared(description, json_text(describe_dataset(inputs)))
+        write_shared(description, json_text(describe_dataset(inputs, output)))
     except OSError as error:
         raise UsageError(f"Nothing can be written to {output} ({error.strerror}). Choose another folder.") from error
     write_shared(output / ".bidsignore", "\n".join(BIDSIGNORE) + "\n")
@@ -129,8 +131,9 @@ def _is_ours(description: Path) -> bool:
     return any(entry.get("Name") == NAME for entry in made_by if isinstance(entry, dict))
 
 
-def describe_dataset(inputs: Mapping[str, Path]) -> dict[str, Any]:
-    """Return ``dataset_description.json``: this program, then what made the input."""
+def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, Any]:
+    """Return ``dataset_description.json``: this program, what made the input; links from here."""
+    links = {name: quote(os.path.relpath(path.absolute(), output_dir.absolute())) for name, path in inputs.items()}
     chain: list[Any] = []
     for path in inputs.values():
         source = path / "dataset_description.json"
@@ -142,8 +145,8 @@ def describe_dataset(inputs: Mapping[str, Path]) -> dict[str, Any]:
         "DatasetType": "derivative",
         "License": "See the licence of the source datasets",
         "GeneratedBy": [{"Name": NAME, "Version": __version__}, *chain],
-        "SourceDatasets": [{"URL": path.absolute().as_uri()} for path in inputs.values()],
-        "DatasetLinks": {name: path.absolute().as_uri() for name, path in inputs.items()},
+        "SourceDatasets": [{"URL": link} for link in links.values()],
+        "DatasetLinks": links,
     }
 
 
@@ -166,22 +169,20 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
 
     The label image is what the numbers were made with, so that the outputs explain themselves.
     """
-    # These load nibabel, which the group level never needs.
-    from fcpower_bids.imaging.atlas.centroids import parcel_centroids
-    from fcpower_bids.imaging.series.maps import map_centroids
+    from fcpower_bids.imaging.atlas.centroids import (
+        parcel_centroids,  # loads nibabel, which the group level never needs
+    )
 
     extension = ".dlabel.nii" if atlas.image.name.endswith(".dlabel.nii") else ".nii.gz"
     if not atlas.image.name.endswith(extension):
         extension = ".nii"
     folder = parcels_path(output_dir, atlas).parent
-    kind = "probseg" if atlas.probabilistic else "dseg"
-    target = folder / f"tpl-{atlas.space}_{atlas.name}_{kind}{extension}"
+    target = folder / f"tpl-{atlas.space}_{atlas.name}_dseg{extension}"
     if not target.exists() or not filecmp.cmp(target, atlas.image, shallow=False):
         with atomic(target) as temporary:
             shutil.copyfile(atlas.image, temporary)
     parcels = {"index": atlas.labels, "name": atlas.names, "network": atlas.networks, "hemisphere": atlas.hemispheres}
-    centroids = (map_centroids if atlas.probabilistic else parcel_centroids)(atlas.image, atlas.labels)
-    places = dict(zip("xyz", centroids.round(2).T, strict=True))
+    places = dict(zip("xyz", parcel_centroids(atlas.image, atlas.labels).round(2).T, strict=True))
     table = table_text(PARCELS.as_written(pd.DataFrame({**parcels, **places})))
     write_shared(parcels_path(output_dir, atlas), table)
     about = {

@@ -124,6 +124,7 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
             "framewise_displacement": cleaning.framewise_displacement,
             "dvars": cleaning.dvars,
             "dummy": (np.arange(len(cleaning.kept)) < cleaning.n_dummy).astype(int),
+            "stray": np.zeros(len(cleaning.kept), int) if cleaning.stray is None else cleaning.stray.astype(int),
             "kept": cleaning.kept.astype(int),
         }
     )
@@ -301,6 +302,7 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         "CoverageThreshold": settings.min_coverage,
         "UncoveredNodes": [n for n, c in zip(atlas.names, coverage, strict=True) if c < settings.min_coverage],
         "FlatNodes": [atlas.names[parcel] for parcel in results.series[number].flat],
+        "StrayNodes": [atlas.names[parcel] for parcel in results.series[number].stray],
         "Notes": list(cleaning.notes),
         "SoftwareFilters": {
             "Butterworth": {

@@ -94,6 +94,8 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
     """
     try:
         header, *rows = path.read_text(encoding="utf-8").splitlines()
+        if not header:  # without columns, as the design of --strategy none
+            return np.empty((len(rows), 0)), []
         names = header.split("\t")
         first = int(names[0] == "Node")
         # Python's own conversion of decimals is exact; those of table readers need not be.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,8 +98,6 @@ class Atlas:
         Licence as stated by the source, or "n/a".
     citation : str
         What to cite, or "n/a".
-    probabilistic : bool
-        Whether the image is 4-D and holds a map of weights per parcel instead of labels.
     """
 
     entities: Entities
@@ -112,7 +110,6 @@ class Atlas:
     source: str = "n/a"
     licence: str = "n/a"
     citation: str = "n/a"
-    probabilistic: bool = False
 
     @property
     def name(self) -> str:
@@ -174,7 +171,11 @@ class Cleaning:
     excluded : str
         Why the recording does not pass the quality limits; empty when it does.
     notes : tuple of str
-        What a reader of the results should know of the confounds.
+        What a reader of the results should know of the confounds and the series.
+    stray : ndarray of bool, shape (T,), or None
+        Volumes left out because they cannot be signal; None where nobody looked.
+    plausibility : dict
+        Figures of that for the quality table, by column.
     """
 
     kept: np.ndarray
@@ -189,6 +190,8 @@ class Cleaning:
     repetition_time: float
     excluded: str = ""
     notes: tuple[str, ...] = ()
+    stray: np.ndarray | None = None
+    plausibility: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def seconds_kept(self) -> float:
@@ -212,6 +215,8 @@ class ParcelSeries:
         Pearson FC; empty until computed.
     flat : tuple of int
         Covered parcels without any variance, before or after cleaning; they are NaN like uncovered ones.
+    stray : tuple of int
+        Covered parcels whose series cannot be signal; they are NaN too.
     """
 
     coverage: np.ndarray
@@ -219,6 +224,7 @@ class ParcelSeries:
     clean: np.ndarray
     connectivity: np.ndarray
     flat: tuple[int, ...] = ()
+    stray: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

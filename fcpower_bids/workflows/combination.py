@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any
 
-from fcpower_bids.outputs.combination import combine_runs, group_runs, whole_of
+from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import (
     DONE,
@@ -25,6 +24,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.batches import Job, why_open
+from fcpower_bids.workflows.execution.endings import WorkerDied
 from fcpower_bids.workflows.execution.pool import processes, run_calls
 from fcpower_bids.workflows.progress import Progress
 
@@ -37,6 +37,8 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
 
     A single run is combined too, so that every session has a result under the same name.
     """
+    from fcpower_bids.outputs.combination import group_runs, whole_of  # loads scipy.signal
+
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     names: list[str] = []
     calls: list[tuple[Any, ...]] = []
@@ -51,13 +53,8 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
         if not is_finished(settings.output_dir, whole.name, mark):
             calls.append((whole, runs, finished[runs[0]], settings, mark))
     if calls:
-        with suppress(BrokenProcessPool):
-            for _ in run_calls(COMBINE, calls, processes(settings)):
-                pass
-        for whole, *_ in calls:
-            status = read_status(settings.output_dir, whole.name)
-            if status is None or status.state == RUNNING:
-                write_status(settings.output_dir, Status(whole.name, FAILED, STAGE, why_open(whole, settings)))
+        with claims_in(settings.output_dir / CLAIMS) as claims:
+            _combine_in_turn(calls, claims, settings)
         progress.say(f"{len(names)} combinations of runs ({settings.combine_runs})")
     return names
 
@@ -67,10 +64,37 @@ def nothing_to_combine(n_runs: int) -> str:
     return f"None of its {n_runs} runs passed, so there is nothing to combine."
 
 
+def _combine_in_turn(calls: list[tuple[Any, ...]], claims: Claims, settings: Settings) -> None:
+    """Combine what nobody else is at work on, then what others have left unfinished."""
+    while calls:
+        names = claims.take(whole.name for whole, *_ in calls)
+        mine = [call for call in calls if call[0].name in names]
+        _combine_all([call for call in mine if not is_finished(settings.output_dir, call[0].name, call[-1])], settings)
+        claims.release()
+        calls = [call for call in calls if call[0].name not in names]
+        if calls and not names:
+            time.sleep(POLL_SECONDS)
+
+
+def _combine_all(calls: list[tuple[Any, ...]], settings: Settings) -> None:
+    killed = ""
+    try:
+        for _ in run_calls(COMBINE, calls, processes(settings)):
+            pass
+    except WorkerDied as error:
+        killed = f"{error.cause}. Give more memory, and run the same command again."
+    for whole, *_ in calls:
+        status = read_status(settings.output_dir, whole.name)
+        if status is None or status.state == RUNNING:
+            write_status(settings.output_dir, Status(whole.name, FAILED, STAGE, killed or why_open(whole, settings)))
+
+
 def combine(
     whole: Recording, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings, fingerprint: str
 ) -> None:
     """Combine what was written of the runs of one session and task, and write the status of their combination."""
+    from fcpower_bids.outputs.combination import combine_runs  # loads scipy.signal
+
     output_dir, started = settings.output_dir, time.perf_counter()
 
     def note(state: str, reason: str = "", outputs: tuple[str, ...] = ()) -> None:

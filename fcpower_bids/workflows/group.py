@@ -24,7 +24,9 @@ from fcpower_bids.workflows.attempts import PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.imports import import_sources, untouched
+from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.turns import one_at_a_time
 
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
@@ -50,14 +52,8 @@ def run_group(settings: Settings) -> int:
     if not settings.reports_only:
         import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
-        write_text(folder / "settings.toml", settings.as_toml())
-        write_group_tables(folder, _describe_people(cohort), settings)
-        cohort = check_first(cohort, settings)
-        by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
-        if not settings.check:
-            _run_analyses(cohort, by_atlas, attempts)
-        if settings.save_models and not settings.check:
-            _save_models(cohort, attempts)
+        with one_at_a_time(f"group_{settings.name or ''}", settings):
+            _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
 
     attempts.run(PAGE, partial(write_group_report, settings))
@@ -75,6 +71,21 @@ def _dry_run(settings: Settings) -> int:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
     say(describe_cohort(cohort), settings)
     return 0
+
+
+def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
+    """Write who is in the cohort, check it, run the analyses and save models."""
+    settings, folder = attempts.settings, attempts.settings.results
+    if (settings.output_dir / "logs" / "status").is_dir():
+        survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
+    write_text(folder / "settings.toml", settings.as_toml())
+    write_group_tables(folder, _describe_people(cohort), settings)
+    cohort = check_first(cohort, settings)
+    by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
+    if not settings.check:
+        _run_analyses(cohort, by_atlas, attempts)
+    if settings.save_models and not settings.check:
+        _save_models(cohort, attempts)
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
@@ -19,13 +20,22 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.execution.pool import processes, start_server
+from fcpower_bids.workflows.execution.endings import WorkerDied
+from fcpower_bids.workflows.execution.pool import processes, run_calls, start_server
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.preflight.listing import describe_plan
 from fcpower_bids.workflows.preflight.plan import Plan, plan_run
 from fcpower_bids.workflows.progress import Progress, say
 from fcpower_bids.workflows.turns import run_in_turn
 
+PAGES = 8
+"""Participants, at most, whose pages are made in one call of a process."""
+WRITE_PAGES = "fcpower_bids.reports.person.page:write_pages"
+WRITE_METHODS = "fcpower_bids.reports.kit.methods:write_methods"
+PAGES_KILLED = (
+    "Not all pages were made. {} while it made them. Give more memory, and run the same command again with "
+    "--reports-only."
+)
 FEW = 100
 """Statuses that a job for named participants reads to renew the table of all; with more it leaves that alone."""
 
@@ -125,7 +135,6 @@ def _write_methods(jobs: list[Job], settings: Settings) -> int:
 def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
     if settings.combine_runs == "none":
         return []
-
     return run_combinations(jobs, settings, progress)
 
 
@@ -141,12 +150,21 @@ def _prepare_work(settings: Settings) -> Path:
 
 
 def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
-    """Make the page of every participant with a status, and say what of them could not be made."""
-    from fcpower_bids.reports.person.page import write_participant_reports  # only the end of a run needs it
+    """Make the page of every participant with a status, and say what of them could not be made.
 
+    They are made in processes of the server, which has imported what a page needs while the recordings were at work.
+    """
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
+    size = max(1, min(PAGES, -(-len(subjects) // processes(settings))))
+    parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]
+    failures: list[str] = []
+    atlases: set[Any] = set()
     try:
-        write_participant_reports(settings, subjects, processes(settings))
-    except Incomplete as error:
-        return error
-    return None
+        for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings)):
+            failures += written.failures
+            atlases |= set(written.atlases)
+        for _ in run_calls(WRITE_METHODS, [(settings, atlases)], 1):
+            pass
+    except WorkerDied as error:
+        failures.append(PAGES_KILLED.format(error.cause))
+    return Incomplete("\n".join(sorted(failures))) if failures else None

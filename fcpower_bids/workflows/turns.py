@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
@@ -11,7 +12,7 @@ from fcpower_bids.outputs.status import read_status
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
 from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
-from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.progress import Progress, say
 
 
 def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
@@ -37,6 +38,20 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
                 theirs = [job for job in theirs if job[0].name not in names]
             else:
                 time.sleep(POLL_SECONDS)
+        claims.bury()
+
+
+@contextmanager
+def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
+    """Do what only one run may do in an output folder; another waits, and says for whom."""
+    with claims_in(settings.output_dir / CLAIMS) as claims:
+        told = False
+        while not claims.take([name]):
+            if not told:
+                say(f"Another run is at work on the same tables ({claims.owner(name)}); it is waited for.", settings)
+                told = True
+            time.sleep(POLL_SECONDS)
+        yield
         claims.bury()
 
 

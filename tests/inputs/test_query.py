@@ -102,6 +102,22 @@ def test_participants_without_series_are_skipped_or_failed_when_asked_for(root):
     assert (problem.recording, problem.kind) == ("sub-03", "failed")
 
 
+def test_a_link_to_a_folder_that_is_gone_is_told(root):
+    (root / "sub-03").symlink_to(root / "nowhere")
+    (problem,) = find_recordings(settings(root)).problems
+    assert (problem.recording, problem.kind) == ("sub-03", "skipped")
+    assert f"{root / 'sub-03'} is a link to a folder that is not there" in problem.sentence
+
+
+def test_a_run_of_single_echoes_alone_is_told(root):
+    folder = func(root, "sub-03_task-rest")
+    for echo in (1, 2):
+        put(folder / f"sub-03_task-rest_echo-{echo}_{MNI}_desc-preproc_bold.nii.gz", zipped())
+    (problem,) = find_recordings(settings(root)).problems
+    assert (problem.recording, problem.kind) == ("sub-03_task-rest", "skipped")
+    assert "single echoes of it and not their combination" in problem.sentence
+
+
 def test_a_participant_that_the_other_filters_leave_out_is_told(root):
     found = find_recordings(settings(root, participant_label=("01", "02"), task_id=("nback",)))
     (problem,) = found.problems

@@ -28,7 +28,7 @@ def test_description_names_us_first_and_then_what_made_the_input(chosen):
     about = json.loads((chosen.output_dir / "dataset_description.json").read_text())
     assert [entry["Name"] for entry in about["GeneratedBy"]] == ["fcpower_bids", "fMRIPrep"]
     assert about["DatasetType"] == "derivative"
-    assert about["DatasetLinks"] == {"fmriprep": source.as_uri()}
+    assert about["DatasetLinks"] == {"fmriprep": "../in"}
 
 
 def test_our_own_dataset_is_taken_again_and_another_is_refused(chosen):

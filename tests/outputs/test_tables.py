@@ -64,3 +64,8 @@ def test_json_that_is_not_an_object_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(DatasetError, match=r"bad\.json"):
         tables.read_json(path)
+
+
+def test_a_table_without_columns_comes_back(tmp_path):
+    values, names = tables.read_matrix(tables.write_matrix(tmp_path / "x_design.tsv", np.empty((3, 0)), []))
+    assert (values.shape, names) == ((3, 0), [])

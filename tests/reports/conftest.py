@@ -27,5 +27,5 @@ def written(tmp_path_factory):
     write_status(settings.output_dir, Status("sub-01_ses-b_task-nback_run-9", FAILED, "parcellate", reason))
     write_status_table(settings.output_dir)
     (settings.output_dir / "logs" / "settings.toml").write_text(settings.as_toml())
-    (page,) = write_participant_reports(settings, ["01"], 1)
+    (page,) = write_participant_reports(settings, ["01"])
     return settings, page

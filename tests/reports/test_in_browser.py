@@ -185,7 +185,7 @@ def test_malicious_names_are_shown_as_text(browser, tmp_path):
     facts["UncoveredNodes"] = list(EVIL)
     facts["Atlas"]["Source"] = EVIL[1]
     sidecar.write_text(json.dumps(facts))
-    (page,) = write_participant_reports(settings, ["01"], 1)
+    (page,) = write_participant_reports(settings, ["01"])
     browser.open(page)
     assert browser.messages == []
     assert len(browser.requests) == 1 + sum(url.startswith("data:") for url in browser.requests)

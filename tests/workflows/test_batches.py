@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import nibabel
@@ -16,7 +17,9 @@ from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.store import TEMPORARY
-from tests.running import Finished, contents, run_app, start_app
+from fcpower_bids.workflows import participant
+from fcpower_bids.workflows.execution import endings
+from tests.running import LINKS, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
@@ -45,7 +48,7 @@ def whole(demo):
 
 
 def files_of(found: Finished) -> dict[str, bytes]:
-    return contents(found.output, "logs", "work")
+    return contents(found.output, "logs", "work", LINKS)
 
 
 def wait_for(condition, what: str):
@@ -64,7 +67,11 @@ def lengthen(demo: Path, times: int) -> None:
 
     (bold,) = demo.rglob(f"{VICTIM}_desc-preproc_bold.nii.gz")
     image = nibabel.load(bold)
-    longer = nibabel.Nifti1Image(np.tile(image.get_fdata(dtype=np.float32), times), image.affine, image.header)
+    data = np.tile(image.get_fdata(dtype=np.float32), times)
+    data[data > 0] += np.random.default_rng(0).integers(
+        -9, 10, np.count_nonzero(data > 0), dtype=np.int8
+    )  # copies are left out
+    longer = nibabel.Nifti1Image(data, image.affine, image.header)
     bold.write_bytes(igzip.compress(longer.to_bytes(), compresslevel=1))
     (table,) = demo.rglob(f"{VICTIM.partition('_space')[0]}_desc-confounds_timeseries.tsv")
     header, *rows = table.read_text().splitlines()
@@ -102,6 +109,51 @@ def children(process: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
         return []
+
+
+def kill_itself(*_arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_of_pages_that_is_killed_is_told_with_its_remedy(demo, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(participant, "WRITE_PAGES", "tests.workflows.test_batches:kill_itself")
+    found = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-id", "a")
+    assert found.code == 4
+    assert "Not all pages were made. The process was killed from outside" in found.err
+    assert "--reports-only" in found.err
+    assert "Traceback" not in found.err
+    assert set(found.states().values()) == {"done"}
+    monkeypatch.undo()
+    again = run_app(demo, tmp_path / "out", *ATLAS, "--participant-label", "01", "--session-id", "a", "--reports-only")
+    assert again.code == 0
+    assert again.files("sub-01.html")
+
+
+@dataclass
+class Ended:
+    exitcode: int | None
+
+
+@pytest.mark.parametrize(
+    ("codes", "kills", "words"),
+    [
+        ([-15, -9], 0, "killed from outside"),
+        ([-15, -9], 1, "killed by the kernel because memory ran out"),
+        ([-15, -15], 1, "told to end (SIGTERM)"),
+        ([-15, -11], 0, "crashed (SIGSEGV)"),
+        ([None, 0], 0, "killed from outside"),
+    ],
+)
+def test_the_ends_of_processes_are_told_apart(codes, kills, words, monkeypatch):
+    monkeypatch.setattr(endings, "memory_kills", lambda: 3 + kills)
+    assert words in endings.cause_of_death([Ended(code) for code in codes], 3)
+
+
+@pytest.mark.parametrize("text", ["low 0\noom_kill 7\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"])
+def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
+    (tmp_path / "counter").write_text(text)
+    monkeypatch.setattr(endings, "COUNTERS", (tmp_path / "none", tmp_path / "counter"))
+    assert endings.memory_kills() == 7
 
 
 @needs_proc

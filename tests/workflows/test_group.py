@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.claims import Claims
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.workflows import turns
 from fcpower_bids.workflows.group import run_group
 from tests.derivatives.participant_outputs import add_embedding, add_output, make_outputs, series_of
 
@@ -194,3 +197,24 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
     with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
         run_group(replace(settings, analyses=("fingerprinting", last), **choices))
     assert not (settings.output_dir / "group" / "identification.tsv").exists()
+
+
+def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, monkeypatch):
+    first = Claims(settings.output_dir / "logs" / "claims")
+    assert first.take(["group_"])
+    waits = []
+    monkeypatch.setattr(turns.time, "sleep", lambda seconds: (waits.append(seconds), first.close()))
+    said = lines(analyses=("qc_fc",))
+    assert len(waits) == 1
+    assert "Another run is at work on the same tables (" in said[[("same tables" in line) for line in said].index(True)]
+    assert done(said) == {"qc_fc"}
+    assert not (settings.output_dir / "logs" / "claims").exists()
+
+
+def test_the_table_of_statuses_is_that_of_now(lines, settings):
+    write_status(settings.output_dir, Status("sub-01_ses-a_task-rest", "done"))
+    write_status(settings.output_dir, Status("sub-99_task-rest", "failed", "inputs", "There is no mask."))
+    lines(analyses=("qc_fc",))
+    table = read_table(settings.output_dir / "logs" / "status.tsv").set_index("recording")
+    assert table.loc["sub-99_task-rest", "reason"] == "There is no mask."
+    assert table.loc["sub-01_ses-a_task-rest", "state"] == "done"

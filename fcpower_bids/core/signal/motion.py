@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import scipy  # its parts load when they are first used: signal takes half a second
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import butter, filtfilt, iirnotch
 
 from fcpower_bids.errors import Unfit
 
@@ -77,15 +77,15 @@ def filter_motion(
     edges = [aliased(edge / PER_MINUTE, repetition_time) for edge in stop if edge is not None]
     if kind == "lp":
         _check(edges[0], edges[0], repetition_time)
-        coefficients = butter(order // 2, edges[0], btype="lowpass", fs=rate)
+        coefficients = scipy.signal.butter(order // 2, edges[0], btype="lowpass", fs=rate)
         passes = 1
     else:
         centre, width = float(np.mean(edges)), abs(edges[1] - edges[0])
         _check(centre, width, repetition_time)
-        coefficients = iirnotch(centre, centre / width, fs=rate)
+        coefficients = scipy.signal.iirnotch(centre, centre / width, fs=rate)
         passes = order // 4
     for _ in range(passes):
-        values = filtfilt(*coefficients, values, axis=0, padtype="constant", padlen=len(values) - 1)
+        values = scipy.signal.filtfilt(*coefficients, values, axis=0, padtype="constant", padlen=len(values) - 1)
     return values
 
 

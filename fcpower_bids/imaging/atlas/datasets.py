@@ -106,9 +106,8 @@ def pick_file(folder: Path, selector: Mapping[str, str], space: str, cifti: bool
 
 
 def label_images(folder: Path) -> list[AtlasFile]:
-    """Return every ``dseg``, and every ``probseg`` of an atlas, of a folder and of those below it."""
-    patterns = ("*_dseg", "*atlas-*_probseg")
-    paths = [path for extension in EXTENSIONS for one in patterns for path in folder.rglob(f"{one}{extension}")]
+    """Return every ``dseg`` of a folder and of those below it."""
+    paths = [path for extension in EXTENSIONS for path in folder.rglob(f"*_dseg{extension}")]
     return [parse_name(path) for path in sorted(set(paths))]
 
 
@@ -125,7 +124,7 @@ def table_beside(image: Path) -> Path | None:
     if "atlas" not in dict(known):
         return None
     for folder in image.absolute().parents[:3]:
-        tables = [parse_name(path) for path in sorted(folder.glob(f"*_{stem.rpartition('_')[2]}.tsv"))]
+        tables = [parse_name(path) for path in sorted(folder.glob("*_dseg.tsv"))]
         fitting = [one for one in tables if "atlas" in one.chunks and one.chunks.items() <= known]
         if fitting:
             return max(fitting, key=lambda one: len(one.chunks)).path

@@ -22,7 +22,7 @@ class Declaration:
     entities : Entities
         How outputs and BIDS-Atlas folders name it.
     templateflow : mapping
-        ``atlas`` and ``desc`` in TemplateFlow, and the suffix where it is not ``dseg``; empty where it has none.
+        ``atlas`` and ``desc`` in TemplateFlow; empty where it has none.
     spaces : tuple of str
         Templates in which TemplateFlow has it.
     parts : tuple of str
@@ -54,8 +54,7 @@ class Declaration:
     @property
     def selectors(self) -> tuple[dict[str, str], ...]:
         """Entities that a file of this atlas may have in a folder: ours, those of others, those of TemplateFlow."""
-        theirs = {key: value for key, value in self.templateflow.items() if key != "suffix"}
-        return tuple(dict(one) for one in (dict(self.entities), self.also, theirs) if one)
+        return tuple(dict(one) for one in (dict(self.entities), self.also, self.templateflow) if one)
 
 
 @cache

@@ -24,12 +24,6 @@ def is_cifti_labels(path: Path) -> bool:
     return Path(path).name.endswith(CIFTI_LABELS)
 
 
-def count_maps(path: Path) -> int:
-    """Return how many maps a probabilistic atlas has, a 4-D NIfTI; 0 for an image of labels."""
-    shape: tuple[int, ...] = tuple(getattr(_load(path), "shape", ()))
-    return int(shape[3]) if len(shape) == 4 and shape[3] > 1 and not is_cifti_labels(path) else 0
-
-
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a 3-D label image.
 

@@ -35,12 +35,7 @@ from fcpower_bids.imaging.atlas.datasets import (
     table_beside,
 )
 from fcpower_bids.imaging.atlas.declarations import Declaration, declared_atlases
-from fcpower_bids.imaging.atlas.label_images import (
-    count_maps,
-    is_cifti_labels,
-    read_grayordinate_labels,
-    read_volume_labels,
-)
+from fcpower_bids.imaging.atlas.label_images import is_cifti_labels, read_grayordinate_labels, read_volume_labels
 from fcpower_bids.imaging.atlas.merging import merge_atlases
 from fcpower_bids.imaging.atlas.tables import AtlasTable, read_atlas_table, table_of_labels
 from fcpower_bids.imaging.atlas.templateflow import prefetch_files, templateflow_atlas
@@ -229,8 +224,6 @@ def _merge(specs: list[str], request: _Request) -> Atlas:
         raise UsageError(f"'{'+'.join(specs)}' has an empty part: write A+B.")
     declared = [one for one in declared_atlases().values() if list(one.parts) == specs]
     parts = [_resolve(spec, request) for spec in specs]
-    if any(part.probabilistic for part in parts):
-        raise UsageError(f"'{'+'.join(specs)}' has a probabilistic part, whose maps overlap: merge label images only.")
     return merge_atlases(parts, _cache(request), declared[0].entities if declared else None)
 
 
@@ -286,10 +279,7 @@ def _declare(atlas: Atlas, declaration: Declaration) -> Atlas:
 
 def _describe(found: AtlasFile, table_path: Path | None, request: _Request, source: str) -> Atlas:
     known: dict[int, str] = {}
-    n_maps = count_maps(found.path)
-    if n_maps:
-        values = np.arange(1, n_maps + 1)
-    elif is_cifti_labels(found.path):
+    if is_cifti_labels(found.path):
         values, _, known = read_grayordinate_labels(found.path)
     else:
         values, _ = read_volume_labels(found.path)
@@ -297,7 +287,7 @@ def _describe(found: AtlasFile, table_path: Path | None, request: _Request, sour
     listed = {label for label in known if label > 0} or present
     table = read_atlas_table(table_path) if table_path else table_of_labels(listed, known, found.path)
     _compare(table, present, found.path, table_path or found.path)
-    return Atlas(found.entities, found.path, request.space, *table, source=source, probabilistic=n_maps > 0)
+    return Atlas(found.entities, found.path, request.space, *table, source=source)
 
 
 def _compare(table: AtlasTable, present: set[int], image: Path, table_path: Path) -> None:

@@ -14,9 +14,9 @@ from fcpower_bids.imaging.rows import table_fault
 
 UNSTATED = "n/a"
 BACKGROUND = ("", "???", "0", "n/a", "background", "unknown", "unlabeled", "unlabelled", "none")
-LABEL_COLUMNS = ("index", "label", "value", "id", "component")
-NAME_COLUMNS = ("name", "label", "region", "difumo_names")
-NETWORK_COLUMNS = ("network", "network_label", "community", "yeo_networks7")
+LABEL_COLUMNS = ("index", "label", "value", "id")
+NAME_COLUMNS = ("name", "label", "region")
+NETWORK_COLUMNS = ("network", "network_label", "community")
 HEMISPHERE_COLUMNS = ("hemisphere", "hemi")
 SCHAEFER_NAME = re.compile(r"^(?:7|17)Networks_(LH|RH)_([A-Za-z]+)")
 # A lone letter in the middle is something else: "HIP-head-l-rh" is the lateral part of a right hippocampus.

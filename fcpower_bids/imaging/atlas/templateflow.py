@@ -45,7 +45,7 @@ def templateflow_atlas(
     Parameters
     ----------
     query : mapping
-        ``atlas`` and optionally ``desc`` and ``suffix``, as in the file names of TemplateFlow.
+        ``atlas`` and optionally ``desc``, as in the file names of TemplateFlow.
     space : str
         Template.
     cache : Path, optional
@@ -72,10 +72,9 @@ def templateflow_atlas(
 def file_names(query: Mapping[str, str], space: str) -> tuple[list[str], list[str]]:
     """Return the names that the label image, and its table, can have in TemplateFlow, the best first."""
     atlas = "_".join(f"{key}-{query[key]}" for key in ("atlas", "desc") if key in query)
-    suffix = query.get("suffix", "dseg")
-    images = [f"tpl-{space}_res-{resolution}_{atlas}_{suffix}.nii.gz" for resolution in RESOLUTIONS]
-    tables = [f"tpl-{space}_{atlas}_{suffix}.tsv"]
-    tables += [f"tpl-{space}_res-{resolution}_{atlas}_{suffix}.tsv" for resolution in RESOLUTIONS]
+    images = [f"tpl-{space}_res-{resolution}_{atlas}_dseg.nii.gz" for resolution in RESOLUTIONS]
+    tables = [f"tpl-{space}_{atlas}_dseg.tsv"]
+    tables += [f"tpl-{space}_res-{resolution}_{atlas}_dseg.tsv" for resolution in RESOLUTIONS]
     return images, tables
 
 

@@ -12,7 +12,9 @@ from fcpower_bids.core.signal.filtering import check_band
 from fcpower_bids.core.signal.timeseries import CleanedSeries, clean_series
 from fcpower_bids.errors import RecordingError, Unfit
 from fcpower_bids.imaging.confounds.motion import motion_treatment
+from fcpower_bids.imaging.confounds.plausibility import judge_series
 from fcpower_bids.imaging.confounds.regressors import Confounds, load_confounds, load_strategy
+from fcpower_bids.imaging.series.streaming import VolumeFigures
 from fcpower_bids.records import Cleaning, ParcelSeries, Recording
 from fcpower_bids.settings import Method
 
@@ -21,7 +23,11 @@ Parcels = tuple[np.ndarray, np.ndarray]
 
 
 def clean_recording(
-    recording: Recording, atlas_names: Sequence[str], parcels: Sequence[Parcels], settings: Method
+    recording: Recording,
+    atlas_names: Sequence[str],
+    parcels: Sequence[Parcels],
+    settings: Method,
+    measured: VolumeFigures | None = None,
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
@@ -35,6 +41,8 @@ def clean_recording(
         Parcel means and coverage, one pair per atlas.
     settings : Method
         Strategy, pass-band, censoring and quality limits.
+    measured : VolumeFigures, optional
+        What was measured of every volume, to be held against the table.
 
     Returns
     -------
@@ -51,11 +59,13 @@ def clean_recording(
     confounds = _confounds(recording, settings, n_volumes, convention)
     n_dummy = confounds.n_dummy if settings.dummy_scans == "auto" else int(settings.dummy_scans)
     kept = _kept_volumes(recording, confounds, n_dummy, settings)
-    excluded = _too_short(kept, recording.repetition_time, settings)
-    series = [
-        (_covered(mean, coverage, name, settings), coverage)
-        for (mean, coverage), name in zip(parcels, atlas_names, strict=True)
+    covered = [
+        _covered(mean, coverage, name, settings) for (mean, coverage), name in zip(parcels, atlas_names, strict=True)
     ]
+    found = judge_series(covered, measured, confounds, kept, _uses_table(settings))
+    kept = kept & ~found.stray
+    excluded = found.excluded or _too_short(kept, recording.repetition_time, settings)
+    series = [np.where(lost, np.nan, mean) for mean, lost in zip(covered, found.parcels, strict=True)]
     cleaned: list[CleanedSeries] = []
     if not excluded:
         try:
@@ -68,7 +78,7 @@ def clean_recording(
                     *settings.band,
                     convention,
                 )
-                for one, _ in series
+                for one in series
             ]
         except Unfit as error:
             excluded = str(error)
@@ -85,14 +95,21 @@ def clean_recording(
         n_regressors=first.n_regressors if first else 0,
         repetition_time=recording.repetition_time,
         excluded=excluded,
-        notes=tuple(confounds.notes),
+        notes=(*confounds.notes, *found.notes),
+        stray=found.stray,
+        plausibility=found.figures,
     )
     empty = np.empty((0, 0))
     rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
     return cleaning, [
-        ParcelSeries(coverage, mean, clean, empty, flat)
-        for (mean, coverage), (clean, flat) in zip(parcels, rows, strict=True)
+        ParcelSeries(coverage, mean, clean, empty, flat, tuple(np.flatnonzero(lost).tolist()))
+        for (mean, coverage), (clean, flat), lost in zip(parcels, rows, found.parcels, strict=True)
     ]
+
+
+def _uses_table(settings: Method) -> bool:
+    strategy = load_strategy(settings.strategy)
+    return bool(strategy.columns or strategy.optional or strategy.acompcor or settings.fd_thresh)
 
 
 def _confounds(recording: Recording, settings: Method, n_volumes: int, convention: Convention) -> Confounds:
@@ -103,7 +120,7 @@ def _confounds(recording: Recording, settings: Method, n_volumes: int, conventio
         )
     if recording.confounds is None:
         unknown = np.full(n_volumes, np.nan)
-        return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, 0, ("There was no confounds table.",))
+        return Confounds((), np.empty((n_volumes, 0)), unknown, unknown, unknown, 0, ("There was no confounds table.",))
     return load_confounds(
         recording.confounds,
         recording.confounds_metadata,

@@ -21,6 +21,8 @@ __all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
+MEASURED = ("framewise_displacement", "dvars", "global_signal")
+"""What is read of every table, whatever the strategy."""
 FIRST_COMPONENTS = 6
 """fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
 
@@ -38,6 +40,8 @@ class Confounds(NamedTuple):
         In mm; NaN where the table has none (the first volume, or everywhere).
     dvars : ndarray, shape (T,)
         Root mean square change of the signal as fMRIPrep wrote it; NaN likewise.
+    global_signal : ndarray, shape (T,)
+        Mean over the brain as fMRIPrep wrote it; NaN likewise.
     n_dummy : int
         Volumes at the start that fMRIPrep marked as not in steady state.
     notes : tuple of str
@@ -48,6 +52,7 @@ class Confounds(NamedTuple):
     values: NDArray[np.float64]
     framewise_displacement: NDArray[np.float64]
     dvars: NDArray[np.float64]
+    global_signal: NDArray[np.float64]
     n_dummy: int
     notes: tuple[str, ...]
 
@@ -98,7 +103,7 @@ def load_confounds(
     wanted = _choose_columns(names, strategy, table) + components
     made = tuple(name for name in wanted if name not in names)
     markers = tuple(name for name in names if DUMMY.fullmatch(name))
-    needed = {*wanted, *(_base(name) for name in made), *markers, "framewise_displacement", "dvars"}
+    needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
     needed |= set(PARAMETERS) if motion.needs_parameters else set()
     present = [name for name in names if name in needed] or names[:1]
     columns = read_columns(table, {name: spelling[name] for name in present})
@@ -119,6 +124,7 @@ def load_confounds(
         values=_stack([_fill_first(_expand(name, columns), name, table, unknown_first) for name in wanted], n_rows),
         framewise_displacement=columns.get("framewise_displacement", unknown),
         dvars=columns.get("dvars", unknown),
+        global_signal=columns.get("global_signal", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
         notes=(*(notes if lacking else ()), *component_notes, *motionless, *motion_notes),
     )

@@ -20,15 +20,17 @@ from fcpower_bids.imaging.atlas.label_images import (
     read_grayordinate_labels,
 )
 from fcpower_bids.imaging.inflating import DAMAGED
-from fcpower_bids.imaging.series.streaming import HeaderSummary, fill, open_stored
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 
 BLOCK_BYTES = 1 << 22
+SAMPLED = 10
+"""One grayordinate in ten stands for all in mean and DVARS, which are compared with a table, to a per cent."""
 
 
 def average_grayordinates(
     bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n_dummy: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
     """Average the grayordinates of every parcel of every atlas.
 
     Parameters
@@ -50,6 +52,8 @@ def average_grayordinates(
         Share of each parcel's grayordinates with signal: finite at every volume and not constant.
     n_labelled, n_used : ndarray of shape (P,), int
         Grayordinates of the parcel in the atlas, whether the recording has them or not, and those with signal.
+    figures : VolumeFigures
+        In stored units.
 
     Raises
     ------
@@ -62,15 +66,41 @@ def average_grayordinates(
     membership = sparse.csc_array(sparse.vstack(members))
     sums = np.zeros((membership.shape[0], header.n_volumes - n_dummy))
     n_used = np.zeros(membership.shape[0], dtype=int)
+    sample = _Sample(sums.shape[1])
     for rows, block in read_grayordinates(bold, header):
         series = block[:, n_dummy:].astype(np.float64)
         usable = np.isfinite(series).all(axis=1) & (series != series[:, :1]).any(axis=1)
         part = membership[:, rows][:, usable]
         sums += part @ series[usable]
         n_used += part.sum(axis=1).astype(int)
+        sample.add(series[usable])
     n_labelled = np.concatenate(labelled)
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without signal
-        return (sums / n_used[:, None]).T, n_used / np.maximum(n_labelled, 1), n_labelled, n_used
+        return (sums / n_used[:, None]).T, n_used / np.maximum(n_labelled, 1), n_labelled, n_used, sample.figures()
+
+
+class _Sample:
+    """Figures per volume from blocks of whole series."""
+
+    def __init__(self, n_volumes: int) -> None:
+        self.total, self.squares, self.farthest = np.zeros((3, n_volumes))
+        self.count = 0
+
+    def add(self, series: np.ndarray) -> None:
+        """Add series (n, T) without NaN."""
+        if len(series):
+            np.maximum(self.farthest, np.abs(series - series[:, :1]).max(axis=0), out=self.farthest)
+        some = series[::SAMPLED]
+        self.count += len(some)
+        self.total += some.sum(axis=0)
+        self.squares[1:] += np.square(np.diff(some, axis=1)).sum(axis=0)
+
+    def figures(self) -> VolumeFigures:
+        """Return mean, root mean square change and largest change."""
+        count = max(self.count, 1)
+        dvars = np.sqrt(self.squares / count)
+        dvars[0] = np.nan
+        return VolumeFigures(self.total / count, dvars, self.farthest)
 
 
 def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:

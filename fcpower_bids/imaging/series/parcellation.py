@@ -8,7 +8,7 @@ signal if it is finite at every volume and not the same at all of them; outside 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
-from fcpower_bids.imaging.series.streaming import HeaderSummary, header_summary
-from fcpower_bids.imaging.series.voxels import average_maps, average_voxels, check_mask, check_volumetric
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, header_summary
+from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
 from fcpower_bids.records import Atlas
 
 UNDECLARED = ("n/a", "unknown")
@@ -36,12 +36,15 @@ class Parcellation(NamedTuple):
         Voxels (grayordinates) of the parcel on the grid of the recording, covered or not.
     n_covered : ndarray of shape (P,), int
         Those that the mean is made of.
+    figures : VolumeFigures
+        What was measured of every volume, the same for all atlases of one pass.
     """
 
     series: np.ndarray
     coverage: np.ndarray
     n_voxels: np.ndarray
     n_covered: np.ndarray
+    figures: VolumeFigures
 
 
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
@@ -72,35 +75,26 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     """
     bold = Path(bold)
     header = check_request(bold, mask, atlases, n_dummy)
-    averaged = _average(bold, header, mask, [atlas for atlas in atlases if not atlas.probabilistic], n_dummy)
-    found = [
-        Parcellation(*average_maps(bold, header, mask, atlas, n_dummy)) if atlas.probabilistic else next(averaged)
-        for atlas in atlases
-    ]
-    if not any(one.n_covered.any() for one in found):
+    if header.affine is None:
+        stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
+    else:
+        stacked = Parcellation(*average_voxels(bold, header, mask, atlases, n_dummy))
+    if not stacked.n_covered.any():
         raise RecordingError(
             f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
             "check that recording, mask and atlas are in the same space, that the recording is not empty and no volume "
             "of it NaN."
         )
-    return found
-
-
-def _average(
-    bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
-) -> Iterator[Parcellation]:
-    """Yield the parcel means of all label images, from one pass over the data."""
-    if not atlases:
-        return
-    if header.affine is None:
-        stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
-    else:
-        stacked = Parcellation(*average_voxels(bold, header, mask, atlases, n_dummy))
     slope, intercept = header.scaling
-    stacked = stacked._replace(series=stacked.series * slope + intercept)
+    series = stacked.series * slope + intercept
+    figures = stacked.figures.scaled(slope, intercept)
     ends = np.cumsum([atlas.n_parcels for atlas in atlases])
+    of_parcels = (series, stacked.coverage, stacked.n_voxels, stacked.n_covered)
+    found = []
     for atlas, end in zip(atlases, ends, strict=True):
-        yield Parcellation(*(values[..., end - atlas.n_parcels : end] for values in stacked))
+        one, coverage, n_voxels, n_covered = (values[..., end - atlas.n_parcels : end] for values in of_parcels)
+        found.append(Parcellation(one, coverage, n_voxels, n_covered, figures))
+    return found
 
 
 def mask_uncovered(parcellation: Parcellation, min_coverage: float) -> Parcellation:

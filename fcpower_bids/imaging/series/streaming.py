@@ -64,6 +64,37 @@ class HeaderSummary(NamedTuple):
         return self.shape[:3], np.asarray(self.affine)
 
 
+class VolumeFigures(NamedTuple):
+    """What is measured of every volume while it streams by, to be held against the table of the run.
+
+    Attributes
+    ----------
+    global_signal : ndarray of shape (T,)
+        Mean over the brain; NaN where it has no finite value.
+    dvars : ndarray of shape (T,)
+        Root mean square change of the voxels of the brain from the volume before; NaN for the first.
+    farthest : ndarray of shape (T,)
+        Largest change of any voxel of a parcel against the first volume.
+    """
+
+    global_signal: np.ndarray
+    dvars: np.ndarray
+    farthest: np.ndarray
+
+    def add(self, number: int, deviation: np.ndarray, sampled: np.ndarray, before: np.ndarray) -> None:
+        """Write down one volume: changes of voxels against the first, and values of a sample now and before."""
+        self.global_signal[number] = sampled.mean() if len(sampled) else np.nan
+        self.farthest[number] = max(deviation.max(), -deviation.min()) if len(deviation) else 0.0
+        if number and len(sampled):
+            change = sampled - before
+            self.dvars[number] = np.sqrt(change @ change / len(change))
+
+    def scaled(self, slope: float, intercept: float) -> VolumeFigures:
+        """Return them in the units of the signal."""
+        size = abs(slope)
+        return VolumeFigures(self.global_signal * slope + intercept, self.dvars * size, self.farthest * size)
+
+
 def load_header(path: Path) -> Any:
     """Return the nibabel image of a file, its data unread.
 

@@ -9,37 +9,37 @@ more without it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_labels, read_volume_labels
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.inflating import DAMAGED
 from fcpower_bids.imaging.integrity import content_fault, header_fault
-from fcpower_bids.imaging.series.maps import read_maps
-from fcpower_bids.imaging.series.streaming import HeaderSummary, load_header, read_volumes
+from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, load_header, read_volumes
 from fcpower_bids.records import Atlas
 
-SINGULAR = 1e-12
-"""Directions of the maps smaller than this, relative to the largest, are rounding: maps that sum to another."""
+SAMPLE = 8000
+"""Voxels of the brain that stand for all in mean and DVARS: these are compared with a table, to a per cent."""
 
 
 class _Tally(NamedTuple):
-    """What one pass adds up over V voxels: (T, P) sums of deviations, and (V,) facts about the voxels."""
+    """What one pass adds up over V voxels: (T, P) sums of deviations, (V,) facts about the voxels, (T,) figures."""
 
     deviations: np.ndarray
     first: np.ndarray
     constant: np.ndarray
     broken: np.ndarray
+    figures: VolumeFigures
 
 
 def average_voxels(
     bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
     """Average the covered voxels of every parcel of every atlas.
 
     Parameters
@@ -63,6 +63,8 @@ def average_voxels(
         Share of each parcel inside the grid, inside the mask and with signal.
     n_voxels, n_covered : ndarray of shape (P,), int
         Voxels on the grid of the recording, and those that the mean is made of.
+    figures : VolumeFigures
+        In stored units.
 
     Raises
     ------
@@ -74,73 +76,14 @@ def average_voxels(
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
     voxels = np.flatnonzero(brain & np.any(placed, axis=0))
-    means, n_covered = _stream_means(
-        bold, header, n_dummy, voxels, [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)]
+    sample = np.flatnonzero(brain)
+    means, n_covered, figures = _stream_means(
+        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE]),
+        voxels,
+        [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
     coverage = n_covered / np.maximum(n_voxels, 1) * np.concatenate(in_view)
-    return means, coverage, n_voxels, n_covered
-
-
-def average_maps(
-    bold: Path, header: HeaderSummary, mask: Path | None, atlas: Atlas, n_dummy: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Fit the maps of a probabilistic atlas to every volume by least squares over the covered voxels.
-
-    Parameters
-    ----------
-    bold, header, mask, n_dummy
-        As in `average_voxels`.
-    atlas : Atlas
-        With P maps, which may overlap.
-
-    Returns
-    -------
-    weights : ndarray of shape (T, P)
-        In units of the run; NaN for a map without covered voxels.
-    coverage : ndarray of shape (P,)
-        Share of the weight of each map in covered voxels.
-    n_voxels, n_covered : ndarray of shape (P,), int
-        Voxels of the grid where the map is not 0, and those of them that are covered.
-
-    Notes
-    -----
-    That is what nilearn's ``NiftiMapsMasker`` does over all voxels of the mask. The normal equations need one product
-    of the sparse maps per volume, so nothing grows with the length of the run.
-    """
-    maps, inside = read_maps(atlas.image, *header.grid)
-    maps = maps[np.asarray(atlas.labels) - 1]
-    brain = _read_brain(bold, header, mask) & (abs(maps).sum(axis=0) > 0)
-    voxels = np.flatnonzero(brain)
-    broken = ~np.isfinite(next(read_volumes(bold, header, n_dummy))[voxels])
-    while True:
-        voxels = voxels[~broken]
-        used = sparse.csr_array(maps[:, voxels])
-        tally = _tally(read_volumes(bold, header, n_dummy), header.n_volumes - n_dummy, voxels, _MapSums(used))
-        broken = tally.broken
-        if not broken.any():
-            break
-    covered = used[:, ~tally.constant]
-    slope, intercept = header.scaling
-    first = np.where(tally.constant, 0.0, tally.first)
-    sums = slope * (tally.deviations + used @ first) + intercept * covered.sum(axis=1)
-    total, left = abs(maps).sum(axis=1), abs(covered).sum(axis=1)
-    fitted = np.full(sums.shape, np.nan)
-    present = left > 0
-    gram = (covered @ covered.T).toarray()[np.ix_(present, present)]
-    fitted[:, present] = sums[:, present] @ np.linalg.pinv(gram, rcond=SINGULAR, hermitian=True)
-    coverage = left / np.where(total > 0, total, 1.0) * inside[np.asarray(atlas.labels) - 1]
-    return fitted, coverage, np.diff(sparse.csr_array(maps).indptr), np.diff(sparse.csr_array(covered).indptr)
-
-
-class _MapSums:
-    """The (P, V) operator that multiplies voxels with the weights of every map."""
-
-    def __init__(self, maps: sparse.csr_array) -> None:
-        self.n_parcels = maps.shape[0]
-        self.maps = maps
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(self.maps @ values)
+    return means, coverage, n_voxels, n_covered, figures
 
 
 class _ParcelSums:
@@ -165,41 +108,68 @@ class _ParcelSums:
         return sums
 
 
+@dataclass(frozen=True)
+class _Stream:
+    """The volumes of a run, as often as they are asked for, and the voxels of the brain that stand for all."""
+
+    bold: Path
+    header: HeaderSummary
+    n_dummy: int
+    sample: np.ndarray
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return read_volumes(self.bold, self.header, self.n_dummy)
+
+    @property
+    def n_volumes(self) -> int:
+        return self.header.n_volumes - self.n_dummy
+
+
 def _stream_means(
-    bold: Path, header: HeaderSummary, n_dummy: int, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
-) -> tuple[np.ndarray, np.ndarray]:
+    stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
+) -> tuple[np.ndarray, np.ndarray, VolumeFigures]:
     # What is outside the field of view from the start must not cost a second pass: one look at the first volume.
-    broken = ~np.isfinite(next(read_volumes(bold, header, n_dummy))[voxels])
+    first = next(iter(stream))
+    broken = ~np.isfinite(first[voxels])
+    stream = replace(stream, sample=stream.sample[np.isfinite(first[stream.sample])])
     while True:
         voxels = voxels[~broken]
         members = [(parcels[~broken], n_parcels) for parcels, n_parcels in members]
         add_up = _ParcelSums(members)
-        tally = _tally(read_volumes(bold, header, n_dummy), header.n_volumes - n_dummy, voxels, add_up)
+        tally = _tally(stream, voxels, add_up)
         broken = tally.broken
         if not broken.any():
             break
     n_covered = add_up(np.where(tally.constant, 0.0, 1.0))
     baseline = add_up(np.where(tally.constant, 0.0, tally.first))
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without covered voxels
-        return (tally.deviations + baseline) / n_covered, n_covered.astype(int)
+        return (tally.deviations + baseline) / n_covered, n_covered.astype(int), tally.figures
 
 
-def _tally(volumes: Iterator[np.ndarray], n_volumes: int, voxels: np.ndarray, add_up: _ParcelSums | _MapSums) -> _Tally:
-    deviations = np.zeros((n_volumes, add_up.n_parcels))
+def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
+    deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
+    figures = VolumeFigures(*np.full((3, stream.n_volumes), np.nan))
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
-    first = next(volumes)[voxels].astype(np.float64)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
     with np.errstate(invalid="ignore", over="ignore"):
-        for row, volume in zip(deviations[1:], volumes, strict=True):
-            np.subtract(volume[voxels], first, out=deviation)
+        for number, volume in enumerate(stream):
+            values = volume.take(voxels)
+            sampled = volume.take(stream.sample).astype(np.float64)
+            if not number:
+                first, before = values.astype(np.float64), sampled
+            np.subtract(values, first, out=deviation)
+            row = deviations[number]
             row[:] = add_up(deviation)
-            unchanged = unchanged[deviation[unchanged] == 0]
+            figures.add(number, deviation, sampled, before)
+            before = sampled
+            if number:
+                unchanged = unchanged[deviation[unchanged] == 0]
             if not np.isfinite(row).all():
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken)
+    return _Tally(deviations, first, constant, broken, figures)
 
 
 def _place_atlas(bold: Path, header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:

@@ -169,12 +169,10 @@ class Account:
 
     @cached_property
     def uncovered(self) -> dict[str, list[str]]:
-        """Parcels without a value under each atlas: not covered, or without any variance."""
-        found = {view.atlas: (view.sidecar("bold"), view.sidecar("timeseries")) for view in self.views}
-        return {
-            atlas: [*map(str, coverage.get("UncoveredNodes", [])), *map(str, series.get("FlatNodes", []))]
-            for atlas, (coverage, series) in found.items()
-        }
+        """Parcels without a value under each atlas: not covered, without any variance, or no signal."""
+        found = {view.atlas: view.sidecar("bold") | view.sidecar("timeseries") for view in self.views}
+        kinds = ("UncoveredNodes", "FlatNodes", "StrayNodes")
+        return {atlas: [str(node) for kind in kinds for node in about.get(kind, [])] for atlas, about in found.items()}
 
     @cached_property
     def configuration(self) -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
@@ -26,7 +24,6 @@ from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.store import write_text
-from fcpower_bids.workers import begin_worker
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
@@ -47,8 +44,17 @@ class Section:
     panels: tuple[Panel, ...]
 
 
-def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str], n_jobs: int = 1) -> list[Path]:
-    """Write ``sub-X.html`` for every participant.
+@dataclass
+class Written:
+    """The pages of a participant, the atlases of the outputs that they show, and what could not be made."""
+
+    pages: list[Path] = field(default_factory=list)
+    atlases: list[AtlasFacts] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str]) -> list[Path]:
+    """Write ``sub-X.html`` for every participant, and the methods text of all.
 
     Parameters
     ----------
@@ -56,8 +62,6 @@ def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[s
         Where the outputs are, and the choices that they were made with.
     subjects : sequence of str
         Labels without ``sub-``.
-    n_jobs : int
-        Processes.
 
     Returns
     -------
@@ -69,27 +73,21 @@ def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[s
     Incomplete
         When the pages are written, if one of them, or a part of one, could not be made.
     """
-    n_jobs = max(1, min(n_jobs, len(subjects)))
-    write = partial(_try, settings)
-    if n_jobs == 1:
-        written = list(map(write, subjects))
-    else:  # from the server of the workflow, which has imported what a page needs
-        with ProcessPoolExecutor(n_jobs, get_context("forkserver"), initializer=begin_worker) as pool:
-            written = list(pool.map(write, subjects))
-    write_methods(settings, {atlas for each in written for atlas in each.atlases})
-    failures = [failure for each in written for failure in each.failures]
-    if failures:
-        raise Incomplete("\n".join(failures))
-    return [page for each in written for page in each.pages]
+    written = write_pages(settings, subjects)
+    write_methods(settings, set(written.atlases))
+    if written.failures:
+        raise Incomplete("\n".join(written.failures))
+    return written.pages
 
 
-@dataclass
-class Written:
-    """The pages of a participant, the atlases of the outputs that they show, and what could not be made."""
-
-    pages: list[Path] = field(default_factory=list)
-    atlases: list[AtlasFacts] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+def write_pages(settings: ParticipantOutputs, subjects: Sequence[str]) -> Written:
+    """Write the pages of some participants, and return what the methods text needs of them."""
+    each = [_try(settings, subject) for subject in subjects]
+    return Written(
+        [page for one in each for page in one.pages],
+        [atlas for one in each for atlas in one.atlases],
+        [failure for one in each for failure in one.failures],
+    )
 
 
 def _try(settings: ParticipantOutputs, subject: str) -> Written:
@@ -227,7 +225,8 @@ def _choices(settings: Participant) -> list[tuple[str, str, str]]:
 
 def _shown(value: Any) -> str:
     value = plain(value)
-    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return without_folders(text)
 
 
 def _chain(output_dir: Path) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
+from fcpower_bids.workflows.execution.endings import WorkerDied
 from fcpower_bids.workflows.execution.pool import processes, run_calls
 from fcpower_bids.workflows.progress import Progress
 
@@ -34,8 +34,7 @@ PARCELS = "parcels"
 """Folder of the work folder that keeps the parcel means of all recordings."""
 PROCESS = "fcpower_bids.workflows.execution.job:process_recording"
 KILLED = (
-    "The process was killed from outside, alone and for the second time; as a rule memory ran out. "
-    "Give more memory, or fewer atlases at a time."
+    "{}, alone and for the second time. Give more memory, or fewer atlases at a time, and run the same command again."
 )
 VANISHED = (
     "The process that worked on it ended without a word, as when it is killed, memory runs out or a cluster ends the "
@@ -73,30 +72,30 @@ def _run_here(todo: list[Job], settings: Settings, datasets: dict[str, Path], wo
     """Run jobs on this machine; when a worker is killed, the recordings at work run alone and the rest together."""
     n_processes = processes(settings)
     for _ in range(len(todo) + 1):  # each round but the first two needs another killed recording
-        if not todo or _run(todo, n_processes, settings, datasets, work, progress):
+        if not todo or not _run(todo, n_processes, settings, datasets, work, progress):
             return
         suspects = [job for job in todo if _stage(job[0], settings)]
         for suspect in suspects:
-            if not _run([suspect], 1, settings, datasets, work, progress):
+            if cause := _run([suspect], 1, settings, datasets, work, progress):
                 stage = _stage(suspect[0], settings)
-                write_status(settings.output_dir, Status(suspect[0].name, FAILED, stage, KILLED))
+                write_status(settings.output_dir, Status(suspect[0].name, FAILED, stage, KILLED.format(cause)))
                 progress.failed(suspect[0].name)
         todo = [job for job in todo if _is_open(job[0], settings) and job not in suspects]
 
 
 def _run(
     todo: list[Job], n_processes: int, settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress
-) -> bool:
-    """Run jobs until all have ended; return False when a worker was killed on the way."""
+) -> str:
+    """Run jobs until all have ended; return nothing, or how a worker ended on the way that was killed."""
     try:
         with closing(run_calls(PROCESS, _calls(todo, settings, datasets, work), n_processes)) as outcomes:
             for outcome in outcomes:
                 progress.finished(outcome)
                 if outcome.failed_at and settings.stop_on_first_crash:
-                    return True
-    except BrokenProcessPool:
-        return False
-    return True
+                    return ""
+    except WorkerDied as error:
+        return error.cause
+    return ""
 
 
 def _calls(todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Iterator[tuple[Any, ...]]:

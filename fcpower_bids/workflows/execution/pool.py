@@ -6,13 +6,16 @@ import os
 import signal
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
 from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import begin_worker, in_safe_folder
+from fcpower_bids.workflows.execution.endings import WorkerDied, cause_of_death, memory_kills
 
 PRELOADED = (
     "fcpower_bids.workflows.execution.job",
@@ -69,20 +72,24 @@ def run_calls(function: str, calls: Iterable[tuple[Any, ...]], n_processes: int)
 
     Raises
     ------
-    concurrent.futures.process.BrokenProcessPool
-        A worker was killed.
+    WorkerDied
+        A worker ended without a word.
     """
     start_server()
     waiting = iter(calls)
     pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), _begin, (os.getcwd(),))
-    before = set(active_children())
+    before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
     try:
         running = {pool.submit(_call, function, arguments) for arguments in islice(waiting, n_processes)}
         while running:
+            workers |= set(active_children()) - before
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 yield future.result()
                 running |= {pool.submit(_call, function, arguments) for arguments in islice(waiting, 1)}
+    except BrokenProcessPool:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise WorkerDied(cause_of_death(workers, kills)) from None
     except BaseException:
         for worker in set(active_children()) - before:
             worker.terminate()

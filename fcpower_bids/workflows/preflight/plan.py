@@ -17,10 +17,8 @@ import numpy as np
 
 from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.imaging.atlas.loading import load_atlas
-from fcpower_bids.imaging.confounds.cleaning import clean_recording
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
-from fcpower_bids.outputs.combination import group_runs, whole_of
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, read_status
 from fcpower_bids.records import Atlas, Cleaning, Recording
@@ -244,6 +242,8 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
     RecordingError
         If the confounds cannot be used as the choices ask for.
     """
+    from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal, more than half a second
+
     parcel = np.arange(volumes, dtype=np.float64)[:, None]
     return clean_recording(recording, ("any atlas",), [(parcel, np.ones(1))], settings)[0]
 
@@ -251,6 +251,8 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
 def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
     if settings.combine_runs == "none":
         return
+    from fcpower_bids.outputs.combination import group_runs, whole_of  # loads scipy.signal
+
     passed = {one.recording for one in ready if not one.excluded}
     for runs in group_runs(one.recording for one in ready):
         if passed.intersection(runs):

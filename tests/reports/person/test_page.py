@@ -69,13 +69,13 @@ def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
 def test_the_same_outputs_give_the_same_page(written):
     settings, page = written
     before = page.read_bytes()
-    write_participant_reports(settings, ["01"], 1)
+    write_participant_reports(settings, ["01"])
     assert page.read_bytes() == before
 
 
 def test_a_page_with_four_runs_at_450_parcels_is_under_five_megabytes(tmp_path):
     settings = write_outputs(tmp_path, n_runs=4, n_parcels=450, n_volumes=150)
-    (page,) = write_participant_reports(settings, ["01"], 1)
+    (page,) = write_participant_reports(settings, ["01"])
     text = page.read_text(encoding="utf-8")
     assert text.count('<canvas tabindex="0"') == 4 * 3
     assert page.stat().st_size < 5e6
@@ -95,7 +95,7 @@ def test_matrices_that_would_make_the_page_too_large_are_named_instead(written):
 
 def test_many_sessions_get_pages_of_their_own(tmp_path):
     settings = write_outputs(tmp_path, n_runs=5, sessions=tuple("abcde"))
-    pages = write_participant_reports(settings, ["01"], 1)
+    pages = write_participant_reports(settings, ["01"])
     assert [page.name for page in pages] == ["sub-01.html", *(f"sub-01_ses-{name}.html" for name in "abcde")]
     assert 'href="sub-01_ses-c.html"' in pages[0].read_text(encoding="utf-8")
     assert pages[0].stat().st_size < 0.3 * pages[1].stat().st_size
@@ -108,7 +108,7 @@ def test_a_broken_file_costs_its_panel_only_and_is_named(tmp_path):
             path.write_text(text)
     next(settings.output_dir.rglob("*run-2*coverage_bold.json")).write_text("{")
     next(settings.output_dir.rglob("*run-1*_eigenvalues.tsv")).unlink()
-    (page,) = write_participant_reports(settings, ["01"], 1)
+    (page,) = write_participant_reports(settings, ["01"])
     text = page.read_text(encoding="utf-8")
     assert "This panel could not be drawn" in text
     assert "is not a numeric table" in text
@@ -122,17 +122,17 @@ def test_a_participant_of_whom_everything_failed_has_a_page(tmp_path):
     settings = write_outputs(tmp_path, n_runs=0)
     write_status(settings.output_dir, Status("sub-01", FAILED, "inputs", "There is no BOLD file."))
     write_status(settings.output_dir, Status("sub-010_task-rest", FAILED, "inputs", "Another person."))
-    (page,) = write_participant_reports(settings, ["01"], 1)
+    (page,) = write_participant_reports(settings, ["01"])
     text = page.read_text(encoding="utf-8")
     assert "The recording cannot be used." in text
     assert "There is no BOLD file." in text
     assert "Another person" not in text
 
 
-def test_pages_are_made_in_processes_as_well(tmp_path):
+def test_every_participant_has_a_page_and_all_one_methods_text(tmp_path):
     settings = write_outputs(tmp_path, n_runs=1)
     write_outputs(tmp_path, n_runs=1, subject="02")
-    pages = write_participant_reports(settings, ["01", "02"], 2)
+    pages = write_participant_reports(settings, ["01", "02"])
     assert [page.name for page in pages] == ["sub-01.html", "sub-02.html"]
     assert "24 parcels of atlas-toy_scale-24" in (settings.output_dir / "logs" / "CITATION.md").read_text()
 

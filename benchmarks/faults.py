@@ -1,0 +1,269 @@
+"""Kills, crowds, full disks and hostile folders, each compared byte by byte with an undisturbed run.
+
+Usage: ``make faults``, or ``python benchmarks/faults.py [--kills 30] [--offsets 20] [--rounds 1000] [--only NAME ...]``
+
+Every trial ends with the same command run once more where it was disturbed; then all files outside ``logs`` and
+``work`` must be those of the undisturbed run, and nothing half-written may be left. Parts that need root or Linux say
+SKIPPED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ALONE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+HOSTILE = ("json", "numpy", "pandas", "grp", "csv", "string", "random")
+ROUNDS = """
+import sys
+from pathlib import Path
+from fcpower_bids import store
+folder, letter, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+for _ in range(rounds):
+    store.write_text(folder / "shared.json", letter * 5000)
+    text = (folder / "shared.json").read_text()
+    assert len(text) == 5000 and len(set(text)) == 1, len(text)
+"""
+ENDED_PLAINLY = (0, 2, 3, 4, 5)
+PATIENCE = 600
+
+
+class Study:
+    """A demo dataset, an undisturbed run of it, and what a disturbed run is compared with."""
+
+    def __init__(self, folder: Path) -> None:
+        from fcpower_bids.demo import DemoDesign, make_dataset
+        from fcpower_bids.imaging.atlas.builtin import builtin_atlas
+
+        self.folder, self.bids = folder, folder / "in"
+        make_dataset(self.bids, DemoDesign.tiny(subjects=3, sessions=1, noise=0))
+        self.atlas = builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
+        started = time.monotonic()
+        code, told = self.run(folder / "whole")
+        assert code == 0, told
+        self.seconds = time.monotonic() - started
+        self.whole = contents(folder / "whole")
+
+    def start(
+        self, output: Path, level: str = "participant", before: list[str] | None = None, **popen: Any
+    ) -> subprocess.Popen:
+        """Start the application as a group of processes of its own."""
+        table = self.atlas.with_name(self.atlas.name.replace(".nii.gz", ".tsv"))
+        command = [*(before or []), sys.executable, "-m", "fcpower_bids", self.bids, output, level]
+        options = ["--atlas", f"{self.atlas}:{table}"] if level == "participant" else GROUP
+        return subprocess.Popen(
+            [*map(str, command), *options, "--nprocs", "1", "--quiet"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            **popen,
+        )
+
+    def run(self, output: Path, level: str = "participant", **how: Any) -> tuple[int, str]:
+        """Run it to its end: exit code and what it said."""
+        process = self.start(output, level, **how)
+        told, _ = process.communicate(timeout=PATIENCE)
+        return process.returncode, told
+
+    def faults(self, output: Path, wanted: dict[str, bytes] | None = None) -> list[str]:
+        """Finish a disturbed run, and say what differs from the undisturbed one."""
+        code, told = self.run(output)
+        found, wanted = contents(output), self.whole if wanted is None else wanted
+        wrong = [f"exit {code}: {told[-200:]}"] if code else []
+        wrong += [name for name in sorted(set(found) | set(wanted)) if found.get(name) != wanted.get(name)]
+        return wrong + [str(path) for path in output.rglob(".*.part")]
+
+
+GROUP = ["--targets", "age", "--analyses", "qc_fc", "fingerprinting", "--min-matched", "0"]
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    paths = [path for path in output.rglob("*") if path.is_file()]
+    named = {path.relative_to(output): path for path in paths}
+    without = ("logs", "work", "dataset_description.json")  # the last has relative links, which differ by place
+    return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in without}
+
+
+def kills(study: Study, given: argparse.Namespace) -> list[str]:
+    """Kill everything at a random moment."""
+    wrong = []
+    for trial in range(given.kills):
+        output = study.folder / f"killed{trial}"
+        process = study.start(output)
+        time.sleep(random.uniform(0, 1.1 * study.seconds))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        wrong += study.faults(output)
+        shutil.rmtree(output)
+    return wrong
+
+
+def kills_of_group(study: Study, given: argparse.Namespace) -> list[str]:
+    """Kill the group level at a random moment, and let it go on."""
+    base = shutil.copytree(study.folder / "whole", study.folder / "cohort")
+    started = time.monotonic()
+    code, told = study.run(base, "group")
+    seconds, wanted = time.monotonic() - started, contents(base)
+    wrong = [f"exit {code}: {told[-200:]}"] if code else []
+    for trial in range(max(1, given.kills // 3)):
+        output = shutil.copytree(study.folder / "whole", study.folder / f"cohort{trial}")
+        process = study.start(output, "group")
+        time.sleep(random.uniform(0, 1.1 * seconds))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        code, told = study.run(output, "group")
+        found = contents(output)
+        wrong += [f"exit {code}: {told[-200:]}"] if code else []
+        wrong += [name for name in sorted(set(found) | set(wanted)) if found.get(name) != wanted.get(name)]
+        shutil.rmtree(output)
+    return wrong
+
+
+def two_runs(study: Study, given: argparse.Namespace) -> list[str]:
+    """Begin a second run of the same people at every offset, each as process 1 where that is possible."""
+    wrong, before = [], ALONE if may(ALONE) else []
+    for trial in range(given.offsets):
+        output = study.folder / f"two{trial}"
+        first = study.start(output, before=before)
+        time.sleep(study.seconds * trial / given.offsets)
+        second = study.start(output, before=before)
+        for process in (first, second):
+            told, _ = process.communicate(timeout=PATIENCE)
+            wrong += [f"offset {trial}: exit {process.returncode}: {told[-200:]}"] if process.returncode else []
+        wrong += study.faults(output)
+        shutil.rmtree(output)
+    return wrong
+
+
+def namespaces(study: Study, given: argparse.Namespace) -> list[str] | None:
+    """Write and read one file from four processes that all are number 1."""
+    if not may(ALONE):
+        return None
+    folder = study.folder / "shared"
+    folder.mkdir()
+    jobs = [
+        subprocess.Popen(
+            [*ALONE, sys.executable, "-c", ROUNDS, str(folder), letter, str(given.rounds)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for letter in "abcd"
+    ]
+    ends = [(job.communicate()[1], job.returncode) for job in jobs]
+    return [f"exit {code}: {told[-200:]}" for told, code in ends if code]
+
+
+def full_disk(study: Study, given: argparse.Namespace) -> list[str] | None:
+    """Give the outputs a disk that fills up at one point or another, then room."""
+    wrong: list[str] = []
+    for kilobytes in (64, 256, 640, 1024, 1536):
+        disk = study.folder / f"disk{kilobytes}"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            return None
+        try:
+            code, told = study.run(disk / "out")
+            wrong += [f"{kilobytes} kB: exit {code}: {told[-300:]}"] if code not in ENDED_PLAINLY[1:] else []
+            wrong += [f"{kilobytes} kB: {told[-300:]}"] if "Traceback" in told or "internal error" in told else []
+            subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
+            wrong += study.faults(disk / "out")
+        finally:
+            subprocess.run(["umount", str(disk)], check=False)
+    return wrong
+
+
+def read_only(study: Study, given: argparse.Namespace) -> list[str] | None:
+    """Refuse to work on a disk that cannot be written, in a sentence."""
+    disk = study.folder / "closed"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        return None
+    try:
+        code, told = study.run(disk / "out")
+    finally:
+        subprocess.run(["umount", str(disk)], check=False)
+    plain = code in (2, 3) and "Traceback" not in told and str(disk) in told
+    return [] if plain else [f"exit {code}: {told[-300:]}"]
+
+
+def no_home(study: Study, given: argparse.Namespace) -> list[str]:
+    """Run without a home."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
+    code, told = study.run(study.folder / "homeless", env=environment)
+    return [f"exit {code}: {told[-300:]}"] * bool(code) + study.faults(study.folder / "homeless")
+
+
+def hostile(study: Study, given: argparse.Namespace) -> list[str]:
+    """Run in a folder whose modules would be noticed if they were imported."""
+    folder = study.folder / "hostile"
+    folder.mkdir()
+    for name in HOSTILE:
+        (folder / f"{name}.py").write_text(
+            f"open({str(folder / 'EXECUTED')!r}, 'w').write({name!r})\nraise SystemExit(9)\n"
+        )
+    # Python itself puts the folder first for -m, before any line of ours; the console script and -P do not.
+    before = [sys.executable, "-P"] if sys.version_info >= (3, 11) else None
+    if before is None:
+        return []
+    table = study.atlas.with_name(study.atlas.name.replace(".nii.gz", ".tsv"))
+    output = study.folder / "safe"
+    command = [*before, "-m", "fcpower_bids", study.bids, output, "participant", "--atlas", f"{study.atlas}:{table}"]
+    done = subprocess.run([*map(str, command), "--quiet"], cwd=folder, capture_output=True, text=True, check=False)
+    wrong = [f"exit {done.returncode}: {done.stderr[-300:]}"] if done.returncode else []
+    return wrong + ["executed"] * (folder / "EXECUTED").exists() + study.faults(output)
+
+
+def may(command: list[str]) -> bool:
+    try:
+        return not subprocess.run([*command, "true"], capture_output=True, check=False).returncode
+    except FileNotFoundError:
+        return False
+
+
+PARTS: dict[str, Callable[[Study, argparse.Namespace], list[str] | None]] = {
+    "hostile modules": hostile,
+    "no home": no_home,
+    "read-only": read_only,
+    "full disk": full_disk,
+    "process 1": namespaces,
+    "kills": kills,
+    "kills of the group level": kills_of_group,
+    "two runs": two_runs,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--offsets", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    given = parser.parse_args()
+    random.seed(given.seed)
+    print(f"seed {given.seed}, {given.kills} kills, {given.offsets} offsets, 4 x {given.rounds} rounds", flush=True)
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study(Path(folder))
+        for name in given.only:
+            wrong = PARTS[name](study, given)
+            failed += bool(wrong)
+            print(f"{name}: {'SKIPPED' if wrong is None else 'as undisturbed' if not wrong else wrong[:5]}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

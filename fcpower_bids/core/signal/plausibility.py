@@ -1,0 +1,314 @@
+"""What no scanner and no head does: empty, copied, stray volumes, frozen parcels, jumps of the gain, a foreign table.
+
+Everything here is judged from parcel means and a few figures per volume; the limits are far outside what sound
+recordings do, and `docs/plausibility.md` states how often they are wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Volumes = NDArray[np.bool_]
+
+COPY = 1e-4
+"""Distance of two volumes, in units of the usual distance of neighbours, below which one is a copy of the other."""
+NORMAL_SD = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+LEVELLED = 10.0
+"""Level over the usual change between volumes from which on parcel series have a level, which signal hardly changes."""
+HALVED = 0.5
+"""A parcel with a level never falls below this share of it, nor rises above its inverse."""
+OFF_LEVEL = 0.8
+"""The same for the whole brain."""
+STRAY_SDS = 50.0
+"""Where there is no level: standard deviations beyond which a value of a parcel is stray."""
+STRAY_VOXEL = 30.0
+"""Level of the brain in which one voxel never changes by more than so many times."""
+SETTLING = 5
+"""Volumes at the start in which the whole brain may be brighter."""
+FEW = 0.05
+"""A fault in at most this share of the volumes is one of the volumes, in more one of the parcel."""
+LONG_CONSTANT = (10, 0.1)
+"""Volumes, and share of them, over which a parcel that keeps its value to the last bit is frozen."""
+ABRUPT = 0.025
+STEP_VOLUMES = 8
+FEWEST_COMPARED = 20
+LAGS = 10
+CLIP_SDS = 5.0
+
+
+class StrayVolumes(NamedTuple):
+    """Volumes (T,) and parcels (P,) that cannot be signal; no volume is in two kinds.
+
+    Attributes
+    ----------
+    empty : ndarray of bool, shape (T,)
+        One value in every parcel, zero as a rule.
+    copied : ndarray of bool, shape (T,)
+        The same as an earlier volume.
+    stray : ndarray of bool, shape (T,)
+        A voxel, a parcel or the whole brain is far away from all other volumes.
+    parcels : ndarray of bool, shape (P,)
+        Constant for long, or without its level for long.
+    """
+
+    empty: Volumes
+    copied: Volumes
+    stray: Volumes
+    parcels: NDArray[np.bool_]
+
+    @property
+    def volumes(self) -> Volumes:
+        """Every volume that is one of these."""
+        return self.empty | self.copied | self.stray
+
+
+class Agreement(NamedTuple):
+    """How a series fits the table that came with it; NaN where that cannot be said.
+
+    Attributes
+    ----------
+    global_signal, dvars : float
+        Correlation with the column of the table: of the changes from volume to volume, and of DVARS.
+    lag : int
+        Volumes by which the table must be shifted to fit; 0 when it fits as it is, or nowhere.
+    level : float
+        Median of the series over that of the global signal of the table.
+    """
+
+    global_signal: float
+    dvars: float
+    lag: int
+    level: float
+
+
+def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVolumes:
+    """Find volumes and parcels that cannot be signal.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Parcel means before any cleaning, in any unit; NaN columns are not looked at.
+    farthest : array_like, shape (T,), or None
+        Largest change of any voxel against the first volume, in the same unit.
+
+    Returns
+    -------
+    StrayVolumes
+    """
+    series = np.asarray(series, dtype=np.float64)
+    seen = np.isfinite(series).all(axis=0)
+    known = series[:, seen]
+    nothing = np.zeros(len(series), dtype=bool)
+    parcels = np.zeros(series.shape[1], dtype=bool)
+    if known.shape[1] < 2:
+        return StrayVolumes(nothing, nothing, nothing, parcels)
+    empty = np.ptp(known, axis=1) == 0
+    copied = nothing.copy()
+    copied[~empty] = find_copies(known[~empty])
+    live = ~(empty | copied)
+    stray = nothing.copy()
+    if live.sum() > 2:
+        far, lost = _find_far(known[live], None if farthest is None else np.asarray(farthest)[live], live)
+        stray[live] = far
+        parcels[seen] = lost | find_frozen(known[live])
+    return StrayVolumes(empty, copied, stray, parcels)
+
+
+def find_copies(series: ArrayLike) -> Volumes:
+    """Say of each volume whether it is a copy of an earlier one.
+
+    Neighbours in time differ by noise, so a distance below 1e-4 of the usual one is no coincidence. Volumes that are
+    near each other are near each other along any direction: only neighbours along one are compared.
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Without NaN.
+
+    Returns
+    -------
+    ndarray of bool, shape (T,)
+    """
+    series = np.asarray(series, dtype=np.float64)
+    copied = np.zeros(len(series), dtype=bool)
+    steps = np.linalg.norm(np.diff(series, axis=0), axis=1)
+    if not steps.any():
+        copied[1:] = True
+        return copied
+    limit = COPY * float(np.median(steps[steps > 0]))
+    direction = np.random.default_rng(0).standard_normal(series.shape[1])
+    place = (series - series[0]) @ (direction / np.linalg.norm(direction))
+    order = np.argsort(place, kind="stable")
+    first = order[0]
+    for one, other in itertools.pairwise(order):
+        if place[other] - place[one] <= limit and np.linalg.norm(series[other] - series[one]) <= limit:
+            copied[max(first, other)] = True
+            first = min(first, other)
+        else:
+            first = other
+    return copied
+
+
+def find_frozen(series: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Say whether a parcel keeps one value, to the last bit, for ten volumes or a tenth of them, but not for ever."""
+    longest = np.zeros(series.shape[1], dtype=int)
+    current = np.zeros(series.shape[1], dtype=int)
+    for same in series[1:] == series[:-1]:
+        current = np.where(same, current + 1, 0)
+        np.maximum(longest, current, out=longest)
+    fewest = max(LONG_CONSTANT[0], LONG_CONSTANT[1] * len(series))
+    return (longest + 1 >= fewest) & (longest + 1 < len(series))
+
+
+def _find_far(
+    series: NDArray[np.float64], farthest: NDArray[np.float64] | None, live: Volumes
+) -> tuple[Volumes, NDArray[np.bool_]]:
+    """Return the volumes that are far away from all others, and the parcels that are for long."""
+    middle = np.median(series, axis=0)
+    settled = np.flatnonzero(live) >= SETTLING
+    if has_level(series):
+        level = whole_level(series)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            relative = series / (middle * level[:, None])
+        outside = ~((relative > HALVED) & (relative < 1 / HALVED))
+        bright = ~((level > OFF_LEVEL) & (level < 1 / OFF_LEVEL)) & settled
+        unit = float(np.median(middle))
+    else:
+        deviation = np.abs(series - middle)
+        spread = NORMAL_SD * np.median(deviation, axis=0)
+        outside = (deviation > STRAY_SDS * spread) & (spread > 0) & settled[:, None]
+        bright, unit = np.zeros(len(series), dtype=bool), 0.0
+    often = outside.mean(axis=0) > FEW
+    far = outside[:, ~often].any(axis=1)
+    if bright.mean() <= FEW:
+        far |= bright
+    if farthest is not None:
+        far |= farthest > STRAY_VOXEL * max(abs(unit), float(np.median(farthest)))
+    return np.asarray(far), often
+
+
+def has_level(series: ArrayLike) -> bool:
+    """Say whether series (T, P) are as a scanner gives them, not centred: their level is far above their changes."""
+    series = np.asarray(series, dtype=np.float64)
+    spread = NORMAL_SD * np.median(np.abs(np.diff(series, axis=0)), axis=0)
+    return bool(np.median(np.median(series, axis=0)) > LEVELLED * np.median(spread))
+
+
+def whole_level(series: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the level of the whole brain per volume: median over parcels (P,) of their share of their own median."""
+    middle = np.median(series, axis=0)
+    positive = middle > 0
+    return np.asarray(np.median(series[:, positive] / middle[positive], axis=1))
+
+
+def gain_step(series: ArrayLike, usable: ArrayLike) -> tuple[float, int]:
+    """Find the largest lasting step of the level of the whole brain from one volume to the next.
+
+    Blood and breath change the whole brain by a few per cent within ten seconds, motion for as long as it lasts; a gain
+    changes it at once and for good. So a step counts when one volume makes at least 2.5 % of it, and its size is that
+    of the median of eight volumes after it over the median of eight before, where their quartiles do not overlap (those
+    of spikes do).
+
+    Parameters
+    ----------
+    series : array_like, shape (T, P)
+        Parcel means before any cleaning.
+    usable : array_like of bool, shape (T,)
+        Volumes that are looked at.
+
+    Returns
+    -------
+    size : float
+        As a share: 0.1 for 10 % up or down; 0 without a step, or where there is no level.
+    volume : int
+        The first volume after it; -1 without.
+    """
+    series, rows = np.asarray(series, dtype=np.float64), np.flatnonzero(usable)
+    known = series[np.ix_(rows, np.flatnonzero(np.isfinite(series).all(axis=0)))]
+    if len(rows) < 2 * STEP_VOLUMES or not known.size or not has_level(known):
+        return 0.0, -1
+    level = whole_level(known)
+    best = (0.0, -1)
+    if not (level > 0).all():
+        return best
+    for start in np.flatnonzero(np.abs(np.diff(np.log(level))) > ABRUPT) + 1:
+        before, after = level[max(start - STEP_VOLUMES, 0) : start], level[start : start + STEP_VOLUMES]
+        if min(len(before), len(after)) == STEP_VOLUMES and _are_apart(before, after):
+            size = abs(float(np.median(after) / np.median(before)) - 1)
+            best = max(best, (size, int(rows[start])))
+    return best
+
+
+def _are_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    low, high = sorted((one, other), key=np.median)
+    return bool(np.quantile(low, 0.75) < np.quantile(high, 0.25))
+
+
+def compare_with_table(
+    global_signal: ArrayLike, dvars: ArrayLike, table: tuple[ArrayLike, ArrayLike], usable: ArrayLike
+) -> Agreement:
+    """Compare what was measured on a series with what its table says, also with the table shifted.
+
+    Changes from volume to volume are compared, clipped at five standard deviations: two recordings have the same drift
+    and the same bright beginning, but not the same changes.
+
+    Parameters
+    ----------
+    global_signal, dvars : array_like, shape (T,)
+        Mean of the brain, and root mean square change of its voxels; NaN where unknown.
+    table : (array_like, array_like), both of shape (T,)
+        The same two as the table has them; NaN where it has none.
+    usable : array_like of bool, shape (T,)
+        Volumes that are looked at.
+
+    Returns
+    -------
+    Agreement
+    """
+    good = np.asarray(usable, dtype=bool)
+    pairs = [(_changes(global_signal), _changes(table[0])), (np.asarray(dvars, float), np.asarray(table[1], float))]
+    good = good & np.append(False, good[:-1])  # a change needs both volumes
+    found = [[_correlate(ours, theirs, good, lag) for lag in range(-LAGS, LAGS + 1)] for ours, theirs in pairs]
+    known = np.array([row for row in found if not np.isnan(row[LAGS])])
+    lag = _better_lag(known.mean(axis=0)) if len(known) else 0
+    return Agreement(found[0][LAGS], found[1][LAGS], lag, _level(global_signal, table[0], good))
+
+
+def _level(ours: ArrayLike, theirs: ArrayLike, good: Volumes) -> float:
+    both = np.stack([np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)])[:, good]
+    both = both[:, np.isfinite(both).all(axis=0)]
+    if both.shape[1] < FEWEST_COMPARED or not all(has_level(one[:, None]) for one in both):
+        return float("nan")
+    return float(np.divide(*np.median(both, axis=1)))
+
+
+def _changes(values: ArrayLike) -> NDArray[np.float64]:
+    return np.diff(np.asarray(values, dtype=np.float64), prepend=np.nan)
+
+
+def _better_lag(correlations: NDArray[np.float64]) -> int:
+    """Return the lag that leaves less than half unexplained of what lag 0 leaves; 0 without one."""
+    best = int(np.nanargmax(correlations))
+    clear = correlations[best] > 0.5 and 1 - correlations[best] < (1 - correlations[LAGS]) / 2
+    return best - LAGS if clear else 0
+
+
+def _correlate(ours: NDArray[np.float64], theirs: NDArray[np.float64], good: Volumes, lag: int) -> float:
+    """Correlate volume t of ours with row t + lag of the table."""
+    rows = np.flatnonzero(good)
+    rows = rows[(rows + lag >= 0) & (rows + lag < len(theirs))]
+    both = np.stack([ours[rows], theirs[rows + lag]])
+    both = both[:, np.isfinite(both).all(axis=0)]
+    if both.shape[1] < FEWEST_COMPARED or (np.ptp(both, axis=1) == 0).any():
+        return float("nan")
+    middle = np.median(both, axis=1, keepdims=True)
+    spread = NORMAL_SD * np.median(np.abs(both - middle), axis=1, keepdims=True)
+    if (spread == 0).any():
+        return float("nan")
+    one, other = np.clip((both - middle) / spread, -CLIP_SDS, CLIP_SDS)
+    return float(np.asarray(np.corrcoef(one, other))[0, 1])

@@ -1,0 +1,279 @@
+"""A copy of the outputs for others: without names of people, places and machines, and a list of what is not in it."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import gzip
+import io
+import os
+import platform
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, read_status
+from fcpower_bids.outputs.tables import json_text, read_json
+from fcpower_bids.store import replace_folder, write_bytes, write_text
+
+IDS = "logs/shared_ids.tsv"
+"""Below the outputs, never below the copy: who is who."""
+ID_BYTES = 5
+TELLING = 5
+"""Characters from which on a label of a participant is looked for without "sub-" before it."""
+WHOLE = ("descriptions.tsv", "layout_config.json", ".bidsignore")
+PEOPLE = ("participant_id", "other", "person", "scan", "recording")
+"""Columns of group tables that name people; such a table stays at home."""
+COUNTS = ("n", "n_people", "n_scored")
+FEWEST = 5
+"""Rows of group tables about fewer people are left out."""
+FORMULA = re.compile(r"[=+\-@]")
+PLACE = re.compile(r"(?<![\w./~-])(?!//)(?:[A-Za-z]:)?[/\\](?:[\w.@+~ -]*[\w.@+~-][/\\])+([\w.@+~-]*)")
+"""An absolute path; its last part may stay."""
+ORDINARY = {"root", "user", "users", "home", "data", "localhost", "admin"}
+"""Names of users and hosts that tell nothing, and are words of any text."""
+README = """\
+# Functional connectomes by fcpower_bids, a copy for sharing
+
+Participants have new names. Names of the machine, its folders and its users are left out, as are pages, logs,
+intermediate results, and tables of the group level with one row per person or about fewer than {fewest} people.
+
+**Still personal, whatever the names:**
+
+- the series, FC and FC^alpha of every scan: people can be recognised from them across scans and datasets, from FC^alpha
+  nearly always;
+- embeddings, which are made from the same;
+- motion and quality of every scan, and the labels of sessions, tasks and runs: a session may be called after a date.
+
+Share it as you would share the scans.
+
+Left out: {left_out}.
+"""
+
+
+def without_folders(text: str) -> str:
+    """Return a text with its absolute paths shortened to their last part."""
+    return PLACE.sub(r"\1", text.replace("file:///", "/"))
+
+
+@dataclass
+class _Words:
+    """What must not be in a copy, and what stands in its place."""
+
+    people: dict[str, str]
+    roots: list[str]
+    names: list[str]
+    left_out: list[str] = field(default_factory=list)
+
+    def clean(self, text: str) -> str:
+        """Replace people, and paths by their last part."""
+        for root in self.roots:
+            text = text.replace(f"file://{root}/", "").replace(f"{root}/", "").replace(root, "...")
+        return self.rename(without_folders(text))
+
+    def rename(self, text: str) -> str:
+        """Replace the participants in a text or a name."""
+        return re.sub(r"sub-([A-Za-z0-9+]+)", lambda found: f"sub-{self.people.get(found[1], 'unknown')}", text)
+
+    def remaining(self, name: str, content: bytes) -> list[str]:
+        """Return what of it is still in the name or the content of a file."""
+        inflated = gzip.decompress(content) if name.endswith(".gz") else content
+        text = f"{name}\n" + inflated.decode("utf-8", errors="replace")
+        shared = set(self.people.values())
+        found = [one for one in re.findall(r"sub-([A-Za-z0-9+]+)", text) if one not in {*shared, "unknown"}]
+        found += [root for root in self.roots if root in text]
+        labels = [label for label in self.people if len(label) >= TELLING]
+        found += [name for name in (*self.names, *labels) if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+        return sorted(set(found))
+
+
+def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
+    """Write the copy.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Outputs of the participant level, and of the group level where there are any.
+    share : Path
+        New, empty, or an earlier copy, which is replaced.
+
+    Returns
+    -------
+    n_files : int
+        How many were written.
+    left_out : list of str
+        What was not, and why.
+
+    Raises
+    ------
+    DatasetError
+        If there are no outputs.
+    UsageError
+        If the copy cannot be where it is asked for.
+    """
+    statuses = _statuses(output_dir)
+    if not any(status.outputs for status in statuses):
+        raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
+    _check_place(output_dir.resolve(), share.resolve())
+    words = _Words(_shared_ids(output_dir, statuses), _roots(output_dir, share), _names(output_dir))
+    written: list[str] = []
+
+    def fill(folder: Path) -> None:
+        for source, content in _copies(output_dir, statuses, words):
+            name = words.rename(source)
+            if rest := words.remaining(name, content):
+                words.left_out.append(f"{name} (it names what cannot be replaced: {len(rest)})")
+                continue
+            write_bytes(folder / name, content)
+            written.append(name)
+        write_text(folder / "README.md", README.format(fewest=FEWEST, left_out=_list(words.left_out)))
+
+    replace_folder(share, fill)
+    return len(written) + 1, words.left_out
+
+
+def _statuses(output_dir: Path) -> list[Status]:
+    folder = output_dir / "logs" / "status"
+    names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+    found = [status for name in names if (status := read_status(output_dir, name)) is not None]
+    return [status for status in found if status.state in (DONE, EXCLUDED)]
+
+
+def _check_place(output_dir: Path, share: Path) -> None:
+    if share == output_dir or share.is_relative_to(output_dir) or output_dir.is_relative_to(share):
+        raise UsageError(f"{share} and {output_dir} are not beside each other. Choose another folder for the copy.")
+    readme = share / "README.md"
+    ours = readme.is_file() and readme.read_text(encoding="utf-8").startswith(README.splitlines()[0])
+    if share.exists() and not ours and (not share.is_dir() or any(share.iterdir())):
+        raise UsageError(f"{share} is not empty and no earlier copy. Choose a new folder.")
+
+
+def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
+    """Return the new name of every participant: drawn once, kept beside the outputs, so that later copies agree."""
+    path = output_dir / IDS
+    known: dict[str, str] = {}
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as lines:
+            known = {row["participant_id"]: row["shared_id"] for row in csv.DictReader(lines, delimiter="\t")}
+    people = sorted({found[1] for one in statuses if (found := re.match(r"sub-([A-Za-z0-9+]+)", one.recording))})
+    for person in people:
+        known.setdefault(person, secrets.token_hex(ID_BYTES))
+    rows = [f"{person}\t{shared}\n" for person, shared in sorted(known.items())]
+    write_text(path, "participant_id\tshared_id\n" + "".join(rows)).chmod(0o600)
+    return known
+
+
+def _roots(output_dir: Path, share: Path) -> list[str]:
+    """Folders of the user that the outputs may name; the longest first, so that none hides another."""
+    links = read_json(output_dir / "dataset_description.json").get("DatasetLinks", {}).values()
+    inputs = [output_dir / unquote(urlparse(str(link)).path) for link in links]
+    places = [output_dir, share, Path.cwd(), *inputs]
+    with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
+    found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
+    return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)
+
+
+def _names(output_dir: Path) -> list[str]:
+    """Names of user and host."""
+    try:
+        names = [platform.node(), getpass.getuser(), output_dir.resolve().owner()]
+    except (KeyError, OSError):
+        names = [platform.node()]
+    return sorted({name for name in names if len(name) > 2 and name.lower() not in ORDINARY})
+
+
+def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of every file of the copy, participants in the order of their new names."""
+    about = read_json(output_dir / "dataset_description.json")
+    for key in ("SourceDatasets", "DatasetLinks"):
+        about.pop(key, None)
+    yield "dataset_description.json", json_text(_clean_json(about, words)).encode()
+    for name in WHOLE:
+        if (output_dir / name).is_file():
+            yield name, (output_dir / name).read_bytes()
+    atlases = output_dir / "sourcedata"
+    for path in sorted(path for path in atlases.rglob("*") if path.is_file() and not path.name.startswith(".")):
+        yield path.relative_to(output_dir).as_posix(), _cleaned(path, words)
+    names = {name for status in statuses for name in status.outputs}
+    for name in sorted(names, key=words.rename):
+        if (output_dir / name).is_file():
+            yield name, _cleaned(output_dir / name, words)
+    yield from _group_copies(output_dir, words)
+
+
+def _group_copies(output_dir: Path, words: _Words) -> Iterator[tuple[str, bytes]]:
+    """Tables about many people at once; those with a row per person stay at home."""
+    folder = output_dir / "group"
+    for path in sorted(folder.rglob("*.tsv")) if folder.is_dir() else ():
+        name = path.relative_to(output_dir).as_posix()
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+        header = rows[0] if rows else []
+        if set(header) & set(PEOPLE):
+            words.left_out.append(f"{name} (it has a row per person)")
+            continue
+        kept = [row for row in rows[1:] if not _is_small(header, row)]
+        if len(kept) < len(rows) - 1:
+            words.left_out.append(f"{len(rows) - 1 - len(kept)} rows of {name} (about fewer than {FEWEST} people)")
+        yield name, _table_text([header, *kept], words).encode()
+        sidecar = path.with_suffix(".json")
+        if sidecar.is_file():
+            yield sidecar.relative_to(output_dir).as_posix(), _cleaned(sidecar, words)
+
+
+def _is_small(header: list[str], row: list[str]) -> bool:
+    counts = [value for key, value in zip(header, row, strict=False) if key in COUNTS]
+    return any(re.fullmatch(r"\d+(\.0)?", value) and float(value) < FEWEST for value in counts)
+
+
+def _cleaned(path: Path, words: _Words) -> bytes:
+    """Return a file with its text cleaned; images as they are."""
+    if path.suffix == ".json":
+        return json_text(_clean_json(read_json(path), words)).encode()
+    if path.suffix != ".tsv":
+        return path.read_bytes()
+    with path.open(encoding="utf-8", newline="") as lines:
+        return _table_text(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), words).encode()
+
+
+def _table_text(rows: Iterable[list[str]], words: _Words) -> str:
+    text = io.StringIO()
+    for row in rows:
+        text.write("\t".join(_cell(value, words) for value in row) + "\n")
+    return text.getvalue()
+
+
+def _cell(value: str, words: _Words) -> str:
+    """Clean a cell; one that a spreadsheet would compute gets a quote before it."""
+    if not value or value[0] in "0123456789":
+        return value
+    if FORMULA.match(value):
+        return value if _is_number(value) else "'" + words.clean(value)
+    return words.clean(value)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _clean_json(value: Any, words: _Words) -> Any:
+    if isinstance(value, Mapping):
+        return {words.clean(str(key)): _clean_json(item, words) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean_json(item, words) for item in value]
+    return words.clean(value) if isinstance(value, str) else value
+
+
+def _list(left_out: list[str]) -> str:
+    if not left_out:
+        return "nothing else"
+    return "".join(f"\n- {one}" for one in left_out)

@@ -1,0 +1,136 @@
+"""``fcpower_bids export``: a search for the people, paths and names of the outputs finds nothing in the copy."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import gzip
+import json
+import re
+import shutil
+import socket
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.sharing import without_folders
+from tests.running import contents
+
+PEOPLE = {"01": "NDARJANE7", "02": "NDARJOHN8"}
+HOME = "/home/jdoe/secret study"
+
+
+@pytest.fixture
+def outputs(exact_run, tmp_path):
+    """The outputs of two people with telling names, with paths and names wherever a text can hold them."""
+    output = tmp_path / "jdoe" / "out"
+    for path in sorted(exact_run.output.rglob("*")):
+        parts = path.relative_to(exact_run.output).parts
+        if path.is_dir() or parts[0] == "work":
+            continue
+        name, content = "/".join(parts), path.read_bytes()
+        for old, new in PEOPLE.items():
+            name = name.replace(f"sub-{old}", f"sub-{new}")
+            content = content if path.suffix == ".gz" else content.replace(f"sub-{old}".encode(), f"sub-{new}".encode())
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_bytes(content)
+    sidecar = next(output.rglob("*desc-fcpower_qc.json"))
+    sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "Atlas": f"from {HOME}/atlas.nii.gz"}))
+    group = output / "group"
+    group.mkdir()
+    (group / "predictions.tsv").write_text("participant_id\tobserved\nsub-NDARJANE7\t63\n")
+    (group / "scores.tsv").write_text(
+        f"site\tn_people\tr\nnorth\t40\t0.3\n=cmd()\t30\t-0.1\n{HOME}/x\t9\t1\nrare\t2\t1\n"
+    )
+    (group / "check.tsv").write_text("finding\nNDARJANE7 and another\n")
+    (group / "pairs.tsv").write_text("finding\nsub-NDARJANE7 and sub-OTHER\n")
+    return output
+
+
+def texts(folder):
+    for name, content in contents(folder).items():
+        yield name, name
+        yield name, (gzip.decompress(content) if name.endswith(".gz") else content).decode(errors="replace")
+
+
+def test_nothing_tells_who_and_where(outputs, tmp_path, capsys):
+    share = tmp_path / "share"
+    assert main(["export", str(outputs), str(share)]) == 0
+    told = capsys.readouterr().out
+    words = [*PEOPLE.values(), "jdoe", "secret study", str(tmp_path), str(outputs), "OTHER", "/in/derivatives"]
+    words += [word for word in (socket.gethostname(), getpass.getuser()) if len(word) > 2 and word != "root"]
+    for name, text in texts(share):
+        assert [word for word in words if re.search(rf"\b{re.escape(word)}\b", text)] == [], name
+        assert not re.search(r"(^|[\s\"'(])/(home|tmp|data|root)/", text), name
+    assert not list(share.glob("*.html"))
+    assert not (share / "logs").exists()
+    for words in ("group/predictions.tsv (it has a row per person)", "group/check.tsv", "1 rows of group/scores.tsv"):
+        assert words in told
+        assert words in (share / "README.md").read_text()
+
+
+def test_the_numbers_are_the_same_under_the_new_names(outputs, tmp_path):
+    share = tmp_path / "share"
+    assert main(["export", str(outputs), str(share)]) == 0
+    with (outputs / "logs" / "shared_ids.tsv").open() as lines:
+        shared = {row["participant_id"]: row["shared_id"] for row in csv.DictReader(lines, delimiter="\t")}
+    assert set(shared) == set(PEOPLE.values())
+    assert len(set(shared.values())) == 2
+    count = 0
+    for path in outputs.glob("sub-*/**/*_relmat.tsv"):
+        name = str(path.relative_to(outputs))
+        for old, new in shared.items():
+            name = name.replace(f"sub-{old}", f"sub-{new}")
+        np.testing.assert_array_equal(*(pd.read_csv(one, sep="\t", index_col=0) for one in (path, share / name)))
+        count += 1
+    assert count == 12
+    scores = pd.read_csv(share / "group" / "scores.tsv", sep="\t")
+    assert scores["site"].tolist() == ["north", "'=cmd()", "x"]
+    assert scores["r"].tolist() == [0.3, -0.1, 1.0]
+    description = json.loads((share / "dataset_description.json").read_text())
+    assert description["DatasetType"] == "derivative"
+    assert "DatasetLinks" not in description
+
+
+def test_a_second_copy_has_the_same_names_and_replaces_the_first(outputs, tmp_path):
+    share = tmp_path / "share"
+    assert main(["export", str(outputs), str(share)]) == 0
+    before = contents(share)
+    (share / "stale.txt").write_text("x")
+    assert main(["export", str(outputs), str(share)]) == 0
+    assert contents(share) == before
+
+
+def test_places_that_would_do_harm_are_refused(outputs, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("x")
+    for place in (outputs / "share", outputs, tmp_path, tmp_path / "full"):
+        assert main(["export", str(outputs), str(place)]) == 2
+    assert (tmp_path / "full" / "thesis.txt").read_text() == "x"
+    shutil.rmtree(outputs / "logs" / "status")
+    assert main(["export", str(outputs), str(tmp_path / "share")]) == 3
+    assert "holds no finished recordings" in capsys.readouterr().err
+    assert not (tmp_path / "share").exists()
+
+
+def test_outputs_hold_no_absolute_path_outside_the_logs(exact_run, exact_demo):
+    for name, content in contents(exact_run.output, "logs", "work").items():
+        for place in (exact_run.output.parent, exact_demo[0]):
+            assert str(place).encode() not in content, name
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("/data/a/x.nii.gz:/data/b/x.tsv", "x.nii.gz:x.tsv"),
+        ("from /home/j doe/secret study/atlas.nii.gz, then", "from atlas.nii.gz, then"),
+        ("C:\\Users\\me\\f.tsv", "f.tsv"),
+        ("file:///data/x/y", "y"),
+        ("https://example.org/a/b, mm/s, and/or", "https://example.org/a/b, mm/s, and/or"),
+        ("bids:fmriprep:sub-01/ses-a/x.tsv", "bids:fmriprep:sub-01/ses-a/x.tsv"),
+    ],
+)
+def test_paths_are_told_from_other_slashes(text, short):
+    assert without_folders(text) == short
