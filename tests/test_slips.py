@@ -11,6 +11,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.workflows.execution import job
+from fcpower_bids.workflows.execution.pool import _call as call
 from tests.derivatives.participant_outputs import add_output, make_outputs, series_of
 from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import QUICK, plant_outputs
@@ -121,6 +122,11 @@ def processed(demo):
     return found.output
 
 
+def in_this_process(function, calls, n_processes):
+    """Pages are made in processes of a server, which know nothing of what is planted here."""
+    return (call(function, arguments) for arguments in calls)
+
+
 PAGES = {
     "panel": Slip("fcpower_bids.reports.kit.figures.draw_motion", raising(TypeError("float")), "TypeError"),
     "verdict": Slip("fcpower_bids.reports.person.page.judge", raising(AttributeError("no row")), "AttributeError"),
@@ -131,6 +137,7 @@ PAGES = {
 def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, processed, monkeypatch, place):
     one = PAGES[place]
     monkeypatch.setattr(one.target, one.slip)
+    monkeypatch.setattr("fcpower_bids.workflows.participant.run_calls", in_this_process)
     found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
     assert found.code == 4
     assert "Internal error, please report it with logs/crashes/sub-01" in found.err
@@ -222,7 +229,7 @@ def test_a_slip_on_the_page_of_the_cohort_is_said_and_fails_the_command(cohort, 
 
 
 def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeypatch):
-    target = "fcpower_bids.analyses.engine.final_model.ridge_model_arrays"
+    target = "fcpower_bids.analyses.models.final_model.ridge_model_arrays"
     with monkeypatch.context() as patch:
         patch.setattr(target, raising(ZeroDivisionError("0")))
         code, err = run_group(cohort, capsys, "--save-models")
@@ -232,12 +239,14 @@ def test_a_slip_while_a_model_is_saved_fails_the_command(cohort, capsys, monkeyp
 
 def test_a_slip_in_a_prediction_for_new_scans_blames_no_scan(cohort, capsys, monkeypatch):
     assert run_group(cohort, capsys, "--save-models")[0] == 0
-    model = next((cohort.output_dir / "group" / "models").glob("*.npz"))
-    monkeypatch.setattr("fcpower_bids.analyses.engine.final_model.predict_from_arrays", shape_slip)
-    assert main(["predict", str(model), str(cohort.output_dir)]) == 1
-    err = capsys.readouterr().err
-    assert "internal error (ValueError" in err
-    assert "Traceback" in err
+    model = next((cohort.output_dir / "group" / "models").glob("*_model"))
+    monkeypatch.setattr("fcpower_bids.analyses.models.applying.predict_from_arrays", shape_slip)
+    assert main(["predict", str(model), str(cohort.output_dir)]) == 5
+    assert "Internal error, please report it with logs/crashes/predict_sub-" in capsys.readouterr().out
+    (table,) = (
+        path for path in (cohort.output_dir / "group" / "predicted").glob("*.tsv") if "_reference" not in path.name
+    )
+    assert set(read_table(table)["state"]) == {"failed"}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(outcome: Outcome, folder: Path) -> None:
+    # these load numpy
     from fcpower_bids.outputs.tables import json_text, write_declared
     from fcpower_bids.store import write_text
     from fcpower_bids.workflows.selftest import SELFTEST

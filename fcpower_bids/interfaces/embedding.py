@@ -114,7 +114,7 @@ def _embed(
     path: str, settings: Participant, atlases: Mapping[str, Atlas], person: tuple[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
-    from fcpower_bids.encoders.seen import describe_training
+    from fcpower_bids.encoders.seen import describe_training  # only where there is an encoder
 
     arrays, about = load_bundle(path)
     facts = {"atlas": about["atlas"], "label": embedding_label(settings)}

@@ -179,9 +179,9 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 def _arrays_of(file: Path) -> tuple[FloatArray, list[str], list[list[int]]]:
-    """Numbers, names and shapes of the arrays of a file; text in it says when it was made, not what was computed."""
+    """Numbers, names and shapes of the arrays that a file of parcel means is for."""
     with np.load(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in sorted(stored.files) if stored[name].dtype.kind in "fiu"}
+        arrays = {name: stored[name] for name in sorted(stored.files) if name in ("coverage", "series")}
     values = np.concatenate([np.ravel(one).astype(float) for one in arrays.values()])
     return values, list(arrays), [list(one.shape) for one in arrays.values()]
 

@@ -47,6 +47,7 @@ PLACEHOLDERS = {
     "SITE": "site",
     "NAME": "prediction",
     "A B C": "Schaefer100 Schaefer400",
+    "NEW": "01",
     "WEIGHTS": "OUT/encoder/model",
     "fbert-1m --encoder-weights W": "random-init",
 }
@@ -75,7 +76,7 @@ PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz
 FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
 PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
 MENTIONS = re.compile(
-    r"(fcpower_bids (predict|identify|model|selftest( FOLDER)?|prefetch|status OUTPUT_DIR)"
+    r"(fcpower_bids (predict|identify|model|selftest FOLDER|prefetch|status OUTPUT_DIR)"
     r"|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
     r"|docker (stop|--cpus))"
 )
@@ -273,6 +274,14 @@ def run_identify(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out")
     assert main(arguments_of(text, study, place)) == 0
     assert (place / "out" / "group" / "identify_pairs.tsv").is_file()
+
+
+@kind(r"fcpower_bids export ")
+def run_export(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "out", "corpus", "encoder")
+    (place / "out" / "group").mkdir()
+    assert main([*arguments_of(text, study, place)[:-1], str(place / "share")]) == 0
+    assert (place / "share" / "README.md").is_file()
 
 
 @kind(r"fcpower_bids selftest")

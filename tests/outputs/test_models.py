@@ -13,9 +13,11 @@ from fcpower_bids.outputs.models import load_model, model_path, save_model
 
 def test_round_trip(tmp_path):
     path = model_path(tmp_path, "fluid IQ/2", "fc_power")
-    assert path.name == "target-fluid-IQ-2-fc-power_model.npz"
+    assert path.name.startswith("target-fluid-IQ-2-fc-power-")
+    assert path != model_path(tmp_path, "fluid-IQ/2", "fc_power")
+    assert model_path(tmp_path, "age", "fc").name == "target-age-fc_model"
     save_model(path, {"weights": np.arange(3.0)}, {"Target": "x", "Alpha": np.float64(0.35)})
-    arrays, facts = load_model(path)
+    arrays, facts, _ = load_model(path)
     np.testing.assert_array_equal(arrays["weights"], np.arange(3.0))
     assert (facts["Target"], facts["Alpha"]) == ("x", 0.35)
 
@@ -25,21 +27,48 @@ class Harmful:
         return (print, ("code was run",))
 
 
+def card(path, text):
+    path.mkdir()
+    (path / "model.json").write_text(text)
+
+
+DIGESTS = '{"Format": "fcpower_bids model 2", "Digests": {}}'
+
+
+def with_pickle(path):
+    card(path, DIGESTS)
+    np.savez(path / "weights.npz", weights=np.array([Harmful()], dtype=object))
+
+
 @pytest.mark.parametrize(
     "write",
     [
         lambda path: None,
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"not a zip"),
+        lambda path: path.mkdir(),
         lambda path: path.write_bytes(pickle.dumps(Harmful())),
-        lambda path: np.savez(path, weights=np.array([Harmful()], dtype=object), facts=np.array("{}")),
-        lambda path: np.savez(path, weights=np.arange(3)),
-        lambda path: np.savez(path, facts=np.array('{"Format": "other"}')),
+        lambda path: card(path, "not JSON"),
+        lambda path: card(path, "[]"),
+        lambda path: card(path, '{"Format": "other"}'),
+        lambda path: card(path, DIGESTS),
+        with_pickle,
     ],
 )
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
-    path = tmp_path / "model.npz"
+    path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"model\.npz.*(OUTPUT_DIR/group/models|model 1 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 2 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
+
+
+def test_a_model_of_the_former_format_is_said_to_be_one(tmp_path):
+    np.savez(tmp_path / "model.npz", weights=np.arange(3.0))
+    with pytest.raises(DatasetError, match="earlier version"):
+        load_model(tmp_path / "model.npz")
+
+
+def test_a_changed_file_is_named(tmp_path):
+    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
+    (path / "weights.npz").write_bytes(b"other")
+    with pytest.raises(DatasetError, match=r"weights\.npz is not the file"):
+        load_model(path)

@@ -277,7 +277,7 @@ def test_a_series_replaced_after_a_failure_is_read_anew(demo, tmp_path):
     (table,) = copy.rglob("sub-01_ses-a_*_desc-confounds_timeseries.tsv")
     content = table.read_text()
     table.write_text(content.replace("trans_x", "other"))
-    assert run_app(copy, tmp_path / "out", *options).status()["stage"].tolist() == ["bandpass"]
+    assert run_app(copy, tmp_path / "out", *options).status()["state"].tolist() == ["failed"]
     table.write_text(content)
     (bold,) = copy.rglob("sub-01_ses-a_*_desc-preproc_bold.nii.gz")
     image = nibabel.load(bold)

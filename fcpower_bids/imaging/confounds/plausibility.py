@@ -22,7 +22,7 @@ FOREIGN = 0.3
 SCALED = 3.0
 """Times by which the level of the series and that of the table may differ: both are in the unit of the scanner."""
 REMEDY = "Copy the series again, or run fMRIPrep again."
-REMEDY_TABLE = "Put the table of this very run beside the series, or run fMRIPrep again."
+REMEDY_TABLE = "Put the table of this very recording beside the series, or run fMRIPrep again."
 SHOWN = 8
 
 

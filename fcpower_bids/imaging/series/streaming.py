@@ -65,7 +65,7 @@ class HeaderSummary(NamedTuple):
 
 
 class VolumeFigures(NamedTuple):
-    """What is measured of every volume while it streams by, to be held against the table of the run.
+    """What is measured of every volume while it streams by, to be held against the table of the recording.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ class _ParcelSums:
 
 @dataclass(frozen=True)
 class _Stream:
-    """The volumes of a run, as often as they are asked for, and the voxels of the brain that stand for all."""
+    """The volumes of a recording, as often as they are asked for, and the voxels of the brain that stand for all."""
 
     bold: Path
     header: HeaderSummary
