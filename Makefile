@@ -33,8 +33,8 @@ install-test: $(VENV)/installed-test
 
 # Participant level, a tiny encoder trained for some seconds on some of the people, their embeddings, then the group level
 # on the others: no encoder is judged on people that it was trained on, nor on their siblings.
-TRAINED := $(shell seq -w 17 40)
-JUDGED := $(shell seq -w 1 16) $(shell seq -w 41 48)
+TRAINED := $(shell seq -w 25 48)
+JUDGED := $(shell seq -w 1 24)
 DEMO_RUN = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
 demo: install
 	rm -rf $(DEMO)
