@@ -129,3 +129,46 @@ def test_every_fault_of_the_table_is_named_among_real_people(check, scans, table
     assert found.loc["participant_id", "n"] == len(table)
     assert "--family-column family" in found.loc["families", "remedy"]
     assert "--site-column site" in found.loc["site", "remedy"]
+
+
+def test_identify_knows_these_people_and_finds_who_was_exchanged(check, scans, table, tmp_path):
+    """Error rates against all pairs, computed here from the series; a pair of people with exchanged second sessions."""
+    check(scans, table)
+    out = tmp_path / "out"
+    assert main(["identify", str(out)]) == 0
+    names = list(scans)
+    edges = []
+    for series in scans.values():
+        values, vectors = np.linalg.eigh(np.corrcoef(series, rowvar=False))
+        power = (vectors * np.where(values > 1e-10 * values.max(), values, 0) ** 0.35) @ vectors.T
+        edges.append(power[np.triu_indices(PARCELS, 1)])
+    kernel = np.corrcoef(edges)
+    centred = kernel - kernel.mean(0) - kernel.mean(1)[:, None] + kernel.mean()
+    persons = np.array([person for person, _ in names])
+    upper = np.triu(np.ones(kernel.shape, dtype=bool), 1)
+    others, own = (centred[upper & (persons[:, None] != persons)], centred[upper & (persons[:, None] == persons)])
+    middle = np.median(others)
+    z, of_one = ((each - middle) / (1.4826 * np.median(np.abs(others - middle))) for each in (others, own))
+    errors = read_table(out / "group" / "identify_errors.tsv")
+    assert len(errors) == 4
+    for row in errors.itertuples():
+        assert row.false_match == pytest.approx(np.mean(z >= row.threshold - 1e-6), abs=1e-12)
+        assert row.false_non_match == pytest.approx(np.mean(of_one < row.threshold - 1e-6), abs=1e-12)
+    pairs = read_table(out / "group" / "identify_pairs.tsv")
+    named = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
+    assert len(named) == len(of_one)
+    assert (named["verdict"] == "same person").mean() > 0.8
+    assert (pairs["verdict"] != "another person").all()
+
+
+def test_identify_finds_exchanged_sessions(check, scans, table, tmp_path):
+    one, other = of_session(scans, "ses-02")[:2] if of_session(scans, "ses-02") else sorted(scans)[1:4:2]
+    swapped = dict(scans) | {one: scans[other], other: scans[one]}
+    check(swapped, table)
+    assert main(["identify", str(tmp_path / "out"), "--participant-label", one[0].removeprefix("sub-")]) == 0
+    pairs = read_table(tmp_path / "out" / "group" / "identify_pairs.tsv")
+    crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
+    assert set(crossed["other_participant_id"]) == {other[0]}
+    assert (crossed["verdict"] == "same person").any()
+    named = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
+    assert (named["verdict"] != "same person").all()
