@@ -34,7 +34,8 @@ def cohorts_for(name, cohort):
 
 
 def analyse(name, cohort, **choices):
-    return ANALYSES[name](cohorts_for(name, cohort), choose(**CHOICES | choices))
+    sites = {"site_column": "site"} if name == "harmonisation" else {}
+    return ANALYSES[name](cohorts_for(name, cohort), choose(**CHOICES | sites | choices))
 
 
 def outcome(name, cohort, **choices):
