@@ -34,8 +34,7 @@ def cohorts_for(name, cohort):
 
 
 def analyse(name, cohort, **choices):
-    sites = {"site_column": "site"} if name == "harmonisation" else {}
-    return ANALYSES[name](cohorts_for(name, cohort), choose(**CHOICES | sites | choices))
+    return ANALYSES[name](cohorts_for(name, cohort), choose(**CHOICES | choices))
 
 
 def outcome(name, cohort, **choices):
