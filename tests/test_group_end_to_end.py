@@ -293,6 +293,39 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     assert "Internal error, please report" in rows.loc["sub-20", "reason"]
 
 
+def test_local_people_move_the_predictions_by_what_the_residuals_say(study, tmp_path):
+    labels = [f"{number:02d}" for number in range(1, 17)]
+    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score"]]
+    people["place"] = [f"p{number % 3}" for number in range(len(people))]
+    people.to_csv(tmp_path / "places.tsv", sep="\t", index=False)
+    options = ["--targets", "planted_score", "--analyses", "qc_fc", "--name", "sites", "--save-models"]
+    options += ["--phenotypes", str(tmp_path / "places.tsv"), "--site-column", "place"]
+    assert group(study, *options, "--participant-label", *labels) == 0
+    model = next((study / "out" / "group" / "sites" / "models").glob("*fc-power*"))
+    local = {f"sub-{number}": 300.0 + number for number in (17, 18)}
+    rows = "".join(f"{name}\t{value}\n" for name, value in local.items())
+    (tmp_path / "local.tsv").write_text(f"participant_id\tplanted_score\n{rows}")
+    tables = {}
+    for name, more in (("before", []), ("after", ["--recalibrate", str(tmp_path / "local.tsv")])):
+        path = tmp_path / f"{name}.tsv"
+        assert main(["predict", str(model), str(study / "out"), "--no-pages", "--table", str(path), *more]) == 0
+        tables[name] = read_table(path).set_index("scan")
+    before, after = tables["before"], tables["after"]
+    sites = read_table(model / "residuals.tsv").query("held_out == 'site'")
+    groups = sites.groupby("group")["residual"]
+    within = ((sites["residual"] - groups.transform("mean")) ** 2).sum() / (len(sites) - groups.ngroups)
+    between = max(0.0, (groups.mean() ** 2 - within / groups.size()).mean())
+    known = before[before["participant_id"].isin(local)].groupby("participant_id")["prediction"].mean()
+    bias = (known - known.index.map(local)).mean()
+    offset = bias * 2 * between / (2 * between + within) if between else 0.0
+    np.testing.assert_allclose(after["prediction"], before["prediction"] - offset, atol=1e-9)
+    used = after["participant_id"].isin(local)
+    assert after.loc[used, "warning"].str.contains("helped to recalibrate").all()
+    widest = sites["residual"].abs().max()  # of three sites: the largest residual, claimed for three of four
+    assert (before["high"] - before["prediction"]).to_numpy() == pytest.approx(widest)
+    assert json.loads((model / "model.json").read_text())["Interval"]["NominalCoverage"] == pytest.approx(3 / 4)
+
+
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):
     broken = tmp_path / of_sixteen.name
     shutil.copytree(of_sixteen, broken)

@@ -31,8 +31,7 @@ def model_path(folder: Path, target: str, representation: str) -> Path:
     """
     wanted = f"target-{target}_{representation}"
     stem = re.sub(r"[^A-Za-z0-9.]+", "-", wanted).strip("-")
-    plain_name = f"target-{target}_{representation}".replace("_", "-")
-    told = "" if stem == plain_name else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    told = "" if stem == wanted.replace("_", "-") else f"-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
     return folder / f"{stem}{told}_model"
 
 

@@ -186,8 +186,8 @@ def recalibrate(model: FinalModel, residuals: ArrayLike, seed: int = 0) -> Recal
     after, sites = recalibrated_residuals(chosen.values, chosen.groups, len(local), seed)
     if len(set(sites.tolist())) < 2:
         raise Unfit(
-            f"No two sites of the training have more than {len(local) + 1} scans, so nothing is known of what "
-            f"{len(local)} local people change. Name fewer."
+            f"The training needs three sites, each with more than {len(local) + 1} scans, to know what {len(local)} "
+            "local people change. Name fewer, or make the model with more sites."
         )
     offset = shrunken_offset(local, chosen.values, chosen.groups)
     return Recalibration(

@@ -16,7 +16,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns
 
 MATCHED, FACTOR = 20, 1.5
 """Scans are compared with those of similar motion and length, by this factor, where there are so many."""
-QUALITY = {"mean_fd": "mean_fd", "seconds": "seconds", "degrees_of_freedom": "degrees_of_freedom"}
+QUALITY = ("mean_fd", "seconds", "degrees_of_freedom")
 
 REFERENCE = TableSpec(
     "reference",
@@ -136,7 +136,7 @@ def reference_scans(
         scan = cohort.scans.iloc[rows[place]]
         fc = rebuild_matrix(np.asarray(cohort.edges[rows[place]], dtype=float), 1.0, weighted=False)
         found = connectome_summary(fc, cohort.networks) | {"similarity": float(similarity[place])}
-        found |= {name: float(scan[column]) for name, column in QUALITY.items() if column in scan}
+        found |= {name: float(scan[name]) for name in QUALITY if name in scan}
         if ages is not None:
             found["age"] = float(ages.get(str(scan["participant_id"]), np.nan))
         parts += [(number, name, value) for name, value in found.items() if np.isfinite(value)]

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
 from fcpower_bids.core.inference.lookalikes import pair_scores
 from fcpower_bids.core.inference.same_person import error_rates, verify
 from fcpower_bids.errors import Unfit
-from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 SAME, OTHER, OPEN = "same person", "another person", "not decided"
 RATIO, MATCHES = 100.0, 0.01
@@ -38,13 +39,7 @@ PAIRS = TableSpec(
         Column.text("scan", "Name of the scan", "Scan"),
         Column.text("other_participant_id", "Person, as the other scan is named", "Other person"),
         Column.text("other_scan", "Name of the other scan", "Other scan"),
-        Column.number("similarity", "Pearson correlation of the edges of FC^0.35", "Similarity", digits=2),
-        Column.number(
-            "score",
-            "Double-centred similarity in robust standard deviations of the pairs of different people",
-            "Robust z",
-            digits=1,
-        ),
+        pick_columns(CHECK_PAIRS.columns, ("similarity", "score")),
         Column.number("rank", "1 + people of whom a scan is more similar than the scan of the own name", digits=0),
         Column.number("false_match", "Share of pairs of different people that are at least as similar"),
         Column.number("false_non_match", "Share of pairs of one person that are at most as similar"),

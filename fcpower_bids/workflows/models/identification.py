@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.analyses.check.pairs import EXPONENT
 from fcpower_bids.analyses.models.same_person import ERRORS, PAIRS, SAME, compare_scans
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.core.connectome.edges import vectorise_edges
@@ -18,8 +19,6 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
-
-EXPONENT = 0.35
 
 
 @dataclass(frozen=True)
