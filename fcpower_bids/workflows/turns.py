@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
-from fcpower_bids.outputs.status import read_status
+from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
 from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
@@ -56,11 +56,12 @@ def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
 
 
 def _sweep(names: Iterable[str], settings: Settings) -> None:
-    """Remove what workers that were killed left half-written of recordings that are finished now."""
+    """Remove what workers that were killed left half-written of recordings that are finished now, status included."""
     for name in names:
         status = read_status(settings.output_dir, name)
         if status is not None:
-            sweep(settings.output_dir / output for output in status.outputs)
+            written = [settings.output_dir / output for output in status.outputs]
+            sweep([*written, status_path(settings.output_dir, name)])
 
 
 def _tell(jobs: list[Job], claims: Claims, progress: Progress) -> None:
