@@ -111,7 +111,7 @@ def regress(kernel, target, rows, at, penalty):
 def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
     made, edges = predicted
     options = ["--targets", "score", "--covariates", "age", "--predictors", "kernel_ridge", "multikernel"]
-    options += ["--penalties", "0.1", "1", "10", "--name", "mixed", "--permutations", "9"]
+    options += ["--penalties", "0.1", "1", "10", "--name", "mixed"]
     assert main([*map(str, [made.bids, made.out, "group", *QUICK, *options])]) == 0
     tables = Planted(made.root, "mixed")
     spectra = [np.linalg.eigh(matrix) for matrix in read_connectomes(made)]
@@ -135,8 +135,14 @@ def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
     assert weights["fc"] == pytest.approx(np.mean(shares))
     assert weights.sum() == pytest.approx(1)
     summary = tables.table("prediction_summary").set_index("representation")
-    assert summary.loc[entry, ["predictor", "n_permutations"]].tolist() == ["multikernel", 9]
-    assert "FC + FC^0.35, multi-kernel ridge" in re.sub(r"\s+", " ", (made.out / "group_mixed.html").read_text())
+    assert summary.loc[entry, ["predictor", "n_permutations"]].tolist() == ["multikernel", 100]
+    assert tables.table("null")["permutation"].max() == 100  # 3 * 500 / (1 + 1 + 11) = 115
+    page = re.sub(r"\s+", " ", (made.out / "group_mixed.html").read_text())
+    assert "FC + FC^0.35, multi-kernel ridge" in page
+    assert (
+        "Permutations: 100 per target: as many as 500 permuted targets, fitted again in every fold, allow for 1 "
+        "target, multikernel counting 11 times; the smallest p is 0.0099."
+    ) in page
 
 
 def test_an_unknown_predictor_is_named(tmp_path, capsys):

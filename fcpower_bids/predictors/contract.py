@@ -56,6 +56,10 @@ class Predictor:
         """Return the regression on several representations of the same people."""
         raise TypeError(f"{type(self).__name__} takes one representation at a time.")
 
+    def permuted_cost(self, n_people: int, n_features: int, n_representations: int) -> float:
+        """Return what one permuted target costs, that of kernel ridge on as many people being 1."""
+        return 1.0
+
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:
         """Return the regression on some features for the protocol of a preset."""
         raise TypeError(f"{type(self).__name__} has no regression.")

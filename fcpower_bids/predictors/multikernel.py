@@ -54,6 +54,10 @@ class MultiKernel(Predictor):
         """Return the regression on one representation: kernel ridge on its correlation kernel."""
         return self.mix([people], preset)
 
+    def permuted_cost(self, n_people: int, n_features: int, n_representations: int) -> float:
+        """Return the number of mixtures: each is a kernel ridge regression."""
+        return float(len(simplex_weights(n_representations)))
+
 
 def _mean(kernels: Sequence[FloatArray], weights: FloatArray) -> FloatArray:
     mixed = np.zeros(kernels[0].shape)
