@@ -12,7 +12,7 @@ VOLUMES = TableSpec(
         Column.number(
             "dvars", "Root mean square change of the signal, as the input table has it", unit="as in the input"
         ),
-        Column.number("dummy", "Dropped at the start of the run (1 = yes)", digits=0, unit="0 or 1"),
+        Column.number("dummy", "Dropped at the start of the recording (1 = yes)", digits=0, unit="0 or 1"),
         Column.number("stray", "Left out because it cannot be signal (1 = yes)", digits=0, unit="0 or 1"),
         Column.number("kept", "In the cleaned series (1 = yes)", digits=0, unit="0 or 1"),
     ),

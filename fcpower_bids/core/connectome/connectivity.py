@@ -206,17 +206,17 @@ def fisher_z(matrix: ArrayLike) -> Array:
 
 
 def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> Array:
-    """Average the connectomes of several runs: the mean of Fisher z, turned back into correlations.
+    """Average the connectomes of several recordings: the mean of Fisher z, turned back into correlations.
 
     The result is not always positive definite; `spectral_power` clips what falls below zero and its count is reported.
-    A parcel that is uncovered in any run is uncovered in the average.
+    A parcel that is uncovered in any recording is uncovered in the average.
 
     Parameters
     ----------
     matrices : array_like, shape (n, P, P)
         Correlations.
     weights : array_like, shape (n,), optional
-        Usually the volumes of each run minus 3, the inverse variance of Fisher z. Default: all runs alike.
+        Usually the volumes of each recording minus 3, the inverse variance of Fisher z. Default: all recordings alike.
 
     Returns
     -------
@@ -226,15 +226,15 @@ def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) 
     Raises
     ------
     ParcelError
-        Two different parcels are perfectly correlated in one run.
+        Two different parcels are perfectly correlated in one recording.
     ValueError
-        No run at all, or weights that are not positive.
+        No recording at all, or weights that are not positive.
     """
     if not len(np.asarray(matrices)):
         raise ValueError("There is no connectome to average.")
     scores = np.stack([fisher_z(matrix) for matrix in np.asarray(matrices)])
     if weights is not None and not (np.asarray(weights) > 0).all():
-        raise ValueError("The weights of the runs to average must all be positive.")
+        raise ValueError("The weights of the recordings to average must all be positive.")
     averaged = np.tanh(np.average(scores, axis=0, weights=None if weights is None else np.asarray(weights)))
     np.fill_diagonal(averaged, np.where(np.isnan(np.diag(averaged)), np.nan, 1.0))
     return averaged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,13 @@ def load_strategy(name_or_path: str | Path) -> Strategy:
             f"There is no confound strategy '{name_or_path}'. Choose from {', '.join(strategy_names())}, or give the "
             "path of a YAML file."
         )
+    state = path.stat()
+    return _load(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, _time: int, _size: int) -> Strategy:
+    """Read and check a file once for all recordings, until it is another."""
     return _parse(_read_yaml(path), path)
 
 
