@@ -214,7 +214,7 @@ def _less_square(matrix: FloatArray, factor: FloatArray) -> FloatArray:
 
 
 def _root(matrix: FloatArray) -> FloatArray:
-    """Lower Cholesky factor; LAPACK is called directly, since this runs once per inner fold and penalty."""
+    """Lower Cholesky factor; LAPACK is called directly, since every inner fold and penalty needs it."""
     factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
     if failed:
         raise Unfit("The smallest penalty is too small for this kernel; remove it from the grid.")
