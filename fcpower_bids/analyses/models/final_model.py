@@ -29,10 +29,10 @@ from fcpower_bids.analyses.models.calibration import (
 )
 from fcpower_bids.analyses.models.reference import reference_scans
 from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
-from fcpower_bids.core.regression.penalties import PenaltyLadder
-from fcpower_bids.core.regression.ridge import Sides, Solver, Split
+from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
+from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
-from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
+from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -149,17 +149,8 @@ def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp],
     families = None if study.people.families is None else study.people.families[known]
     rng = np.random.default_rng(study.settings.random_seed)
     labels = deal_families(family_numbers(families, known.size), study.preset.n_inner, rng)
-    others = np.setdiff1d(np.arange(len(values)), known)
-    sides: Sides = solver.prepare(np.nan_to_num(values)[:, None])
-    observed, predicted, train = [], [], []
-    for fold in range(study.preset.n_inner):
-        test, rest = known[labels == fold], known[labels != fold]
-        # A solver also predicts inner folds; here they are two halves whose predictions are not used.
-        split = Split(test, rest, tuple(np.array_split(rest, 2)), others)
-        predicted.append(solver.predict(split, sides, [sides, sides])[0])
-        observed.append(values[test, None])
-        train.append(Training.of(values[rest, None]))
-    scores = selection_scores(study.preset.selection, observed, predicted, train)
+    folds = [known[labels == fold] for fold in range(study.preset.n_inner)]
+    scores = score_penalties(solver, values[:, None], folds, study.preset.selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
     scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)
     return float(solver.penalties[best_penalty(scores, solver.penalties)[0]])

@@ -1,4 +1,4 @@
-"""A grid of ridge penalties in units of the kernel that goes on, fold by fold, while the best lies at its edge."""
+"""A grid of ridge penalties in units of the kernel that goes on while the best lies at its edge."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult, nested_cv, unscored_notes
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split, factorise_kernel
+from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import TargetBuilder
 
 FloatArray = NDArray[np.float64]
@@ -144,3 +145,70 @@ def nested_cv_extending(
     return dataclasses.replace(
         result, chosen=chosen, predicted=tuple(predicted), best_scores=best, at_edge=at_edge, notes=tuple(notes)
     )
+
+
+def score_penalties(solver: Solver, targets: FloatArray, validation: Sequence[Rows], selection: str) -> FloatArray:
+    """Score every penalty of a regression on folds.
+
+    Parameters
+    ----------
+    solver : Solver
+        Of n people.
+    targets : ndarray, shape (n, m)
+        Known for all rows of the folds; the values of other rows take no part.
+    validation : sequence of ndarray of int
+        The rows of each fold; each is predicted from the rows of all others.
+    selection : str
+        Selection score, see `core.regression.scores.selection_scores`.
+
+    Returns
+    -------
+    ndarray, shape (n_penalties, m)
+        More is better; NaN where a score is not defined.
+    """
+    sides = solver.prepare(np.nan_to_num(targets))
+    everyone = np.concatenate(validation)
+    others = np.setdiff1d(np.arange(len(targets)), everyone)
+    observed, predicted, train = [], [], []
+    for test in validation:
+        rest = np.setdiff1d(everyone, test)
+        # A solver also predicts inner folds; here they are two halves whose predictions are not used.
+        split = Split(test, rest, tuple(np.array_split(rest, 2)), others)
+        predicted.append(solver.predict(split, sides, [sides, sides])[0])
+        observed.append(targets[test])
+        train.append(Training.of(targets[rest]))
+    return selection_scores(selection, observed, predicted, train)
+
+
+def select_penalties(
+    solver: Solver, targets: FloatArray, validation: Sequence[Rows], selection: str
+) -> tuple[FloatArray, FloatArray]:
+    """Choose a penalty for each target; parameters as in `score_penalties`.
+
+    A grid that can go on does so as in `nested_cv_extending`: by decades while the best lies
+    at its edge. On the training rows of a fold of a nested cross-validation this is the penalty that it selects there.
+
+    Returns
+    -------
+    penalties, scores : ndarray, shape (m,)
+        The selected penalties, and their selection scores.
+    """
+    base = solver.base if isinstance(solver, PenaltyLadder) else solver
+    grid = score_penalties(base, targets, validation, selection)
+    best = best_penalty(grid, base.penalties)
+    chosen, scores = base.penalties[best], np.take_along_axis(grid, best[None], axis=0)[0]
+    if not isinstance(solver, PenaltyLadder):
+        return chosen, scores
+    for edge, decades in (
+        (base.penalties.max(), range(DECADES[-1] + 1, LAST_DECADE + 1)),
+        (base.penalties.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1)),
+    ):
+        going = (base.penalties[best] == edge) & np.isfinite(scores)
+        for decade in decades:
+            if not going.any():
+                break
+            further = solver.beyond(decade)
+            gained = score_penalties(further, targets, validation, selection)[0]
+            going &= gained > scores + GAIN
+            chosen[going], scores[going] = further.penalties[0], gained[going]
+    return chosen, scores

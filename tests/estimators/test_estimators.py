@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.estimators import CorrelationKernelRidge, SpectralPower
+from fcpower_bids.estimators import CorrelationKernelRidge, CorrelationKernelRidgeCV, FamilyFolds, SpectralPower
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +28,13 @@ def cohort():
 
 @pytest.mark.filterwarnings("ignore:.*row.s. of constant features")
 @pytest.mark.filterwarnings("ignore:Can't test estimator")
-@pytest.mark.parametrize("estimator", [CorrelationKernelRidge(), CorrelationKernelRidge(0.1, fit_intercept=False)])
+@pytest.mark.parametrize(
+    "estimator",
+    [CorrelationKernelRidge(), CorrelationKernelRidge(0.1, fit_intercept=False), CorrelationKernelRidgeCV(cv=2)],
+)
 def test_scikit_learns_own_checks(estimator):
     failed = [check for check in check_estimator(estimator, on_fail=None) if check["status"] == "failed"]
-    assert not failed
+    assert not [(check["check_name"], check["exception"]) for check in failed]
 
 
 def test_the_transform_passes_the_checks_for_its_input():
@@ -105,7 +108,7 @@ def test_transform_follows_the_conventions(cohort):
         SpectralPower().fit(connectomes[:, :9, :9]).transform(connectomes)
     with pytest.raises(ValueError, match="must be an array"):
         transform.fit(connectomes[0])
-    with pytest.raises(ValueError, match="'edges' or 'matrices'"):
+    with pytest.raises(ValueError, match=r"output must be 'edges' or 'matrices'"):
         SpectralPower(output="vectors").fit(connectomes)
     broken = connectomes.copy()
     broken[2, 4] = np.nan
@@ -124,3 +127,93 @@ def test_pipeline_in_cross_validation_and_search(cohort):
     assert np.unique(search.cv_results_["mean_test_score"]).size == 4
     assert search.best_params_["spectralpower__alpha"] in (0.35, 1.0)
     assert search.best_estimator_.predict(connectomes).shape == (60,)
+
+
+def test_series_matrices_and_edges_give_the_same(cohort):
+    rng = np.random.default_rng(4)
+    series = [rng.standard_normal((40 + 5 * i, 9)) for i in range(4)]
+    matrices = np.stack([np.corrcoef(one.T) for one in series])
+    expected = SpectralPower().fit_transform(matrices)
+    np.testing.assert_allclose(SpectralPower(input="series").fit_transform(series), expected, rtol=0, atol=1e-12)
+    upper = vectorise_edges(matrices, weighted=False)
+    np.testing.assert_allclose(SpectralPower(input="edges").fit_transform(upper), expected, rtol=0, atol=1e-12)
+    whole = SpectralPower(output="matrices", input="series").fit_transform(series)
+    np.testing.assert_allclose(whole, [fractional_matrix_power(c, 0.35) for c in matrices], rtol=0, atol=1e-9)
+
+
+def test_nilearns_connectivity_goes_in_and_its_matrices_come_out():
+    from nilearn.connectome import ConnectivityMeasure, vec_to_sym_matrix
+    from sklearn.covariance import EmpiricalCovariance
+
+    series = [np.random.default_rng(seed).standard_normal((60, 8)) for seed in range(5)]
+    measure = ConnectivityMeasure(
+        EmpiricalCovariance(), kind="correlation", vectorize=True, discard_diagonal=True, standardize="zscore_sample"
+    )
+    edges = measure.fit_transform(series)
+    transform = SpectralPower(input="edges", order="lower")
+    raised = make_pipeline(measure, transform).fit_transform(series)
+    expected = [fractional_matrix_power(np.corrcoef(one.T), 0.35) for one in series]
+    for one, truth in zip(vec_to_sym_matrix(raised / 2**0.5, diagonal=np.zeros((5, 8))), expected, strict=True):
+        off = ~np.eye(8, dtype=bool)
+        np.testing.assert_allclose(one[off], truth[off], rtol=0, atol=1e-9)
+    assert edges.shape == raised.shape
+    with pytest.raises(ValueError, match="discard_diagonal"):
+        transform.fit_transform(ConnectivityMeasure(kind="correlation", vectorize=True).fit_transform(series))
+
+
+def test_features_have_names_and_become_a_table(cohort):
+    connectomes, _ = cohort
+    parcels = [f"p{i}" for i in range(10)]
+    upper = SpectralPower().fit(connectomes)
+    names = upper.get_feature_names_out(parcels)
+    assert names[:2].tolist() == ["p0--p1", "p0--p2"]
+    lower = SpectralPower(order="lower").fit(connectomes)
+    assert lower.get_feature_names_out(parcels)[:3].tolist() == ["p1--p0", "p2--p0", "p2--p1"]
+    place = {frozenset(name.split("--")): i for i, name in enumerate(names)}
+    order = [place[frozenset(name.split("--"))] for name in lower.get_feature_names_out(parcels)]
+    np.testing.assert_array_equal(lower.transform(connectomes), upper.transform(connectomes)[:, order])
+    table = SpectralPower().set_output(transform="pandas").fit_transform(connectomes)
+    assert (table.columns[0], table.shape) == ("x0--x1", (60, 45))
+    with pytest.raises(ValueError, match="9 names"):
+        upper.get_feature_names_out(parcels[1:])
+    with pytest.raises(ValueError, match="Matrices have no names"):
+        SpectralPower(output="matrices").fit(connectomes).get_feature_names_out()
+
+
+def test_the_selected_penalty_is_the_best_of_a_search(cohort):
+    connectomes, y = cohort
+    edges = vectorise_edges(connectomes)
+    folds, grid = FamilyFolds(5), [0.01, 0.1, 1.0, 10.0]
+    model = CorrelationKernelRidgeCV(grid, cv=folds).fit(edges, y, groups=np.arange(60) // 2)
+    scores = []
+    for penalty in grid:
+        held_out = np.empty(60)
+        for train, test in folds.split(edges, groups=np.arange(60) // 2):
+            held_out[test] = CorrelationKernelRidge(penalty).fit(edges[train], y[train]).predict(edges[test])
+        scores.append(np.corrcoef(held_out, y)[0, 1])
+    assert model.penalty_ == grid[int(np.argmax(scores))]
+    assert model.score_ == pytest.approx(max(scores), abs=1e-9)
+    plain = CorrelationKernelRidge(model.penalty_).fit(edges, y)
+    np.testing.assert_allclose(model.predict(edges), plain.predict(edges), rtol=0, atol=1e-12)
+    both = CorrelationKernelRidgeCV(grid, cv=folds).fit(edges, np.column_stack([y, -y]), np.arange(60) // 2)
+    np.testing.assert_allclose(both.penalty_, model.penalty_)
+    with pytest.raises(ValueError, match="row 3 is never held out"):
+        CorrelationKernelRidgeCV(cv=[(np.arange(3, 60), np.arange(3))]).fit(edges, y)
+
+
+def test_families_reach_the_folds_by_metadata_routing(cohort):
+    import sklearn
+
+    connectomes, y = cohort
+    family = np.arange(60) // 6
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = make_pipeline(SpectralPower(), CorrelationKernelRidgeCV(cv=3).set_fit_request(groups=True))
+        routed = cross_val_score(model, connectomes, y, params={"groups": family}, cv=FamilyFolds(4))
+    by_hand = []
+    edges = SpectralPower().fit_transform(connectomes)
+    for train, test in FamilyFolds(4).split(edges, y, family):
+        assert not set(family[train]) & set(family[test])
+        own = CorrelationKernelRidgeCV(cv=3).fit(edges[train], y[train], groups=family[train])
+        by_hand.append(own.score(edges[test], y[test]))
+    np.testing.assert_allclose(routed, by_hand, rtol=0, atol=1e-12)
+    assert FamilyFolds(4, 2).get_n_splits() == len(list(FamilyFolds(4, 2).split(edges))) == 8

@@ -1,0 +1,185 @@
+"""Kernel ridge regression on the correlation between people as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.model_selection import BaseCrossValidator, check_cv
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.core.regression.penalties import regress_on_kernel, select_penalties
+from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
+from fcpower_bids.core.regression.ridge_model import fit_weights
+from fcpower_bids.estimators.folds import FamilyFolds
+
+FloatArray = NDArray[np.float64]
+
+
+class _Fitted(RegressorMixin, BaseEstimator):
+    """What both regressions do once they have weights."""
+
+    coef_: FloatArray
+    intercept_: Any
+
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predict the targets of feature vectors (n, n_features): (n,) or (n, n_targets)."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        predicted: FloatArray = _normalise(features) @ self.coef_.T + self.intercept_
+        return predicted
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class CorrelationKernelRidge(_Fitted):
+    """Kernel ridge regression with the Pearson correlation between feature vectors as kernel.
+
+    Parameters
+    ----------
+    penalty : float
+        Ridge penalty, above 0.
+    fit_intercept : bool
+        Whether there is an unpenalised intercept.
+
+    Attributes
+    ----------
+    coef_ : ndarray, shape (n_features,) or (n_targets, n_features)
+        Weights of the centred, unit-norm feature vectors.
+    intercept_ : float or ndarray, shape (n_targets,)
+        The unpenalised intercept, 0 without one.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+
+    Notes
+    -----
+    Source: the paper, Section "Predicting from the connectome". Equal to ``sklearn.kernel_ridge.KernelRidge`` with
+    ``kernel="precomputed"`` on ``numpy.corrcoef(X)``, plus the intercept.
+    """
+
+    def __init__(self, penalty: float = 1.0, fit_intercept: bool = True) -> None:
+        self.penalty = penalty
+        self.fit_intercept = fit_intercept
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> CorrelationKernelRidge:
+        """Fit on feature vectors (n, n_features), two features or more, and targets (n,) or (n, n_targets)."""
+        features, targets = validate_data(
+            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
+        )
+        if not self.penalty > 0:
+            raise ValueError(f"The penalty must be above 0, not {self.penalty}.")
+        columns = targets[:, None] if targets.ndim == 1 else targets
+        penalties = np.full(columns.shape[1], float(self.penalty))
+        weights, level = fit_weights(_normalise(features), columns, penalties, self.fit_intercept)
+        self.coef_ = weights[:, 0] if targets.ndim == 1 else weights.T
+        self.intercept_ = level[0] if targets.ndim == 1 else level
+        return self
+
+
+class CorrelationKernelRidgeCV(_Fitted):
+    """`CorrelationKernelRidge` whose penalty is selected by folds of the rows that it is fitted on.
+
+    Inside a cross-validation of one's own this is the nested protocol of the group level: with its folds and its inner
+    folds the predictions are the same.
+
+    Parameters
+    ----------
+    penalties : sequence of float, optional
+        The grid. By default powers of ten from 0.001 to 1000, going on to 1e-6 or 1e6 while the best lies at the edge.
+    selection : str
+        Score that selects: "pooled_pearson" (all held-out rows together), or another of
+        `fcpower_bids.core.regression.scores.selection_scores`.
+    cv : int, splitter or iterable
+        Folds that together hold out every row; a number stands for `FamilyFolds` with as many.
+    fit_intercept : bool
+        Whether there is an unpenalised intercept.
+
+    Attributes
+    ----------
+    penalty_ : float or ndarray, shape (n_targets,)
+        Selected for each target.
+    score_ : float or ndarray, shape (n_targets,)
+        Its selection score, NaN where no penalty had one.
+    coef_, intercept_, n_features_in_
+        As of `CorrelationKernelRidge`.
+
+    Notes
+    -----
+    Source: the paper, Appendix "Evaluation protocols"; the grid is that of the preset `recommended`.
+    """
+
+    def __init__(
+        self,
+        penalties: Sequence[float] | None = None,
+        selection: str = "pooled_pearson",
+        cv: int | BaseCrossValidator | Iterable[tuple[Rows, Rows]] = 5,
+        fit_intercept: bool = True,
+    ) -> None:
+        self.penalties = penalties
+        self.selection = selection
+        self.cv = cv
+        self.fit_intercept = fit_intercept
+
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> CorrelationKernelRidgeCV:
+        """Select the penalty and fit on feature vectors (n, n_features) and targets (n,) or (n, n_targets).
+
+        Parameters
+        ----------
+        X, y : array_like
+            None missing.
+        groups : array_like, shape (n,), optional
+            Families, which no fold splits.
+
+        Raises
+        ------
+        ValueError
+            If a row is in no fold, or a family is larger than one.
+        """
+        features, targets = validate_data(
+            self, X, y, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_features=2, ensure_min_samples=2
+        )
+        rows = _normalise(features)
+        columns = np.asarray(targets[:, None] if targets.ndim == 1 else targets, dtype=np.float64)
+        solver = regress_on_kernel(rows @ rows.T, self._protocol())
+        penalties, scores = select_penalties(solver, columns, self._validation(features, groups), self.selection)
+        weights, level = fit_weights(rows, columns, penalties, self.fit_intercept)
+        one = targets.ndim == 1
+        self.penalty_: float | FloatArray = float(penalties[0]) if one else penalties
+        self.score_: float | FloatArray = float(scores[0]) if one else scores
+        self.coef_, self.intercept_ = (weights[:, 0], level[0]) if one else (weights.T, level)
+        return self
+
+    def _protocol(self) -> PredictionPreset:
+        grid = RECOMMENDED.penalties if self.penalties is None else tuple(map(float, self.penalties))
+        return dataclasses.replace(
+            RECOMMENDED, penalties=grid, relative_penalties=self.penalties is None, intercept=self.fit_intercept
+        )
+
+    def _validation(self, features: FloatArray, groups: ArrayLike | None) -> list[Rows]:
+        splitter = FamilyFolds(int(self.cv)) if isinstance(self.cv, (int, np.integer)) else check_cv(self.cv)
+        held_out = [np.asarray(test, dtype=np.intp) for _, test in splitter.split(features, groups=groups)]
+        lacking = np.setdiff1d(np.arange(len(features)), np.concatenate(held_out))
+        if lacking.size:
+            raise ValueError(f"The folds must hold out every row in turn, and row {lacking[0]} is never held out.")
+        return held_out
+
+
+def _normalise(features: FloatArray) -> FloatArray:
+    constant = int(np.sum(np.ptp(features, axis=1) == 0))
+    if constant:
+        warnings.warn(
+            f"{constant} row(s) of constant features correlate with nothing and are predicted by the intercept.",
+            stacklevel=3,
+        )
+    return normalise_rows(features, keep_constant=True)
