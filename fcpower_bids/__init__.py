@@ -1,8 +1,33 @@
 """fcpower_bids: functional connectomes with a flattened spectrum, from fMRIPrep derivatives.
 
-Importing the package loads nothing heavy: torch, nipype, nilearn and pybids are imported where they are used.
+Importing the package loads nothing heavy: what it offers to scripts is imported when it is first asked for, and torch,
+nipype, nilearn and pybids where they are used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 from fcpower_bids._version import __version__
 
-__all__ = ["__version__"]
+__all__ = [
+    "CorrelationKernelRidge",
+    "CorrelationKernelRidgeCV",
+    "FamilyFolds",
+    "SpectralPower",
+    "__version__",
+    "load_cohort",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fcpower_bids' has no attribute {name!r}")
+    module = "fcpower_bids.notebook" if name == "load_cohort" else "fcpower_bids.estimators"
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

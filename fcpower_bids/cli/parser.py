@@ -20,6 +20,7 @@ from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choic
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
+PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
 CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
 USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [options]
@@ -132,10 +133,28 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
         values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
+    return _settings(values, errors)
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Turn choices by name, as Python has them, into Settings; what a configuration file may hold may stand here.
+
+    Raises
+    ------
+    UsageError
+        With every error found, one per line, each with what to do.
+    """
+    places = {name: values[name] for name in PLACES}
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    chosen, errors = _convert_all({name: value for name, value in given.items() if name not in PLACES}, "The call")
+    return _settings({**places, **chosen}, errors)
+
+
+def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
     settings = Settings(**{name: _clean(name, value) for name, value in values.items()})
-    errors += problems_of(settings)
-    if errors:
-        raise UsageError("\n".join(errors))
+    found = [*errors, *problems_of(settings)]
+    if found:
+        raise UsageError("\n".join(found))
     return anchor(settings)[0]
 
 
@@ -185,20 +204,26 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return {}, [f"The configuration file {path} cannot be read: {error}"]
+    # The resolved file carries the places for the record; the command line decides.
+    return _convert_all({key: value for key, value in content.items() if key.replace("-", "_") not in PLACES}, path)
+
+
+def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, Any], list[str]]:
+    """Give values by the names of options the types of these; return what is wrong with them too."""
     names = {field.name for field in option_fields()}
     values: dict[str, Any] = {}
     errors = []
     for key, value in content.items():
         name = key.replace("-", "_")
-        if name in ("bids_dir", "output_dir", "level"):
-            continue  # the resolved file carries them for the record; the command line decides
         if name not in names:
-            errors.append(f"{path} has '{key}', which is not an option. See fcpower_bids --help.")
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"Did you mean {close[0]}?" if close else "See fcpower_bids --help."
+            errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
         try:
             values[name] = _convert(name, value)
         except (TypeError, ValueError):
-            errors.append(f"{path} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
+            errors.append(f"{whose} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
     values, faults = tell_apart(values)
     return values, errors + faults
 

@@ -28,16 +28,17 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     other analyses; without ``--atlas`` it is the default atlas if that is there.
     """
     if not OF_COHORTS & set(analyses_to_run(settings)):
-        return complete_cohort(_load(settings), settings), {}
+        return complete_cohort(open_cohort(settings), settings), {}
     each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
     if not each:
-        return _load(settings), {}
-    cohorts = {name: _load(own) for name, own in each.items()}
+        return open_cohort(settings), {}
+    cohorts = {name: open_cohort(own) for name, own in each.items()}
     first = next(iter(each))
     return complete_cohort(cohorts[first], each[first]), cohorts
 
 
-def _load(settings: Settings) -> Cohort:
+def open_cohort(settings: Settings) -> Cohort:
+    """Load one cohort, its scans cut to equal minutes where that is asked for."""
     cohort = load_cohort(settings)
     if not settings.equal_minutes:
         return cohort

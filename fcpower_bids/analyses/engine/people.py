@@ -94,8 +94,8 @@ def choose_people(
         names=tuple(names),
         scans=tuple(np.array(scans[name], dtype=np.intp) for name in names),
         phenotypes=table,
-        families=join_families(_labels(table, settings.family_column, "family"), names, cohort.alike),
-        sites=_labels(table, settings.site_column, "site"),
+        families=join_families(labels_of(table, settings.family_column, "family"), names, cohort.alike),
+        sites=labels_of(table, settings.site_column, "site"),
         covariates=numbers.to_numpy(dtype=float).reshape(len(names), -1),
         kept=kept.loc[names].to_numpy(dtype=float).reshape(len(names), -1),
         facts={key: value for key, value in left_out.items() if value},
@@ -135,7 +135,8 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
     return table[name]
 
 
-def _labels(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.str_] | None:
+def labels_of(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.str_] | None:
+    """Return the families or sites of a column, shape (n,); None without one. An `Unfit` names who has none."""
     if column is None:
         return None
     labels = column_of(table, column)

@@ -1,0 +1,248 @@
+"""A cohort for scripts and notebooks: what the group level sees, as arrays that are read when they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fcpower_bids.analyses.check.check import check_cohort
+from fcpower_bids.analyses.engine.connectomes import combine_scans
+from fcpower_bids.analyses.engine.people import join_families, labels_of
+from fcpower_bids.analyses.engine.representations import build_representations, expand_names
+from fcpower_bids.cli.parser import settings_of
+from fcpower_bids.core.connectome.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.errors import UsageError
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Analysis
+from fcpower_bids.workflows.cohorts import open_cohort
+from fcpower_bids.workflows.imports import import_sources
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = NDArray[np.float64]
+PERSON, SCAN = "person", "scan"
+
+
+class Matrices(Sequence[FloatArray]):
+    """Matrices (n, P, P) that are read or computed one by one, when they are asked for.
+
+    ``matrices[3]`` is one (P, P); slices, lists and masks give an array (k, P, P); ``numpy.asarray`` gives all.
+
+    Parameters
+    ----------
+    read : callable
+        From a row number to its matrix.
+    n, n_parcels : int
+        How many there are, and of how many parcels.
+    """
+
+    dtype = np.dtype(np.float64)
+    ndim = 3
+
+    def __init__(self, read: Callable[[int], FloatArray], n: int, n_parcels: int) -> None:
+        self._read = read
+        self.shape = (n, n_parcels, n_parcels)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        rows = np.arange(len(self))[key[0] if isinstance(key, tuple) else key]
+        if rows.ndim == 0:
+            return self._read(int(rows))
+        return self._read_all(rows)
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return (self._read(row) for row in range(len(self)))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._read_all(np.arange(len(self))).astype(dtype or self.dtype, copy=False)
+
+    def __repr__(self) -> str:
+        n, n_parcels, _ = self.shape
+        return f"<{n} matrices of {n_parcels} x {n_parcels}, read when asked for>"
+
+    def _read_all(self, rows: Rows) -> FloatArray:
+        out = np.empty((len(rows), *self.shape[1:]))
+        for place, row in enumerate(rows):
+            out[place] = self._read(int(row))
+        return out
+
+
+class LoadedCohort:
+    """People or scans with connectomes, in the order of the group level; everything has one row for each.
+
+    Attributes
+    ----------
+    names : tuple of str
+        ``participant_id`` of the n rows.
+    sessions : tuple of str
+        Session of each scan; empty where a row is a person.
+    parcels, networks : tuple of str
+        Names of the P parcels and of their networks.
+    centroids : ndarray, shape (P, 3), or None
+        Where the parcels are, in mm of the template.
+    atlas : str
+        Name of the parcellation.
+    connectomes : Matrices, shape (n, P, P)
+        FC; of a person with several scans that of all of them, combined as the group level does.
+    phenotypes : pandas.DataFrame, shape (n, columns)
+        Indexed by `names`; what is not known is missing.
+    scans : pandas.DataFrame
+        One row per scan: minutes, motion, runs; see ``group/scans.tsv``.
+    excluded : pandas.DataFrame
+        What was left out, and why.
+    notes : tuple of str
+        What a reader of the results should know.
+    """
+
+    def __init__(self, cohort: Cohort, settings: Analysis, per: str) -> None:
+        self._cohort, self._settings = cohort, settings
+        owners = cohort.scans["participant_id"].astype(str).to_numpy()
+        if per == PERSON:
+            self.names = tuple(sorted(set(owners.tolist())))
+            self._rows = [np.flatnonzero(owners == name) for name in self.names]
+            self.sessions: tuple[str, ...] = ()
+        else:
+            self.names = tuple(owners.tolist())
+            self._rows = [np.array([row]) for row in range(len(owners))]
+            self.sessions = tuple(cohort.scans["session"].astype(str))
+        self.parcels, self.networks, self.centroids = cohort.parcels, cohort.networks, cohort.centroids
+        self.atlas, self.scans, self.excluded, self.notes = cohort.atlas, cohort.scans, cohort.excluded, cohort.notes
+        connectivity = combine_scans(cohort, self._rows, settings)
+        self.connectomes = Matrices(connectivity.connectome, len(self), len(self.parcels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        what = "scans" if self.sessions else "people"
+        columns = len(self._cohort.phenotypes.columns)
+        return f"<{len(self)} {what}, {len(self.parcels)} parcels of {self.atlas}, {columns} phenotypes>"
+
+    def power(self, alpha: float = ALPHA_STAR) -> Matrices:
+        """FC^alpha of every row, computed when it is asked for.
+
+        Parameters
+        ----------
+        alpha : float
+            The exponent, above 0.
+        """
+
+        def raise_one(row: int) -> FloatArray:
+            return np.asarray(spectral_power(self.connectomes[row], alpha))
+
+        return Matrices(raise_one, len(self), len(self.parcels))
+
+    def features(self, representation: str = "fc_power") -> NDArray[np.floating]:
+        """Feature vectors (n, d) as the group level gives them to its regressions.
+
+        Parameters
+        ----------
+        representation : str
+            As ``--representations`` has them: "fc", "fc_power" (edges times sqrt(2)), a transform, or
+            "embedding:LABEL".
+
+        Raises
+        ------
+        fcpower_bids.errors.FcPowerError
+            There is no such representation, or no embedding.
+        """
+        settings = self._with(representations=(representation,))
+        (name,) = expand_names(self._cohort, settings)
+        source = next(build_representations(self._cohort, self._rows, (name,), settings))
+        return np.asarray(source.features()[:])
+
+    def series(self, row: int) -> list[FloatArray]:
+        """Return the cleaned series (T, P) of every run of one row."""
+        return [run for scan in self._rows[row] for run in self._cohort.series[scan]()]
+
+    @cached_property
+    def phenotypes(self) -> pd.DataFrame:
+        """The phenotypes of every row."""
+        table = self._cohort.phenotypes.copy()
+        table.index = table.index.astype(str)
+        return table.reindex(list(self.names))
+
+    @cached_property
+    def groups(self) -> NDArray[np.str_]:
+        """Whom no split may separate, shape (n,): families (``family_column``), and people who seem to share a scan.
+
+        Everyone is a group of their own where there are neither.
+        """
+        names = sorted(set(self.names))
+        _, alike = check_cohort(self._cohort, self._settings)
+        families = self._labels(self._settings.family_column, "family", names)
+        joined = join_families(families, names, alike)
+        of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))
+        return np.array([of_person[name] for name in self.names])
+
+    @cached_property
+    def sites(self) -> NDArray[np.str_] | None:
+        """The site of every row (``site_column``), shape (n,); None without a column."""
+        return self._labels(self._settings.site_column, "site", self.names)
+
+    def _labels(self, column: str | None, kind: str, names: Sequence[str]) -> NDArray[np.str_] | None:
+        """Labels of people; those without phenotypes have a label of their own."""
+        table = self._cohort.phenotypes
+        labels = labels_of(table, column, kind)
+        if labels is None:
+            return None
+        known = dict(zip(table.index.astype(str), labels.tolist(), strict=True))
+        return np.array([known.get(name, name) for name in names])
+
+    def _with(self, **choices: Any) -> Analysis:
+        return dataclasses.replace(self._settings, **choices)
+
+
+def load_cohort(
+    output_dir: str | Path, bids_dir: str | Path | None = None, *, per: str = PERSON, **choices: Any
+) -> LoadedCohort:
+    """Load what the participant level wrote, as the group level sees it.
+
+    Parameters
+    ----------
+    output_dir : path
+        The output folder of the participant level. The edges are kept in its work folder, so that they are parsed once;
+        ``work_dir`` names another.
+    bids_dir : path, optional
+        The dataset with ``participants.tsv``; ``OUTPUT_DIR/sourcedata/raw`` by default. Without one there are no
+        phenotypes but those of ``phenotypes=``.
+    per : str
+        "person" (all scans of a person as one row) or "scan".
+    **choices
+        Options of the group level by their names: ``atlas="Schaefer400"``, ``family_column``, ``site_column``,
+        ``phenotypes``, ``exclude_file``, ``max_mean_fd``, ``session_label``, ``equal_minutes``, ...
+
+    Returns
+    -------
+    LoadedCohort
+
+    Raises
+    ------
+    fcpower_bids.errors.UsageError
+        A choice does not exist or cannot be used.
+    fcpower_bids.errors.DatasetError
+        There are no connectomes, or they do not belong together.
+
+    Examples
+    --------
+    >>> cohort = load_cohort("OUT", "BIDS", family_column="family_id")  # doctest: +SKIP
+    >>> cohort.power(0.35)[0].shape  # doctest: +SKIP
+    (400, 400)
+    """
+    if per not in (PERSON, SCAN):
+        raise UsageError(f"per must be '{PERSON}' or '{SCAN}', not {per!r}.")
+    raw = Path(output_dir) / "sourcedata" / "raw"
+    places = {"output_dir": Path(output_dir), "bids_dir": Path(bids_dir or raw), "level": "group"}
+    settings = settings_of({"quiet": True, **choices, **places})
+    import_sources(settings)
+    return LoadedCohort(open_cohort(settings), settings, per)
