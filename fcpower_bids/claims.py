@@ -29,6 +29,8 @@ BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
 POLL_SECONDS = 0.5
 UNKNOWN = "unknown"
+HEARTBEAT = "claims"
+"""Name of the thread that says that this run lives; it takes no lock that others wait for."""
 CLAIMS = "logs/claims"
 """Where the claims of an output folder are."""
 
@@ -62,6 +64,7 @@ class Claims:
     _held: set[str] = field(default_factory=set)
     _stream: Any = None
     _stop: Event = field(default_factory=Event)
+    _heart: Thread | None = None
 
     def take(self, names: Iterable[str]) -> set[str]:
         """Claim what nobody else is at work on, and return which of the names that are."""
@@ -96,6 +99,8 @@ class Claims:
         """Give everything back and say that this run is over."""
         self.release()
         self._stop.set()
+        if self._heart is not None:
+            self._heart.join()
         if self._stream is not None:
             self._mark.unlink(missing_ok=True)
             self._stream.close()
@@ -200,7 +205,8 @@ class Claims:
             return
         self._revive()
         self._stop.clear()
-        Thread(target=self._beat, daemon=True).start()
+        self._heart = Thread(target=self._beat, name=HEARTBEAT, daemon=True)
+        self._heart.start()
 
     def _revive(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

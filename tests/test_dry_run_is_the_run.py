@@ -23,7 +23,7 @@ EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 6
 LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 
 
-def here(function, calls, n_processes):
+def here(function, calls, *_how):
     """Do in this process what workers do."""
     module, _, name = function.partition(":")
     for arguments in calls:
@@ -33,7 +33,6 @@ def here(function, calls, n_processes):
 @pytest.fixture
 def without_workers(monkeypatch):
     """No processes and no pages: what is compared does not depend on them."""
-    monkeypatch.setattr(participant, "start_server", lambda: None)
     monkeypatch.setattr(participant, "_report", lambda names, settings: None)
     for module in (batches, combination):
         monkeypatch.setattr(module, "run_calls", here)

@@ -122,8 +122,8 @@ def processed(demo):
     return found.output
 
 
-def in_this_process(function, calls, n_processes):
-    """Pages are made in processes of a server, which know nothing of what is planted here."""
+def in_this_process(function, calls, *_how):
+    """Pages are made in processes of their own, which may know nothing of what is planted here."""
     return (call(function, arguments) for arguments in calls)
 
 

@@ -101,6 +101,7 @@ def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def entry_point() -> None:
     """Console script."""
+    gc.set_threshold(100_000)  # a fifth of the time that imports take is a search for garbage, of which there is none
     answer_the_shell(parser_of)
     code = main()
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second

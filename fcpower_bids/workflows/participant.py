@@ -21,7 +21,7 @@ from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.endings import WorkerDied
-from fcpower_bids.workflows.execution.pool import processes, run_calls, start_server
+from fcpower_bids.workflows.execution.pool import FOR_PAGES, processes, run_calls
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.preflight.listing import describe_plan
 from fcpower_bids.workflows.preflight.plan import Plan, plan_run
@@ -31,7 +31,6 @@ from fcpower_bids.workflows.turns import run_in_turn
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""
 WRITE_PAGES = "fcpower_bids.reports.person.page:write_pages"
-WRITE_METHODS = "fcpower_bids.reports.kit.methods:write_methods"
 PAGES_KILLED = (
     "Not all pages were made. {} while it made them. Give more memory, and run the same command again with "
     "--reports-only."
@@ -66,8 +65,6 @@ def run_participants(settings: Settings) -> int:
 def _run_participants(settings: Settings) -> int:
     if settings.dry_run:
         return _dry_run(settings)
-    if not settings.reports_only and settings.use_plugin is None:
-        start_server()
     plan = plan_run(settings, settings.work / "atlases")
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
@@ -76,7 +73,9 @@ def _run_participants(settings: Settings) -> int:
     jobs = plan.jobs
     _note(plan, settings)
     if settings.boilerplate_only:
-        return _write_methods(jobs, settings)
+        for path in _write_methods({atlas for _, atlases in jobs for atlas in atlases}, settings):
+            say(str(path), settings)
+        return 0
     progress = Progress(len(jobs), settings)
     if settings.write_graph and jobs:
         progress.say(f"Graph: {draw_workflow(jobs[0], settings, datasets)}")
@@ -124,12 +123,10 @@ def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -
     return code
 
 
-def _write_methods(jobs: list[Job], settings: Settings) -> int:
+def _write_methods(atlases: set[Any], settings: Settings) -> Iterable[Path]:
     from fcpower_bids.reports.kit.methods import write_methods  # only the end of a run needs it
 
-    for path in write_methods(settings, {atlas for _, atlases in jobs for atlas in atlases}):
-        say(str(path), settings)
-    return 0
+    return write_methods(settings, atlases)
 
 
 def _combine(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
@@ -152,7 +149,7 @@ def _prepare_work(settings: Settings) -> Path:
 def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
     """Make the page of every participant with a status, and say what of them could not be made.
 
-    They are made in processes of the server, which has imported what a page needs while the recordings were at work.
+    They are made in processes of their own, for the want of memory of one must not end the run.
     """
     subjects = sorted({name.partition("_")[0].removeprefix("sub-") for name in names if name.startswith("sub-")})
     size = max(1, min(PAGES, -(-len(subjects) // processes(settings))))
@@ -160,11 +157,10 @@ def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
     failures: list[str] = []
     atlases: set[Any] = set()
     try:
-        for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings)):
+        for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings), FOR_PAGES):
             failures += written.failures
             atlases |= set(written.atlases)
-        for _ in run_calls(WRITE_METHODS, [(settings, atlases)], 1):
-            pass
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))
+    _write_methods(atlases, settings)
     return Incomplete("\n".join(sorted(failures))) if failures else None

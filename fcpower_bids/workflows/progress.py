@@ -84,6 +84,7 @@ class Progress:
         again = f", {already_done} of them finished before" if already_done else ""
         self.say(f"{self.total} recording{'s' * (self.total != 1)}{again}")
         if sys.stderr.isatty() and not self.settings.quiet:
+            tqdm.monitor_interval = 0  # no thread: processes are forked from this one
             self._bar = tqdm(total=self.total, initial=already_done, unit="rec", file=sys.stderr, dynamic_ncols=True)
 
     def finished(self, outcome: Outcome) -> None:

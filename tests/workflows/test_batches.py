@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ import nibabel
 import numpy as np
 import pytest
 
+from fcpower_bids.claims import HEARTBEAT
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
@@ -99,12 +102,7 @@ class Watch:
         return began
 
 
-def workers(main: int) -> list[int]:
-    """Children of the children of a process."""
-    return [worker for server in children(main) for worker in children(server)]
-
-
-def children(process: int) -> list[int]:
+def workers(process: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
@@ -209,8 +207,8 @@ def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, tmp_p
 def test_workers_end_when_their_process_is_killed(demo, tmp_path):
     process = start_app(demo, tmp_path / "out", *ATLAS, "--nprocs", 2)
     Watch(tmp_path / "out").wait()
-    left = [*children(process.pid), *workers(process.pid)]
-    assert len(left) >= 3
+    left = workers(process.pid)
+    assert len(left) >= 2
     process.kill()
     process.communicate(timeout=PATIENCE)
     wait_for(lambda: not any(map(is_alive, left)), "the end of the workers")
@@ -372,3 +370,18 @@ def test_stop_on_first_crash_stops_and_says_so(demo, tmp_path):
     assert found.code == 5
     assert str(bold) in found.reason("sub-01_ses-a")
     assert "--stop-on-first-crash" in found.reason("sub-02_ses-b")
+
+
+@needs_proc
+def test_nothing_is_forked_beside_a_thread_that_could_hold_a_lock():
+    ask = "from fcpower_bids.workflows.execution.pool import _is_forkable as ask; import threading; print(ask())"
+    thread = "; threading.Thread(target=threading.Event().wait, daemon=True, name={!r}).start(); print(ask())"
+    code = ask + thread.format(HEARTBEAT) + thread.format("another")
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == ["True", "True", "False"]

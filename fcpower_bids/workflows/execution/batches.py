@@ -26,7 +26,7 @@ from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
 from fcpower_bids.workflows.execution.endings import WorkerDied
-from fcpower_bids.workflows.execution.pool import processes, run_calls
+from fcpower_bids.workflows.execution.pool import FOR_RECORDINGS, processes, run_calls
 from fcpower_bids.workflows.progress import Progress
 
 Job = tuple[Recording, tuple[Atlas, ...]]
@@ -88,7 +88,8 @@ def _run(
 ) -> str:
     """Run jobs until all have ended; return nothing, or how a worker ended on the way that was killed."""
     try:
-        with closing(run_calls(PROCESS, _calls(todo, settings, datasets, work), n_processes)) as outcomes:
+        calls = _calls(todo, settings, datasets, work)
+        with closing(run_calls(PROCESS, calls, n_processes, FOR_RECORDINGS)) as outcomes:
             for outcome in outcomes:
                 progress.finished(outcome)
                 if outcome.failed_at and settings.stop_on_first_crash:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import threading
+import time
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
 from multiprocessing import active_children, forkserver, get_context, set_forkserver_preload
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from fcpower_bids.claims import HEARTBEAT
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import begin_worker, in_safe_folder
 from fcpower_bids.workflows.execution.endings import WorkerDied, cause_of_death, memory_kills
 
-PRELOADED = (
+FOR_RECORDINGS = (
     "fcpower_bids.workflows.execution.job",
     "fcpower_bids.imaging.confounds.cleaning",
     "fcpower_bids.imaging.series.parcellation",
@@ -25,22 +30,42 @@ PRELOADED = (
     "fcpower_bids.measures.quality",
     "fcpower_bids.measures.spectrum",
     "fcpower_bids.transforms.power",
-    "fcpower_bids.reports.person.page",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.colorbar",
-    "scipy.sparse",
-    "scipy.signal",
 )
-"""Imported once by the server that workers are forked from; none of them starts threads."""
+FOR_PAGES = ("fcpower_bids.reports.person.page", "matplotlib.backends.backend_svg", "matplotlib.colorbar")
+"""What workers need; imported once, before they are forked. None of it starts threads."""
 MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """What a recording needs at most at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
-def start_server() -> None:
-    """Let the server that workers are forked from begin its imports; it does so beside what comes next here."""
-    set_forkserver_preload(list(PRELOADED))
+def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
+    """Import what workers need, and return how they are to be started.
+
+    They are forked from this process, which has imported most of it for its own use. Where that would not be safe,
+    because another thread could hold a lock at that moment (torch has threads, and a numerical library that was given
+    several), they are forked from a server that does its own imports.
+    """
+    if _is_forkable():
+        for module in (function.partition(":")[0], *modules):
+            import_module(module)
+        gc.freeze()  # memory that nobody writes to stays shared
+        return get_context("fork")
+    set_forkserver_preload([*FOR_RECORDINGS, *FOR_PAGES])
     with in_safe_folder():
         forkserver.ensure_running()
+    return get_context("forkserver")
+
+
+def _is_forkable() -> bool:
+    """Whether no thread runs here but that of the claims, which holds no lock; known on Linux alone."""
+    ours = 1 + sum(thread.name == HEARTBEAT for thread in threading.enumerate())
+    for _ in range(20):  # those of a pool before this one are not gone at once for the system
+        try:
+            if len(os.listdir("/proc/self/task")) == ours:
+                return True
+        except OSError:
+            return False
+        time.sleep(0.005)
+    return False
 
 
 def processes(settings: Settings) -> int:
@@ -55,8 +80,10 @@ def processes(settings: Settings) -> int:
     return max(1, wanted)
 
 
-def run_calls(function: str, calls: Iterable[tuple[Any, ...]], n_processes: int) -> Generator[Any, None, None]:
-    """Call a function in processes forked from a clean server, and yield what it returns, in the order of the ends.
+def run_calls(
+    function: str, calls: Iterable[tuple[Any, ...]], n_processes: int, modules: Iterable[str] = ()
+) -> Generator[Any, None, None]:
+    """Call a function in processes of its own, and yield what it returns, in the order of the ends.
 
     No more calls are begun than there are processes, so the next one is made when one has ended; closing the iterator
     ends the processes at once, and if this process is killed they end too.
@@ -64,23 +91,28 @@ def run_calls(function: str, calls: Iterable[tuple[Any, ...]], n_processes: int)
     Parameters
     ----------
     function : str
-        ``module:function``, imported by the worker alone.
+        ``module:function``.
     calls : iterable of tuple
         Arguments.
     n_processes : int
         At a time.
+    modules : iterable of str
+        What the function will import, to be imported once for all.
 
     Raises
     ------
     WorkerDied
         A worker ended without a word.
     """
-    start_server()
     waiting = iter(calls)
-    pool = ProcessPoolExecutor(n_processes, get_context("forkserver"), _begin, (os.getcwd(),))
+    first = list(islice(waiting, n_processes))
+    if not first:
+        return
+    context = _prepare(function, modules)
+    pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
     before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
     try:
-        running = {pool.submit(_call, function, arguments) for arguments in islice(waiting, n_processes)}
+        running = {pool.submit(_call, function, arguments) for arguments in first}
         while running:
             workers |= set(active_children()) - before
             ended, running = wait(running, return_when=FIRST_COMPLETED)
