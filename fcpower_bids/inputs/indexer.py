@@ -1,4 +1,4 @@
-"""A pybids index of the functional derivatives alone.
+"""A pybids index of the functional derivatives alone, kept on disk for those who ask for it.
 
 pybids' own indexer walks every folder and matches every file, which takes minutes and gigabytes for a thousand
 participants. This one is told which ``func`` folders to list and which names matter, and reads no metadata; the
@@ -10,22 +10,18 @@ This module imports pybids, so import it where it is used.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from bids.layout import BIDSLayout, BIDSLayoutIndexer
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.listing import ENDINGS, EXTENSIONS, SUFFIXES, names_in
 from fcpower_bids.outputs.tables import read_json, write_json
 
-SUFFIXES = ("bold", "preproc", "mask", "brainmask", "timeseries", "regressors", "confounds")
-EXTENSIONS = (".nii.gz", ".nii", ".dtseries.nii", ".tsv")
-ENDINGS = tuple(f"_{suffix}{extension}" for suffix in SUFFIXES for extension in EXTENSIONS)
 MANIFEST = "manifest.json"
 
 
@@ -44,38 +40,11 @@ class FuncIndexer(BIDSLayoutIndexer):
 
     def _index_dir(self, path: Any, config: Any, force: Any = None) -> tuple[list[Any], list[Any]]:
         entities = {name: entity for part in config for name, entity in part.entities.items()}
-        indexed = [
-            self._index_file(f"{folder}{os.sep}{name}", entities)
-            for folder in self.folders
-            for name in _names(folder)
-            if name.startswith("sub-") and name.endswith(ENDINGS)
-        ]
+        indexed = [self._index_file(path, entities) for folder in self.folders for path in names_in(folder)]
         return [file for file, _ in indexed], [tag for _, tags in indexed for tag in tags]
 
 
-def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the ``func`` folders of a dataset, and the folders that may not be read.
-
-    Parameters
-    ----------
-    root : Path
-        Dataset with ``sub-X/[ses-Y/]func``.
-    subjects : collection of str, optional
-        Labels without ``sub-``; all when None.
-    """
-    found: list[Path] = []
-    closed: list[Path] = []
-    if subjects is None:
-        wanted = _folders(root, "sub-*")
-    else:  # among forty thousand, a job for one does not look at the others
-        wanted = [path for label in sorted(subjects) if (path := root / f"sub-{label}").is_dir()]
-    for subject in _readable(wanted, closed):
-        for holder in (subject, *_readable(_folders(subject, "ses-*"), closed)):
-            found += _readable(_folders(holder, "func"), closed)
-    return tuple(found), tuple(closed)
-
-
-def list_files(root: Path, folders: Collection[Path], database_dir: Path | None = None) -> list[Path]:
+def list_indexed_files(root: Path, folders: Collection[Path], database_dir: Path) -> list[Path]:
     """Return the BOLD, mask and confounds files in the ``func`` folders of a dataset, in one query.
 
     Parameters
@@ -84,7 +53,7 @@ def list_files(root: Path, folders: Collection[Path], database_dir: Path | None 
         The dataset.
     folders : collection of Path
         Its ``func`` folders to look into.
-    database_dir : Path, optional
+    database_dir : Path
         Where the index is kept. It is used again until a file appears in or disappears from one of the folders.
 
     Raises
@@ -92,39 +61,21 @@ def list_files(root: Path, folders: Collection[Path], database_dir: Path | None 
     UsageError
         If the index cannot be written to ``database_dir``.
     """
-    layout = _index(root, folders) if database_dir is None else _reopen_or_index(root, folders, database_dir)
+    layout = _reopen_or_index(root, folders, database_dir)
     names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
     layout.session.close()
     layout.connection_manager.engine.dispose()
     return [Path(name) for name in names]
 
 
-def _names(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries)
-
-
-def _folders(parent: Path, pattern: str) -> list[Path]:
-    """Sorted subfolders, links to folders too."""
-    with os.scandir(parent) as entries:
-        return sorted(Path(entry.path) for entry in entries if fnmatchcase(entry.name, pattern) and entry.is_dir())
-
-
-def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:
-    """Pass on the folders that may be listed; the others are put with the closed ones."""
-    allowed = {folder: os.access(folder, os.R_OK | os.X_OK) for folder in folders}
-    closed += [folder for folder, may in allowed.items() if not may]
-    return [folder for folder, may in allowed.items() if may]
-
-
-def _index(root: Path, folders: Collection[Path], database: Path | None = None) -> BIDSLayout:
+def _index(root: Path, folders: Collection[Path], database: Path) -> BIDSLayout:
     return BIDSLayout(
         root,
         validate=False,
         config=["bids", "derivatives"],
         indexer=FuncIndexer(folders),
         database_path=database,
-        reset_database=database is not None,
+        reset_database=True,
     )
 
 

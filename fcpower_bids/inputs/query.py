@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.listing import list_files, list_func_folders
 from fcpower_bids.inputs.pipelines import (
     PIPELINES,
     find_native,
@@ -127,8 +128,6 @@ def find_recordings(settings: Inputs) -> Discovery:
 
 def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[Source], list[Problem]]:
     """Read the names of all files that can matter, in the order of their paths."""
-    from fcpower_bids.inputs.indexer import list_files, list_func_folders  # loads pybids
-
     # A kept index holds everybody, so that jobs for different participants share it.
     subjects = _participants(settings) if settings.bids_database_dir is None else None
     sources: list[Source] = []
@@ -145,7 +144,7 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
             )
             for folder in closed
         ]
-        for path in sorted(list_files(root, folders, settings.bids_database_dir)):
+        for path in sorted(_list(root, folders, settings.bids_database_dir)):
             try:
                 source = read_source(path, root)
             except DatasetError as error:
@@ -153,6 +152,14 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
                 continue
             sources += [source] if source else []
     return sources, problems
+
+
+def _list(root: Path, folders: Collection[Path], database_dir: Path | None) -> list[Path]:
+    if database_dir is None:
+        return list_files(folders)
+    from fcpower_bids.inputs.indexer import list_indexed_files  # loads pybids, a third of a second
+
+    return list_indexed_files(root, folders, database_dir)
 
 
 def _participants(settings: Selection) -> frozenset[str] | None:

@@ -8,8 +8,9 @@ import pytest
 from bids.layout import BIDSLayout, BIDSLayoutIndexer
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.inputs import indexer
-from fcpower_bids.inputs.indexer import EXTENSIONS, SUFFIXES, FuncIndexer, list_files, list_func_folders
+from fcpower_bids.inputs import indexer, listing
+from fcpower_bids.inputs.indexer import FuncIndexer, list_indexed_files
+from fcpower_bids.inputs.listing import EXTENSIONS, SUFFIXES, list_files, list_func_folders
 from tests.derivatives.trees import add_run, cifti, describe, put
 
 
@@ -40,7 +41,7 @@ def test_same_files_and_entities_as_the_stock_indexer(root):
     stock = query(BIDSLayout(root, indexer=BIDSLayoutIndexer(validate=False, index_metadata=False), **options))
     assert len(ours) == 14
     assert ours == stock
-    assert sorted(map(str, list_files(root, folders))) == sorted(ours)
+    assert sorted(map(str, list_files(folders))) == sorted(ours)
 
 
 def test_only_func_folders_of_the_wanted_participants_are_listed(root):
@@ -55,8 +56,8 @@ def test_nothing_outside_the_folders_is_opened(root, monkeypatch):
     folders, _ = list_func_folders(root, {"02"})
     listed = []
     scandir = os.scandir
-    monkeypatch.setattr(indexer.os, "scandir", lambda path: (listed.append(Path(path)), scandir(path))[1])
-    list_files(root, folders)
+    monkeypatch.setattr(listing.os, "scandir", lambda path: (listed.append(Path(path)), scandir(path))[1])
+    list_files(folders)
     assert listed == [root / "sub-02/func"]
 
 
@@ -66,14 +67,14 @@ def test_linked_folders_are_followed_and_hidden_copies_ignored(root, tmp_path):
     put(root / "sub-02/func/._sub-02_task-nback_desc-preproc_bold.nii.gz", b"")
     folders, _ = list_func_folders(linked)
     assert folders == (linked / "sub-02/func",)
-    assert all(path.name.startswith("sub-") for path in list_files(linked, folders))
-    assert len(list_files(linked, folders)) == 6
+    assert all(path.name.startswith("sub-") for path in list_files(folders))
+    assert len(list_files(folders)) == 6
 
 
 @pytest.mark.parametrize("inner", ["ses-b/func", "ses-b"])
 def test_folders_without_permission_are_told(root, monkeypatch, inner):
     closed = root / "sub-01" / inner
-    monkeypatch.setattr(indexer.os, "access", lambda path, mode: Path(path) != closed)
+    monkeypatch.setattr(listing.os, "access", lambda path, mode: Path(path) != closed)
     folders, told = list_func_folders(root)
     assert told == (closed,)
     assert folders == (root / "sub-01/ses-a/func", root / "sub-02/func")
@@ -85,16 +86,16 @@ def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch
     built = []
     build = indexer._build
     monkeypatch.setattr(indexer, "_build", lambda *arguments: (built.append(1), build(*arguments)))
-    fresh = list_files(root, folders)
+    fresh = list_files(folders)
     for _ in range(3):
-        assert list_files(root, folders, database) == fresh
+        assert list_indexed_files(root, folders, database) == fresh
     assert built == [1]
 
     new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
     os.utime(new.parent, ns=(1, 1))  # whatever the clock's resolution
-    assert new in list_files(root, folders, database)
+    assert new in list_indexed_files(root, folders, database)
     new.unlink()
-    assert new not in list_files(root, folders, database)
+    assert new not in list_indexed_files(root, folders, database)
     assert len(built) == 3
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
 
@@ -102,10 +103,10 @@ def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch
 def test_a_damaged_manifest_means_a_new_index(root, tmp_path):
     folders, _ = list_func_folders(root)
     database = tmp_path / "database"
-    fresh = list_files(root, folders, database)
+    fresh = list_indexed_files(root, folders, database)
     (manifest,) = database.glob("*/manifest.json")
     manifest.write_text("{")
-    assert list_files(root, folders, database) == fresh
+    assert list_indexed_files(root, folders, database) == fresh
     assert json.loads(manifest.read_text())["root"] == str(root)
 
 
@@ -115,7 +116,7 @@ def test_datasets_of_one_name_do_not_share_an_index(root, tmp_path):
     database = tmp_path / "database"
     for dataset in (root, other, root):
         folders, _ = list_func_folders(dataset)
-        assert all(path.is_relative_to(dataset) for path in list_files(dataset, folders, database))
+        assert all(path.is_relative_to(dataset) for path in list_indexed_files(dataset, folders, database))
 
 
 def test_another_job_that_was_quicker_wins(root, tmp_path, monkeypatch):
@@ -125,11 +126,11 @@ def test_another_job_that_was_quicker_wins(root, tmp_path, monkeypatch):
 
     def slow_index(*arguments):
         monkeypatch.setattr(indexer, "_index", index)
-        list_files(root, folders, database)  # the other job
+        list_indexed_files(root, folders, database)  # the other job
         return index(*arguments)
 
     monkeypatch.setattr(indexer, "_index", slow_index)
-    assert list_files(root, folders, database) == list_files(root, folders)
+    assert list_indexed_files(root, folders, database) == list_files(folders)
     assert len(list(database.iterdir())) == 1
 
 
@@ -137,10 +138,10 @@ def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(root, tmp_path):
     folders, _ = list_func_folders(root)
     blocked = put(tmp_path / "file", b"")
     with pytest.raises(UsageError, match="--bids-database-dir"):
-        list_files(root, folders, blocked)
+        list_indexed_files(root, folders, blocked)
 
 
 def test_an_unwanted_participant_may_be_closed(root, monkeypatch):
-    monkeypatch.setattr(indexer.os, "access", lambda path, mode: Path(path) != root / "sub-01")
+    monkeypatch.setattr(listing.os, "access", lambda path, mode: Path(path) != root / "sub-01")
     assert list_func_folders(root, {"02"}) == ((root / "sub-02/func",), ())
     assert list_func_folders(root) == ((root / "sub-02/func",), (root / "sub-01",))
