@@ -14,7 +14,7 @@ from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.selection import FILE_KEYS, apply_filters, note_unmatched, read_filters
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, is_in_space
 from fcpower_bids.settings import Assembly, Inputs, Method
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
@@ -97,7 +97,7 @@ def _letters(text: str) -> str:
 
 def _choose_space(found: list[Connectome], settings: Inputs) -> tuple[list[Connectome], list[str]]:
     spaces = {one.space for one in found}
-    kept = [one for one in found if not settings.space or one.space in settings.space]
+    kept = [one for one in found if not settings.space or any(is_in_space(one.space, each) for each in settings.space)]
     if not kept:
         wanted, there = " ".join(settings.space), ", ".join(sorted(spaces))
         raise DatasetError(f"{settings.output_dir} has no FC in --space {wanted}, only in {there}.")

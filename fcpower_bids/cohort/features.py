@@ -15,7 +15,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, file_name, order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities, Output
+from fcpower_bids.records import Entities, Output, space_of
 
 ATLAS_KEYS = frozenset({"atlas", "seg", "scale"})
 POWER = re.compile(r"power[0-9p]+")
@@ -74,7 +74,7 @@ class Connectome:
     @property
     def space(self) -> str:
         """Template space."""
-        return self.entity("space") or "unknown"
+        return space_of(dict(self.entities)) or "unknown"
 
     @property
     def encoders(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.sources import Source, join
 from fcpower_bids.outputs.names import ENTITY_ORDER
+from fcpower_bids.records import is_in_space
 from fcpower_bids.settings import Selection
 
 DEFAULT_SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym", "fsLR")
@@ -189,11 +190,12 @@ def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list
     for name, members in runs.items():
         there = {one.space for one in members}
         spaces = wanted or [space for space in DEFAULT_SPACES if space in there][:1]
-        chosen += [one for one in members if one.space in spaces]
-        lacking = [space for space in spaces or DEFAULT_SPACES if space not in there]
+        taken = {space for space in there if any(is_in_space(space, each) for each in spaces)}
+        chosen += [one for one in members if one.space in taken]
+        lacking = [each for each in spaces or DEFAULT_SPACES if not any(is_in_space(space, each) for space in there)]
         if lacking:
             missing[name] = _wrong_space(members, lacking)
-        for space in sorted(there.difference(spaces)) if spaces else ():
+        for space in sorted(there - taken) if spaces else ():
             unused.setdefault(space, []).append(name)
     return chosen, missing, [_unused_space(space, names) for space, names in sorted(unused.items())]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fcpower_bids.outputs.names import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, space_of
 
 GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
 """Entities that tell on which grid a run was written; without them the name is that of the run."""
@@ -80,7 +80,7 @@ class Source:
     @property
     def space(self) -> str:
         """The template, or ``scanner`` for a series that stayed in its own space."""
-        return self.labels.get("space", "scanner")
+        return space_of(self.labels) or "scanner"
 
     @property
     def is_cifti(self) -> bool:

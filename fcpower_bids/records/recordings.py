@@ -16,6 +16,18 @@ Entities = tuple[tuple[str, str], ...]
 """In the order of the specification: ``(("sub", "01"), ("task", "rest"))``."""
 
 
+def space_of(labels: Mapping[str, str]) -> str | None:
+    """Return the space that entities declare: ``MNI152NLin6Asym``, or ``MNIInfant_cohort-3`` for a template of ages."""
+    space = labels.get("space") or labels.get("tpl")
+    return f"{space}_cohort-{labels['cohort']}" if space and "cohort" in labels else space
+
+
+def is_in_space(space: str, wanted: str) -> bool:
+    """Whether a space is the wanted one, said as fMRIPrep does; a template without its cohort means all of them."""
+    wanted = wanted.replace(":", "_")
+    return space == wanted or space.partition("_cohort-")[0] == wanted
+
+
 @dataclass(frozen=True)
 class Recording:
     """One BOLD recording as fMRIPrep wrote it, with the files that belong to it.
@@ -62,8 +74,8 @@ class Recording:
 
     @property
     def space(self) -> str:
-        """The template space of the series."""
-        return self.entity("space") or "unknown"
+        """The template space of the series, as in :func:`space_of`."""
+        return space_of(dict(self.entities)) or "unknown"
 
     @property
     def is_cifti(self) -> bool:

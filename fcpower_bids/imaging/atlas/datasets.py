@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.records import Entities
+from fcpower_bids.records import Entities, space_of
 
 EXTENSIONS = (".dlabel.nii", ".nii.gz", ".nii")
 NAMING = ("atlas", "seg", "scale")
@@ -27,7 +27,7 @@ class AtlasFile(NamedTuple):
     @property
     def space(self) -> str | None:
         """The template, if the name declares one."""
-        return self.chunks.get("space") or self.chunks.get("tpl")
+        return space_of(self.chunks)
 
     @property
     def entities(self) -> Entities:

@@ -110,15 +110,16 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
 
 def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: Sequence[Path] = ()) -> Path:
     """Return the first of the names that is in a folder; else fetch the first that TemplateFlow has."""
+    below = "tpl-" + space.replace("_", "/")  # a template of ages has a folder for each: tpl-MNIInfant/cohort-3
     for folder in (*also_in, *folders):
         for name in names:
-            path = folder / f"tpl-{space}" / name
+            path = folder / below / name
             if path.is_file() and path.stat().st_size > 0:  # the client's stubs are empty files
                 return path
     reasons = []
     for name in names:
         try:
-            return _keep(_fetch(f"{STORE}/tpl-{space}/{name}"), Path(f"tpl-{space}", name), folders)
+            return _keep(_fetch(f"{STORE}/{below}/{name}"), Path(below, name), folders)
         except HTTPError as error:  # the archive answers, but has no such file: try the next name
             reasons.append(f"{name}: HTTP {error.code}")
         except OSError as error:

@@ -18,7 +18,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, header_summary
 from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
-from fcpower_bids.records import Atlas
+from fcpower_bids.records import Atlas, space_of
 
 UNDECLARED = ("n/a", "unknown")
 
@@ -158,8 +158,7 @@ def _check_counts(bold: Path, header: HeaderSummary, atlases: Sequence[Atlas], n
             f"{bold} has {header.n_volumes} volumes, of which {n_dummy} are left out as dummies: "
             "a series needs at least two; check --dummy-scans and the file."
         )
-    found = re.search(r"(?:^|_)space-([A-Za-z0-9]+)", bold.name)
-    space = found.group(1) if found else None
+    space = space_of(dict(re.findall(r"(?:^|_)(space|cohort)-([A-Za-z0-9]+)", bold.name)))
     for atlas in atlases:
         if space and atlas.space not in (space, *UNDECLARED):
             raise RecordingError(
