@@ -1,0 +1,110 @@
+"""The model of an edge against ordinary least squares, and its permutations against Freedman and Lane by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.core.edgewise.model import build_model
+from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.errors import Unfit
+
+N, EDGES = 40, 12
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    covariates = rng.standard_normal((N, 2))
+    sites = np.repeat(["one", "two", "three"], [15, 15, 10])
+    target = rng.standard_normal(N) + covariates[:, 0] + (sites == "two")
+    edges = rng.standard_normal((N, EDGES)) + 0.4 * target[:, None] - covariates[:, 1:]
+    return target, covariates, sites, edges
+
+
+def least_squares_t(design, edges):
+    """t of the last column of a design, edge by edge."""
+    weights = np.linalg.lstsq(design, edges, rcond=None)[0]
+    left = edges - design @ weights
+    df = len(design) - np.linalg.matrix_rank(design)
+    variance = (left**2).sum(axis=0) / df * np.linalg.inv(design.T @ design)[-1, -1]
+    return weights[-1] / np.sqrt(variance), df
+
+
+def designs(target, covariates, sites):
+    own = np.column_stack([sites == name for name in dict.fromkeys(sites)]).astype(float)
+    reduced = np.column_stack([own, covariates])
+    return reduced, np.column_stack([reduced, target])
+
+
+def test_t_is_that_of_least_squares(data):
+    target, covariates, sites, edges = data
+    _, full = designs(*data[:3])
+    expected, df = least_squares_t(full, edges)
+    model = build_model(target, covariates, sites)
+    assert model.df == df == N - 6
+    np.testing.assert_allclose(model.t(model.residuals(edges)), expected, rtol=1e-10)
+    np.testing.assert_allclose(model.slopes(edges), np.linalg.lstsq(full, edges, rcond=None)[0][-1], rtol=1e-9)
+    twice = build_model(target, np.column_stack([covariates, covariates[:, 0] + 1, sites == "one"]), sites)
+    assert twice.df == df
+    np.testing.assert_allclose(twice.t(twice.residuals(edges)), expected, rtol=1e-8)
+
+
+def test_without_covariates_it_is_the_test_of_two_groups(data):
+    from scipy import stats
+
+    edges, group = data[3], np.arange(N) % 3 == 0
+    model = build_model(group, np.zeros((N, 0)))
+    expected = stats.ttest_ind(edges[group], edges[~group])
+    np.testing.assert_allclose(model.t(model.residuals(edges)), expected.statistic, rtol=1e-10)
+
+
+@pytest.mark.parametrize("with_sites", [False, True])
+def test_permuted_t_is_that_of_freedman_and_lane(data, with_sites):
+    target, covariates, sites, edges = data
+    labels = sites if with_sites else np.repeat("all", N)
+    reduced, full = designs(target, covariates, labels)
+    model = build_model(target, covariates, sites if with_sites else None)
+    orders = permuted_rows(N, 5, 0, None, sites if with_sites else None)
+    found = model.permuted_t(model.residuals(edges), orders)
+    fitted = reduced @ np.linalg.lstsq(reduced, edges, rcond=None)[0]
+    for order, t in zip(orders, found, strict=True):
+        back = np.argsort(order)
+        permuted = fitted + (edges - fitted)[back]
+        np.testing.assert_allclose(t, least_squares_t(full, permuted)[0], rtol=1e-9)
+
+
+def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
+    target, covariates, sites, edges = data
+    flat = edges.copy()
+    flat[:, 3], flat[:, 5] = 0.3, 0.2 + 0.1 * covariates[:, 0]
+    model = build_model(target, covariates, sites)
+    t = model.t(model.residuals(flat))
+    assert np.isnan(t).tolist() == [i in (3, 5) for i in range(EDGES)]
+    expected = model.t(model.residuals(edges))
+    np.testing.assert_array_equal(np.delete(t, [3, 5]), np.delete(expected, [3, 5]))
+
+
+def test_permutations_that_can_only_repeat_the_result_are_told():
+    model = build_model([0.0, 0, 0, 1, 1, 1], np.zeros((6, 0)))
+    orders = np.array([[0, 1, 2, 3, 4, 5], [1, 0, 2, 5, 3, 4], [3, 4, 5, 0, 1, 2], [0, 1, 3, 2, 4, 5]])
+    assert model.keeps_design(orders).tolist() == [True, True, True, False]
+    covariate = build_model([0.0, 0, 0, 1, 1, 1], np.array([[1.0], [2], [4], [1], [2], [4]]))
+    assert covariate.keeps_design(orders).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("target", "covariates", "said"),
+    [
+        (np.ones(6), np.zeros((6, 0)), "same for everyone"),
+        (
+            np.arange(6.0),
+            np.eye(6)[:, :4],
+            "6 people are too few: with 4 columns of covariates and 1 mean",
+        ),
+        (np.arange(6.0), 3 - 2 * np.arange(6.0)[:, None], "explain the target completely"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(target, covariates, said):
+    with pytest.raises(Unfit, match=said):
+        build_model(target, covariates)

@@ -1,0 +1,150 @@
+"""Permutation tests of all edges against loops by hand, nilearn, and the network-based statistic of bctpy."""
+
+from __future__ import annotations
+
+import json
+
+import networkx
+import numpy as np
+import pytest
+from nilearn.mass_univariate import permuted_ols
+from scipy import stats
+
+from fcpower_bids.core.edgewise import permuted
+from fcpower_bids.core.edgewise.components import find_components
+from fcpower_bids.core.edgewise.model import build_model
+from fcpower_bids.core.edgewise.permuted import permute_edges
+from fcpower_bids.core.regression.targets import permuted_rows
+
+N, PARCELS, THRESHOLD = 30, 15, 2.0
+UPPER = np.triu_indices(PARCELS, 1)
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Edges of which the first twelve go with the target."""
+    rng = np.random.default_rng(1)
+    target, covariates = rng.standard_normal(N), rng.standard_normal((N, 1))
+    edges = rng.standard_normal((N, UPPER[0].size)) + covariates
+    edges[:, :12] += 0.8 * target[:, None]
+    return target, covariates, edges
+
+
+@pytest.fixture(scope="module")
+def tests(data):
+    target, covariates, edges = data
+    orders = permuted_rows(N, 300, 0)
+    model = build_model(target, covariates)
+    return permute_edges(edges, np.arange(N), model, orders, THRESHOLD), model, orders
+
+
+def networks_by_hand(t):
+    """Extents and intensities of the networks of stronger, then of weaker edges, by networkx."""
+    found = []
+    for sign in (1, -1):
+        graph = networkx.Graph()
+        for i, j, value in zip(*UPPER, sign * t, strict=True):
+            if value > THRESHOLD:
+                graph.add_edge(i, j, excess=value - THRESHOLD)
+        for each in networkx.connected_components(graph):
+            part = graph.subgraph(each)
+            found.append((part.number_of_edges(), part.size("excess")))
+    return np.array(sorted(found)).reshape(-1, 2)
+
+
+def test_every_p_is_what_a_loop_over_permutations_gives(data, tests):
+    found, model, orders = tests
+    residuals = model.residuals(data[2])
+    null = np.abs(np.stack([model.permuted_t(residuals, order[None])[0] for order in orders]))
+    t = np.abs(model.t(residuals))
+    np.testing.assert_allclose(found.p_permutation, (1 + (null >= t).sum(axis=0)) / 301)
+    np.testing.assert_allclose(found.p_family_wise, (1 + (null.max(axis=1) >= t[:, None]).sum(axis=1)) / 301)
+    np.testing.assert_allclose(found.largest, null.max(axis=1))
+    np.testing.assert_allclose(found.p, 2 * stats.t.sf(t, model.df))
+    assert (found.p_family_wise[:12] < 0.05).sum() >= 4
+    assert (found.p_family_wise[12:] > 0.05).all()
+
+
+def test_networks_are_those_of_networkx_in_the_data_and_in_every_permutation(data, tests):
+    found, model, orders = tests
+    own = networks_by_hand(found.t)
+    ours = np.column_stack([found.components.extent, found.components.intensity])
+    np.testing.assert_allclose(np.array(sorted(map(tuple, ours))), own)
+    null = [networks_by_hand(t) for t in model.permuted_t(model.residuals(data[2]), orders[:60])]
+    largest = np.array([each.max(axis=0, initial=0) for each in null])
+    np.testing.assert_allclose(np.column_stack([found.extents, found.intensities])[:60], largest)
+    extent, intensity = found.p_components()
+    assert extent.min() < 0.01
+    best = int(found.components.intensity.argmax())
+    size = found.components.intensity[best]
+    assert intensity[best] == pytest.approx((1 + (found.intensities >= size).sum()) / 301)
+
+
+def test_blocks_and_their_memory_change_nothing(data, tests, monkeypatch):
+    found, model, orders = tests
+    monkeypatch.setattr(permuted, "SMALLEST_BLOCK", 7)
+    monkeypatch.setattr(permuted, "ORDERS", 64)
+    again = permute_edges(data[2], np.arange(N), model, orders, THRESHOLD, memory=1)
+    for name in ("t", "p_permutation", "p_family_wise", "largest", "extents", "intensities"):
+        np.testing.assert_allclose(getattr(again, name), getattr(found, name), rtol=1e-9, err_msg=name)
+    assert again.above.tolist() == found.above.tolist()
+
+
+def test_without_permutations_there_is_t_and_its_p_alone(data):
+    model = build_model(data[0], data[1])
+    found = permute_edges(data[2], np.arange(N), model, np.zeros((0, N), dtype=int), THRESHOLD)
+    assert np.isfinite(found.p).all()
+    assert np.isnan(found.p_family_wise).all()
+    assert np.isnan(found.p_components()[0]).all()
+    assert len(found.components.extent) > 0
+
+
+def test_nilearn_finds_the_same_t_and_the_same_null(data):
+    target, covariates, edges = data
+    theirs = permuted_ols(target, edges, covariates, n_perm=1000, random_state=0, output_type="dict")
+    model = build_model(target, covariates)
+    ours = permute_edges(edges, np.arange(N), model, permuted_rows(N, 1000, 1), THRESHOLD)
+    np.testing.assert_allclose(ours.t, theirs["t"][0], rtol=1e-8)
+    assert stats.ks_2samp(ours.largest, np.ravel(theirs["h0_max_t"])).pvalue > 0.01
+    np.testing.assert_allclose(ours.p_family_wise, 10 ** -theirs["logp_max_t"][0], atol=0.06)
+
+
+@pytest.mark.parametrize("threshold", ["2.5", "3.2"])
+def test_networks_and_their_p_are_those_of_bctpy(shared, threshold):
+    """Stronger edges alone, as the reference has them; the components exactly, p within what permutations err."""
+    arrays = np.load(shared / "golden/cohort/nbs.npz")
+    expected = json.loads((shared / "golden/cohort/nbs.json").read_text())["results"][f"right_{threshold}"]
+    groups = [np.moveaxis(arrays[name], -1, 0) for name in ("group_a", "group_b")]
+    upper = np.triu_indices(groups[0].shape[1], 1)
+    edges = np.concatenate(groups)[:, upper[0], upper[1]]
+    target = np.repeat([1.0, 0.0], [len(each) for each in groups])
+    model = build_model(target, np.zeros((len(target), 0)))
+    t = model.t(model.residuals(edges))
+    above = np.flatnonzero(t > float(threshold))
+    found = find_components(
+        np.zeros(above.size, dtype=int), upper[0][above], upper[1][above], t[above], groups[0].shape[1]
+    )
+    assert sorted(found.extent) == sorted(expected["n_edges"])
+    null = []
+    for each in model.permuted_t(model.residuals(edges), permuted_rows(len(target), 1000, 0)):
+        up = np.flatnonzero(each > float(threshold))
+        drawn = find_components(np.zeros(up.size, dtype=int), upper[0][up], upper[1][up], each[up], len(groups[0][0]))
+        null.append(drawn.extent.max(initial=0))
+    largest = max(expected["n_edges"])
+    theirs = np.array(expected["null"]) >= largest
+    ours = np.array(null) >= largest
+    assert abs(ours.mean() - theirs.mean()) < 4 * np.sqrt(2 * max(theirs.mean(), 0.002) / 1000)
+    assert stats.ks_2samp(null, expected["null"]).pvalue > 0.01
+
+
+def test_families_and_sites_stay_where_they_are():
+    """A target that is a site says nothing within sites: permutations within them keep |t| as it is."""
+    rng = np.random.default_rng(0)
+    site = np.arange(24) % 2
+    edges = rng.standard_normal((24, 10)) + 2.0 * site[:, None]
+    free = build_model(site, np.zeros((24, 0)))
+    blocked = permuted_rows(24, 50, 0, sites=site.astype(str))
+    assert free.keeps_design(blocked).all()
+    found = permute_edges(edges, np.arange(24), free, blocked, THRESHOLD)
+    assert found.p_family_wise.min() == 1
+    assert permute_edges(edges, np.arange(24), free, permuted_rows(24, 50, 0), THRESHOLD).p_family_wise.min() < 0.05
