@@ -19,6 +19,7 @@ ANALYSES = Registry(
         "harmonisation": "fcpower_bids.analyses.prediction.harmonisation:analyse_harmonisation",
         "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
+        "edges": "fcpower_bids.analyses.edgewise.edges:analyse_edges",
         "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
         "transform_screen": "fcpower_bids.analyses.spectrum.transform_screen:analyse_transforms",
         "spectral_controls": "fcpower_bids.analyses.spectrum.controls:analyse_controls",

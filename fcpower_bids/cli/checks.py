@@ -119,6 +119,8 @@ def _fault(name: str, value: float) -> str | None:
         return "must be at least 1"
     if name in NOT_NEGATIVE and value < 0:
         return "must not be negative"
+    if name == "nbs_threshold" and value <= 0:
+        return "is a size of t and must be above 0"
     if name == "floor" and value <= 0:
         return "is the least eigenvalue and must be above 0"
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None

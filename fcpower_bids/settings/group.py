@@ -14,7 +14,9 @@ class GroupLevel(Choices):
 
     targets: tuple[str, ...] = option((), "group", "phenotypes to predict [all numeric columns of --phenotypes]")
     composite: tuple[str, ...] = option((), "group", "NAME=COLUMN,COLUMN,...: first component, fitted in the fold")
-    covariates: tuple[str, ...] = option((), "group", "columns regressed from the targets inside the fold")
+    covariates: tuple[str, ...] = option(
+        (), "group", "columns regressed from the targets in the fold; part of the model of edges"
+    )
     phenotypes: tuple[Path, ...] = option((), "group", "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = option((), "group", "phenotype values that mean missing: -1 or age=0")
     min_matched: float = option(0.5, "group", "stop where a smaller share of the people have scans and phenotypes")
@@ -76,7 +78,10 @@ class GroupLevel(Choices):
         None,
         "group",
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
-        "presets]",
+        "presets], and of edges [1000]",
+    )
+    nbs_threshold: float | None = option(
+        None, "group", "edges: |t| above which edges form networks [that of p = 0.001]"
     )
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")

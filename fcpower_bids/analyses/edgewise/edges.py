@@ -1,0 +1,166 @@
+"""Which edges go with a phenotype: a linear model of every edge, with covariates and sites, tested by permutation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from fcpower_bids.analyses.edgewise import edge_tables
+from fcpower_bids.analyses.edgewise.found import Question, Tested, tell_edges
+from fcpower_bids.analyses.engine.connectomes import tell_combination
+from fcpower_bids.analyses.engine.people import People, choose_people
+from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.protocol import resolve_preset
+from fcpower_bids.analyses.engine.representations import build_representations, expand_names
+from fcpower_bids.analyses.engine.targets import Target, choose_targets
+from fcpower_bids.core.edgewise.model import build_model
+from fcpower_bids.core.edgewise.pairs import average_pairs, number_pairs
+from fcpower_bids.core.edgewise.permuted import permute_edges
+from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.errors import Unfit
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.settings import Analysis
+
+TABLES = edge_tables.TABLES
+PERMUTATIONS = 1000
+"""Taken where no number is asked for."""
+THRESHOLD_P = 0.001
+"""Two-sided p of the threshold of networks of edges where none is asked for."""
+UNKNOWN = "n/a"
+WITHOUT_EDGES = (
+    "The analysis of edges needs a representation made of edges, such as fc; name one with --representations."
+)
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse embeddings alone, targets that no edge can go with, and blocks that allow no exchange."""
+    _, people = _choose(cohort, settings)
+    for _ in _ask(cohort, people, settings):
+        pass
+
+
+def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Test every edge against every target.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Analysis
+        ``targets``, ``composite``, ``covariates``, ``site_column`` and ``family_column``, ``representations`` (those
+        that are made of edges), ``permutations``, ``nbs_threshold``.
+
+    Returns
+    -------
+    dict of str to Table
+        ``edges``, ``edges_networks`` where networks are known, ``edges_components``, ``edges_summary``, ``edges_null``.
+
+    Raises
+    ------
+    Unfit
+        The targets, covariates or blocks do not allow it.
+    NotInCohort
+        There are no phenotypes.
+    """
+    names, people = _choose(cohort, settings)
+    questions = list(_ask(cohort, people, settings))
+    tested = list(_test(cohort, people, names, questions, settings))
+    return tell_edges(tested, cohort, _facts(cohort, people, questions, settings))
+
+
+def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People]:
+    """Representations of edges, and the people with scans, phenotypes and covariates."""
+    names = tuple(name for name in expand_names(cohort, settings) if not name.startswith("embedding"))
+    people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)
+    made = build_representations(cohort, people.scans, names, settings)
+    edges = tuple(each.name for each in made if each.is_edges)
+    if not edges:
+        raise Unfit(WITHOUT_EDGES)
+    return edges, people
+
+
+def _ask(cohort: Cohort, people: People, settings: Analysis) -> Iterator[Question]:
+    """Model and permutations of every target."""
+    preset = resolve_preset(settings)
+    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
+        try:
+            yield _ask_of(target, people, settings)
+        except Unfit as error:
+            raise type(error)(f"Target '{target.name}': {error}") from error
+
+
+def _ask_of(target: Target, people: People, settings: Analysis) -> Question:
+    known = np.flatnonzero(target.known)
+    families, sites = (None if labels is None else labels[known] for labels in (people.families, people.sites))
+    values = target.build()(known)[known, 0]
+    model = build_model(values, people.covariates[known], sites)
+    number = PERMUTATIONS if settings.permutations is None else settings.permutations
+    orders = permuted_rows(known.size, number, settings.random_seed, families, sites)
+    repeats = int(model.keeps_design(orders).sum())
+    if number and repeats == number:
+        raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
+    threshold = settings.nbs_threshold or float(stats.t.isf(THRESHOLD_P / 2, model.df))
+    smallest = (1 + repeats) / (1 + number)
+    return Question(target.name, target.positive, known, model, orders, threshold, smallest, families is not None)
+
+
+def _test(
+    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: Analysis
+) -> Iterator[Tested]:
+    known = set(cohort.networks) != {UNKNOWN}
+    pair = number_pairs(cohort.networks)[1] if known else None
+    memory = settings.mem_mb * 1e6 / 2 if settings.mem_mb else np.inf
+    for each in build_representations(cohort, people.scans, names, settings):
+        features = each.features()
+        means = None if pair is None else average_pairs(features, pair)
+        for asked in track(questions, f"permutations of edges ({each.name})", settings):
+            with threadpool_limits(1):  # with more, the last bits would depend on the machine
+                found, of_pairs = (
+                    None
+                    if source is None
+                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, memory)
+                    for source, threshold in ((features, asked.threshold), (means, np.inf))
+                )
+            assert found is not None
+            yield Tested(asked, each.name, each.weight, found, of_pairs)
+
+
+def _facts(cohort: Cohort, people: People, questions: list[Question], settings: Analysis) -> dict[str, Any]:
+    covariates = resolve_preset(settings).covariates
+    number = len(questions[0].orders)
+    return {
+        "Model": (
+            "edge = mean of the site + covariates + target, by least squares, for every edge; correlations as they "
+            "are, not as Fisher z"
+        ),
+        "Rule": (
+            "The residuals of the model without the target change places (Freedman and Lane 1983; Winkler et al. 2014, "
+            "doi:10.1016/j.neuroimage.2014.01.060): families whole, with families of the same size, and within them; "
+            "everyone at their site. The permutations are the same for all representations. Two-sided throughout."
+        ),
+        "NetworkBasedStatistic": (
+            "Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041): edges above the threshold that share parcels, "
+            "stronger and weaker ones apart; against the largest network of either sign. It says that there is a "
+            "network, not which of its edges differ."
+        ),
+        "Threshold": (
+            f"|t| > {settings.nbs_threshold:g} (--nbs-threshold)"
+            if settings.nbs_threshold
+            else f"the t of a two-sided p of {THRESHOLD_P:g}"
+        ),
+        "Permutations": f"{number:,} per target"
+        + (", as asked for (--permutations)." if settings.permutations is not None else "."),
+        "PositiveClasses": {each.target: each.positive for each in questions if each.positive is not None},
+        "Covariates": list(covariates),
+        "SiteColumn": settings.site_column,
+        "FamilyColumn": settings.family_column,
+        "Alpha": settings.alpha,
+        "FeaturesOfAPerson": tell_combination(settings),
+        "NumberOfPeople": len(people.names),
+        "ListedEdges": f"All significant ones, and the {edge_tables.STRONGEST} with the largest |t|.",
+        **people.facts,
+        **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
+    }

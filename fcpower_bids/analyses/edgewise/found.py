@@ -1,0 +1,262 @@
+"""What was found, as rows of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from fcpower_bids.analyses.edgewise.edge_tables import (
+    COMPONENTS,
+    EDGES,
+    NETWORK_PAIRS,
+    NULL,
+    STRONGER,
+    STRONGEST,
+    SUMMARY,
+    WEAKER,
+    D,
+    R,
+)
+from fcpower_bids.core.edgewise.effects import cohens_d, partial_correlation
+from fcpower_bids.core.edgewise.model import EdgeModel
+from fcpower_bids.core.edgewise.pairs import number_pairs
+from fcpower_bids.core.edgewise.permuted import EdgeTests, p_of_largest
+from fcpower_bids.core.inference.sign_flips import largest_of_permutations
+from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.records import Cohort, Table
+
+FloatArray = NDArray[np.float64]
+
+SIGNIFICANT = 0.05
+FEWEST_EDGES = 2
+"""A network of edges has so many at least."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A target, and the model that asks which edges go with it.
+
+    Attributes
+    ----------
+    target : str
+    positive : str or None
+        The class that is 1, for a target of two.
+    people : ndarray of int, shape (n,)
+        Those who have the target, as rows of the features.
+    model : EdgeModel
+    orders : ndarray of int, shape (B, n)
+        Permutations of these people.
+    threshold : float
+        |t| above which edges form networks.
+    smallest_p : float
+        What these permutations can give at least.
+    related : bool
+        Whether there are families.
+    """
+
+    target: str
+    positive: str | None
+    people: Rows
+    model: EdgeModel
+    orders: Rows
+    threshold: float
+    smallest_p: float
+    related: bool
+
+    @property
+    def measure(self) -> str:
+        """What its effects are."""
+        return R if self.positive is None else D
+
+    def effect(self, t: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Effect of each t, and the limits of its interval."""
+        if self.positive is not None:
+            return cohens_d(t, self.model.df, self.model.length)
+        return partial_correlation(t, self.model.df)
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """The answer of one representation.
+
+    Attributes
+    ----------
+    question : Question
+    representation : str
+    weight : float
+        What edges are multiplied by in the features.
+    edges : EdgeTests
+    pairs : EdgeTests or None
+        The same for means of edges between networks.
+    """
+
+    question: Question
+    representation: str
+    weight: float
+    edges: EdgeTests
+    pairs: EdgeTests | None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """First columns of every table."""
+        return {"target": self.question.target, "representation": self.representation}
+
+    @cached_property
+    def q(self) -> FloatArray:
+        """P adjusted for the false discovery rate; of the permutations where people are not independent."""
+        p = self.edges.p_permutation if self.question.related else self.edges.p
+        q, known = np.full(p.shape, np.nan), np.isfinite(p)
+        q[known] = stats.false_discovery_control(p[known])
+        return q
+
+    @cached_property
+    def ranked(self) -> Rows:
+        """Networks of edges that count as such, the largest first."""
+        found = self.edges.components
+        order = np.lexsort((-found.intensity, -found.extent))
+        return np.asarray(order[found.extent[order] >= FEWEST_EDGES])
+
+    @cached_property
+    def component(self) -> FloatArray:
+        """Number of the network of edges that each edge is part of, from 1; NaN for none."""
+        number = np.full(len(self.edges.components.extent), np.nan)
+        number[self.ranked] = np.arange(len(self.ranked)) + 1
+        of_edge = np.full(self.edges.t.shape, np.nan)
+        of_edge[self.edges.above] = number[self.edges.components.label]
+        return of_edge
+
+    def columns(self, tests: EdgeTests) -> dict[str, Any]:
+        """Effect, t and p of edges, or of pairs of networks."""
+        effect, low, high = self.question.effect(tests.t)
+        return {
+            "measure": self.question.measure,
+            "effect": effect,
+            "ci_low": low,
+            "ci_high": high,
+            "t": tests.t,
+            "p": tests.p,
+            "p_permutation": tests.p_permutation,
+            "p_family_wise": tests.p_family_wise,
+        }
+
+
+def tell_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any]) -> dict[str, Table]:
+    """Make the tables."""
+    frames = (
+        (EDGES, [_list_edges(each, cohort) for each in tested]),
+        (NETWORK_PAIRS, [_list_pairs(each, cohort) for each in tested if each.pairs is not None]),
+        (COMPONENTS, [_list_components(each, cohort) for each in tested]),
+        (NULL, [_list_null(each) for each in tested]),
+    )
+    tables = {
+        spec.name: Table(pd.concat(each, ignore_index=True)[list(spec.columns)], spec, facts)
+        for spec, each in frames
+        if each
+    }
+    rows = [_summarise(each, [one for one in tested if one.question is each.question]) for each in tested]
+    return tables | {SUMMARY.name: Table(pd.DataFrame(rows, columns=list(SUMMARY.columns)), SUMMARY, facts)}
+
+
+def _list_edges(each: Tested, cohort: Cohort) -> pd.DataFrame:
+    tests, (first, second) = each.edges, np.triu_indices(len(cohort.parcels), 1)
+    size = np.nan_to_num(np.abs(tests.t), nan=-1.0)
+    order = np.argsort(-size, kind="stable")
+    p_extent = np.append(tests.p_components()[0][each.ranked], np.nan)  # the last is that of no network
+    of_edge = np.nan_to_num(each.component, nan=len(p_extent)).astype(int) - 1
+    listed = (tests.p_family_wise < SIGNIFICANT) | (each.q < SIGNIFICANT) | (p_extent[of_edge] < SIGNIFICANT)
+    listed[order[:STRONGEST]] = True
+    chosen = order[listed[order] & (size[order] >= 0)]
+    parcels, networks = (np.array(each, dtype=object) for each in (cohort.parcels, cohort.networks))
+    frame = pd.DataFrame(each.columns(tests) | {"q": each.q, "component": each.component})
+    frame = frame.assign(
+        **each.keys,
+        parcel_a=parcels[first],
+        parcel_b=parcels[second],
+        network_a=networks[first],
+        network_b=networks[second],
+        slope=tests.slope / each.weight,
+    )
+    return frame.iloc[chosen]
+
+
+def _list_pairs(each: Tested, cohort: Cohort) -> pd.DataFrame:
+    assert each.pairs is not None
+    names, pair = number_pairs(cohort.networks)
+    t = each.edges.t
+    known, sizes = np.isfinite(t), np.bincount(pair, minlength=len(names))
+    significant = np.bincount(pair, weights=each.edges.p_family_wise < SIGNIFICANT, minlength=len(names))
+    sums, counts = (np.bincount(pair, weights=w, minlength=len(names)) for w in (np.nan_to_num(t), known))
+    frame = pd.DataFrame(each.columns(each.pairs))
+    return frame.assign(
+        **each.keys,
+        network_a=[one for one, _ in names],
+        network_b=[other for _, other in names],
+        n_edges=sizes,
+        n_significant=significant.astype(int),
+        mean_t=np.where(counts > 0, sums / np.maximum(counts, 1), np.nan),
+    )
+
+
+def _list_components(each: Tested, cohort: Cohort) -> pd.DataFrame:
+    found, ranked = each.edges.components, each.ranked
+    p_extent, p_intensity = each.edges.p_components()
+    ends = np.column_stack(np.triu_indices(len(cohort.parcels), 1))[each.edges.above]
+    parcels = [np.unique(ends[found.label == number]).size for number in ranked]
+    return pd.DataFrame(
+        {
+            "component": np.arange(len(ranked)) + 1,
+            "sign": np.where(found.graph[ranked] == 1, STRONGER, WEAKER),
+            "n_edges": found.extent[ranked],
+            "n_parcels": parcels,
+            "intensity": found.intensity[ranked],
+            "p_extent": p_extent[ranked],
+            "p_intensity": p_intensity[ranked],
+        }
+    ).assign(**each.keys)
+
+
+def _list_null(each: Tested) -> pd.DataFrame:
+    tests = each.edges
+    columns = {"largest_t": tests.largest, "extent": tests.extents, "intensity": tests.intensities}
+    return pd.DataFrame({"permutation": np.arange(len(tests.largest)) + 1, **columns}).assign(**each.keys)
+
+
+def _summarise(each: Tested, alike: Sequence[Tested]) -> dict[str, Any]:
+    """One row; ``alike`` are all representations of the same question."""
+    asked, tests, model = each.question, each.edges, each.question.model
+    known, p_extent = np.isfinite(tests.t), tests.p_components()
+    best = int(np.nan_to_num(np.abs(tests.t), nan=-1.0).argmax())
+    largest = np.max([one.edges.largest for one in alike], axis=0)
+    needed = largest_of_permutations([], tests.largest[:, None])[1]
+    significant = tests.p_family_wise < SIGNIFICANT
+    effects = asked.effect(np.array([needed if np.isfinite(needed) else np.nan, tests.t[best]]))[0]
+    return {
+        **each.keys,
+        "n_people": len(asked.people),
+        "n_covariates": model.covariates.shape[1],
+        "n_sites": int(model.sites.max()) + 1,
+        "df": model.df,
+        "n_edges": int(known.sum()),
+        "n_permutations": len(asked.orders),
+        "smallest_p": asked.smallest_p,
+        "n_family_wise": int(significant.sum()),
+        "n_stronger": int((significant & (tests.t > 0)).sum()),
+        "n_fdr": int((each.q < SIGNIFICANT).sum()),
+        "p_family_wise": tests.p_family_wise[best],
+        "p_max": p_of_largest(np.abs(tests.t[[best]]), largest)[0],
+        "t_needed": needed if np.isfinite(needed) else np.nan,
+        "measure": asked.measure,
+        "effect_needed": effects[0],
+        "effect_largest": effects[1],
+        "threshold": asked.threshold,
+        "n_components": len(each.ranked),
+        "p_component": p_extent[0][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
+        "p_component_intensity": p_extent[1][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
+    }
