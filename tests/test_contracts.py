@@ -28,6 +28,7 @@ MAY_TOUCH_FILES = {
     "data/models": "loads a released model where this program is not installed",
     "demo": "the demo dataset",
     "encoders/checkpoints": "weights",
+    "executors": "what workers share, while they work",
     "encoders/cohort": "statistics of a cohort",
     "encoders/containers": "published weights",
     "encoders/published": "tables beside published weights",

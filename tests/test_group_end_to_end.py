@@ -432,3 +432,22 @@ def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tm
     found = crossed[(crossed["participant_id"] == "sub-05") & (crossed["other_participant_id"] == "sub-06")]
     assert len(found)
     assert "sub-05_ses-" in told
+
+
+def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
+    """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
+    pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")
+    monkeypatch.setattr("fcpower_bids.executors.processes.WORTH", 0.0)
+    file = tmp_path / "local.yml"
+    file.write_text("cluster: LocalCluster\noptions: {n_workers: 2, threads_per_worker: 1, dashboard_address: null}\n")
+    asked = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "20")
+    kinds = {"alone": (), "processes": ("--nprocs", "2"), "dask": ("--executor", str(file))}
+    for name, options in kinds.items():
+        assert group(study, *asked, "--name", name, *options) == 0
+    tables = {name: sorted((study / "out" / "group" / name).glob("*.tsv")) for name in kinds}
+    assert len(tables["alone"]) > 8
+    for name in ("processes", "dask"):
+        assert [path.name for path in tables[name]] == [path.name for path in tables["alone"]]
+        for one, other in zip(tables["alone"], tables[name], strict=True):
+            assert one.read_bytes() == other.read_bytes(), f"{name}: {one.name}"
+    assert not list((study / "w" / "shared").glob("*")), "what was shared is removed"

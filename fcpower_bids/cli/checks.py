@@ -52,6 +52,7 @@ def problems_of(settings: Settings) -> list[str]:
         _choices,
         _names,
         _files,
+        _executor,
         _encoder,
         _torch,
         _results_name,
@@ -188,6 +189,11 @@ def _names(settings: Settings) -> Iterator[str]:
 def _results_name(settings: Settings) -> Iterator[str]:
     if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", settings.name)):
         yield f"--name {settings.name} must be letters, digits, - and _, and not {' or '.join(TAKEN)}."
+
+
+def _executor(settings: Settings) -> Iterator[str]:
+    if settings.executor and "://" not in settings.executor and not Path(settings.executor).is_file():
+        yield f"--executor {settings.executor} is not there; it is a file, or an address such as tcp://node:8786."
 
 
 def _files(settings: Settings) -> Iterator[str]:

@@ -15,6 +15,11 @@ class Resources(Choices):
     nprocs: int = option(0, "resources", "processes at a time, 0 for all cores", "--n-cpus", "--nthreads")
     omp_nthreads: int = option(1, "resources", "threads per process")
     mem_mb: int = option(0, "resources", "memory for all processes in MB, 0 for what there is")
+    executor: str = option(
+        "",
+        "resources",
+        "group level: address of a Dask scheduler, or YAML of a cluster [processes here]",
+    )
     low_mem: bool = option(False, "resources", "one process at a time")
     use_plugin: Path | None = option(None, "resources", "nipype plugin as YAML, for clusters")
     clean_workdir: bool = option(False, "resources", "empty the work folder first")

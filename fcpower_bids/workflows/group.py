@@ -15,6 +15,7 @@ from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
+from fcpower_bids.executors import executing
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
@@ -52,7 +53,7 @@ def run_group(settings: Settings) -> int:
     if not settings.reports_only:
         import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
-        with one_at_a_time(f"group_{settings.name or ''}", settings):
+        with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
             _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
@@ -24,6 +22,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kernel, power_features
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
+from fcpower_bids.executors import share
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -34,9 +33,6 @@ ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 
 
 BLOCK = 32
 """Connectomes that a process takes at a time."""
-
-WORTH_PROCESSES = 2e10
-"""Units times cubed parcels (some seconds of work) above which several processes are started."""
 
 MEMORY = 2e9
 """Bytes above which features are kept in single precision, and what is larger is computed again when needed."""
@@ -155,7 +151,7 @@ class PowerFamily:
     connectivity : AveragedEdges
         FC of n units of P parcels.
     settings : Analysis
-        ``nprocs`` processes share the eigendecompositions of a large cohort; the numbers do not depend on how many.
+        The executor shares the eigendecompositions; the numbers do not depend on who does them.
     keep : bool
         Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
     """
@@ -191,28 +187,22 @@ class PowerFamily:
         return similarity(self.features(alpha))
 
     def _each_block(self, function: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
-        """Apply a function to the connectomes of a few units at a time, in several processes where it is worth it."""
+        """Apply a function to the connectomes of a few units at a time."""
         n = self.connectivity.shape[0]
         blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
-        alone = self.settings.low_mem or n * self.n_parcels**3 < WORTH_PROCESSES
-        n_processes = 1 if alone else min(self.settings.nprocs or cpu_count(), len(blocks))
-        work = Parallel(n_jobs=n_processes, return_as="generator")
-        results = work(delayed(function)(self.connectivity, rows) for rows in blocks)
+        results = share(partial(function, self.connectivity), blocks)
         yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
 
 
 def _decompose(connectivity: AveragedEdges, rows: slice) -> list[tuple[FloatArray, FloatArray]]:
-    # One BLAS thread everywhere: with more, the last bits would depend on the machine's load and number of cores.
-    with threadpool_limits(1):
-        return [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
+    return [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
 
 
 def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: float) -> NDArray[np.floating]:
     features = np.empty((rows.stop - rows.start, connectivity.shape[1]))
-    with threadpool_limits(1):
-        for row, unit in enumerate(range(rows.start, rows.stop)):
-            values, vectors = eigendecompose(connectivity.connectome(unit))
-            power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
+    for row, unit in enumerate(range(rows.start, rows.stop)):
+        values, vectors = eigendecompose(connectivity.connectome(unit))
+        power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
     return features
 
 

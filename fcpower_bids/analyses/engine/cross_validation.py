@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,12 @@ from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.mixture import KernelMixture, choose_mixtures
-from fcpower_bids.core.regression.nested import NestedResult, TargetBuilder, nested_cv
+from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import Solver, SubsetSolver
+from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
+from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 
 FloatArray = NDArray[np.float64]
@@ -40,14 +42,10 @@ def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPres
 
 
 def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
-    """Predict every target of everyone from the others, repeat by repeat."""
+    """Predict every target of everyone from the others."""
     targets = join_target_builders(study.targets, study.people.covariates)
-    repeats = sorted({fold.repeat for fold in study.folds})
-    parts = []
-    for repeat in track(repeats, f"cross-validation of {label}", study.settings):
-        folds = [fold for fold in study.folds if fold.repeat == repeat]
-        parts.append(run_nested_cv(solver, targets, folds, study.preset))
-    return merge_results(parts)
+    watch = partial(track, label=f"cross-validation of {label}", settings=study.settings, total=len(study.folds))
+    return run_nested_cv(solver, targets, study.folds, study.preset, watch)
 
 
 def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study: Study) -> NestedResult:
@@ -72,16 +70,29 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study
 
 
 def run_nested_cv(
-    solver: Solver, targets: FloatArray | TargetBuilder, folds: Sequence[Fold], preset: PredictionPreset
+    solver: Solver,
+    targets: FloatArray | TargetBuilder,
+    folds: Sequence[Fold],
+    preset: PredictionPreset,
+    watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
 ) -> NestedResult:
-    """Run `core.nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so."""
+    """Run `core.nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so.
+
+    The executor goes through the folds; features that are fitted in the folds stay in this process, which keeps them
+    for further penalties. `watch` sees the folds come back.
+    """
+    here = isinstance(getattr(solver, "base", solver), FoldSolver)
+
+    def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
+        return watch(map(function, items) if here else share(function, items))
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         if isinstance(solver, KernelMixture):
-            return choose_mixtures([run_nested_cv(each, targets, folds, preset) for each in solver], solver.weights)
+            return choose_mixtures([run_nested_cv(one, targets, folds, preset) for one in solver], solver.weights)
         if isinstance(solver, PenaltyLadder):
-            return nested_cv_extending(solver, targets, folds, preset.selection)
-        return nested_cv(solver, targets, folds, preset.selection)
+            return nested_cv_extending(solver, targets, folds, preset.selection, each)
+        return nested_cv(solver, targets, folds, preset.selection, each=each)
 
 
 def merge_results(parts: Sequence[NestedResult]) -> NestedResult:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,12 +83,25 @@ class NestedResult:
         return np.stack(scores)
 
 
+class EachFold(Protocol):
+    """Whoever goes through the folds."""
+
+    def __call__(self, function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
+        """Return what the function, which depends on nothing else, returns of every fold, in their order."""
+
+
+def in_turn(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
+    """Go through the folds one after the other."""
+    return map(function, items)
+
+
 def nested_cv(
     solver: Solver,
     targets: FloatArray | TargetBuilder,
     folds: Sequence[Fold],
     selection: str = "pooled_pearson",
     strict: bool = False,
+    each: EachFold = in_turn,
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
@@ -108,6 +123,8 @@ def nested_cv(
         With a builder: build the targets anew on the training rows of every inner fold. The default builds them on the
         outer training rows and uses these in the inner loop too, as CBIG does and the paper's wording allows: the test
         fold informs nothing either way; `strict` also keeps the inner validation rows out of the target's definition.
+    each : callable
+        Who goes through the folds: they know nothing of each other, so others may do them.
 
     Returns
     -------
@@ -121,7 +138,7 @@ def nested_cv(
     """
     source = _TargetSource(solver, targets, strict)
     check_folds(folds, source.n_rows(folds[0].train) if folds else 0)
-    outcomes = [_evaluate_fold(solver, fold, source.sides(fold), selection) for fold in folds]
+    outcomes = list(each(partial(_evaluate, solver, source, selection), folds))
     chosen = solver.penalties[np.stack([outcome.best for outcome in outcomes])]
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     notes: tuple[str, ...] = ()
@@ -173,7 +190,9 @@ class _TargetSource:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
+class Outcome:
+    """Of one fold, see `NestedResult`; ``best`` are places in the grid."""
+
     best: NDArray[np.intp]
     scores: FloatArray
     observed: FloatArray
@@ -181,12 +200,10 @@ class _Outcome:
     train: Training
 
 
-def _evaluate_fold(
-    solver: Solver, fold: Fold, target: tuple[FloatArray, Sides, list[Sides]], selection: str
-) -> _Outcome:
-    values, outer, inner = target
+def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold) -> Outcome:
+    values, outer, inner = source.sides(fold)
     m = values.shape[1]
-    outcome = _Outcome(
+    outcome = Outcome(
         best=np.empty(m, np.intp),
         scores=np.empty((solver.penalties.size, m)),
         observed=values[fold.test],

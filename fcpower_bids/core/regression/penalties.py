@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.regression.folds import Fold, Rows
-from fcpower_bids.core.regression.nested import NestedResult, nested_cv, unscored_notes
+from fcpower_bids.core.regression.nested import EachFold, NestedResult, in_turn, nested_cv, unscored_notes
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split, factorise_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
@@ -96,7 +96,11 @@ def search_penalties(make: Callable[[FloatArray], Solver], scale: float, preset:
 
 
 def nested_cv_extending(
-    ladder: PenaltyLadder, targets: FloatArray | TargetBuilder, folds: Sequence[Fold], selection: str
+    ladder: PenaltyLadder,
+    targets: FloatArray | TargetBuilder,
+    folds: Sequence[Fold],
+    selection: str,
+    each: EachFold = in_turn,
 ) -> NestedResult:
     """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
 
@@ -106,7 +110,7 @@ def nested_cv_extending(
     Parameters
     ----------
     ladder : PenaltyLadder
-    targets, folds, selection
+    targets, folds, selection, each
         As of `core.regression.nested.nested_cv`.
 
     Returns
@@ -114,7 +118,7 @@ def nested_cv_extending(
     NestedResult
         `penalties` and `inner_scores` are those of the grid that every fold searches.
     """
-    result = nested_cv(ladder.base, targets, folds, selection)
+    result = nested_cv(ladder.base, targets, folds, selection, each=each)
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
     best = result.best_scores.copy()
     at_edge = np.zeros(chosen.shape, dtype=bool)
@@ -127,7 +131,7 @@ def nested_cv_extending(
             rows = np.flatnonzero(going.any(axis=1)).tolist()
             if not rows:
                 break
-            further = nested_cv(ladder.beyond(decade), targets, [folds[i] for i in rows], selection)
+            further = nested_cv(ladder.beyond(decade), targets, [folds[i] for i in rows], selection, each=each)
             scores = further.inner_scores[:, 0]
             better = np.zeros_like(going)
             better[rows] = going[rows] & (scores > best[rows] + GAIN)

@@ -73,6 +73,8 @@ class LinearProbe:
                 )
         self.intercept, self.strict = intercept, strict
         self._kept: list[_Panel] = []
+        if self.features.shape[1] > PRIMAL_WIDTH:
+            self._panels()  # now, so that whoever is given this regression need not
         self._set_penalties(penalties)
 
     def with_penalties(self, penalties: ArrayLike) -> LinearProbe:

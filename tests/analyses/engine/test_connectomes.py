@@ -12,6 +12,7 @@ from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily,
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.executors import executing, processes
 from tests.analyses.cohorts import choose
 
 
@@ -85,11 +86,13 @@ def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):
 def test_several_processes_give_the_same_numbers_to_the_last_bit(monkeypatch, tmp_path):
     np.save(tmp_path / "edges.npy", draw_edges(np.random.default_rng(4), 70, 30))
     averaged = AveragedEdges(np.load(tmp_path / "edges.npy", mmap_mode="r"), [[i] for i in range(70)])
-    alone = PowerFamily(averaged, choose(nprocs=1), keep=True)
-    monkeypatch.setattr(connectomes, "WORTH_PROCESSES", 0)
-    shared_work = PowerFamily(averaged, choose(nprocs=2), keep=True)
+    alone = PowerFamily(averaged, choose(), keep=True)
+    ours = PowerFamily(averaged, choose()).features(0.35)
+    monkeypatch.setattr(processes, "WORTH", 0.0)
+    with executing(choose(nprocs=2)):
+        shared_work = PowerFamily(averaged, choose(), keep=True)
+        theirs = PowerFamily(averaged, choose()).features(0.35)
     np.testing.assert_array_equal(alone.spectra[1], shared_work.spectra[1])
-    ours, theirs = (PowerFamily(averaged, choose(nprocs=n)).features(0.35) for n in (1, 2))
     np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(ours, alone.features(0.35))
 

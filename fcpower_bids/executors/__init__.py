@@ -1,0 +1,10 @@
+"""Who does the work of the group level: this process, processes of this machine, or a cluster.
+
+A task is a function of one item that touches nothing else, so what it returns does not depend on who calls it: every
+executor gives the same numbers to the last bit.
+"""
+
+from fcpower_bids.executors.chosen import executing, share
+from fcpower_bids.executors.contract import Executor, WorkersLost
+
+__all__ = ["Executor", "WorkersLost", "executing", "share"]

@@ -1,0 +1,69 @@
+"""The executor of a run: chosen by its settings, used by whoever has tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.executors.contract import Executor, Item, Result
+from fcpower_bids.executors.serial import Serial
+from fcpower_bids.settings import Resources
+
+_CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
+
+
+def share(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Yield what a function returns of every item, in their order, whoever calls it; this process, unless told so."""
+    return (_CHOSEN.get() or Serial()).map(function, items)
+
+
+@contextmanager
+def executing(settings: Resources, folder: Path | None = None) -> Iterator[Executor]:
+    """Let the executor of the settings do the work.
+
+    Parameters
+    ----------
+    settings : Resources
+        ``executor``; without one, ``nprocs`` processes of this machine (``low_mem``: only this one).
+    folder : Path, optional
+        The work folder: a cluster's workers have to see it, by the same name.
+
+    Raises
+    ------
+    UsageError
+        The executor cannot be started.
+    """
+    executor = make_executor(settings, folder)
+    token = _CHOSEN.set(executor)
+    try:
+        yield executor
+    finally:
+        _CHOSEN.reset(token)
+        executor.close()
+
+
+def make_executor(settings: Resources, folder: Path | None) -> Executor:
+    """Return the executor of the settings; what it needs is imported only now."""
+    if settings.executor:
+        try:
+            # Dask is an extra, and takes a second
+            from fcpower_bids.executors.cluster import Cluster
+        except ImportError as error:
+            raise UsageError(f"--executor needs Dask ({error}): pip install 'fcpower_bids[cluster]'.") from error
+        return Cluster(settings.executor, folder or Path.cwd())
+    number = 1 if settings.low_mem else settings.nprocs or cores()
+    if number == 1:
+        return Serial()
+    # joblib takes a fifth of a second
+    from fcpower_bids.executors.processes import Processes
+
+    return Processes(number, folder)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,48 @@
+"""What every executor is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from fcpower_bids.errors import Incomplete
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Executor(Protocol):
+    """Someone who calls a function for every item."""
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """Yield what the function returns of every item, in the order of the items.
+
+        What all calls share is bound to the function (``functools.partial``): it goes to a worker once, not with every
+        item, and its arrays are mapped, not copied. The function must not change it.
+
+        Raises
+        ------
+        WorkersLost
+            Workers end without a word again and again, at the same tasks.
+        """
+
+    def close(self) -> None:
+        """End the workers and remove what was shared."""
+
+
+class WorkersLost(Incomplete):
+    """Workers were lost at the same tasks until there was no sense in trying again."""
+
+
+def call_alone(function: Callable[[Any], Any], item: Any) -> Any:
+    """Call with one thread of BLAS: with more, the last bits would depend on the machine's load and number of cores."""
+    with _threads().limit(limits=1):
+        return function(item)
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all libraries, which takes longer than many a task
