@@ -176,10 +176,10 @@ def test_what_was_planted_is_found(results):
     found = set(zip(hits["parcel_a"], hits["parcel_b"], strict=True))
     planted = {(NAMES[a], NAMES[b]) for a, b in PLANTED}
     assert len(planted & found) >= 3
-    component = part(results, "edges_components", "score", "fc").iloc[0]
-    assert component["p_extent"] < 0.05
-    assert component["sign"] == "stronger"
-    members = rows[rows["component"] == 1]
+    components = part(results, "edges_components", "score", "fc")
+    component = components[components["sign"] == "stronger"].iloc[0]
+    assert component["p_intensity"] < 0.05
+    members = rows[rows["component"] == component["component"]]
     assert planted <= set(zip(members["parcel_a"], members["parcel_b"], strict=True))
     lost = part(results, "edges", "patient", "fc").iloc[0]
     assert (lost["parcel_a"], lost["parcel_b"]) == ("p07", "p09")
