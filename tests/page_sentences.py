@@ -23,9 +23,10 @@ from fcpower_bids.outputs.tables import read_table
 NUMBER = r"([+-]?\d+\.\d+)"
 COUNT = r"([\d,]+)"
 P = r"(p < 0\.001|p = \d\.\d{3})"
-NAME = r"(FC(?:\^\d\.\d+)?)"
+NAME = r"(FC(?:\^\d\.\d+)?|embedding [\w-]+)"
 FEWEST_PERMUTATIONS = 20
 HEADINGS = re.compile(r"Prediction of (\S+)")
+Catalogue = tuple[tuple[str, Callable[..., object]], ...]
 UNREAD = re.compile(r"<(script|style|svg|table|template)\b.*?</\1>", re.S)
 INLINE = re.compile(r"</?(b|i|em|strong|a|code|sub|sup|span)\b[^>]*>")
 
@@ -36,11 +37,14 @@ class Page:
 
     folder: Path
     target: str = ""
+    about: tuple[str, str] = ("", "")
     read: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def findings(self) -> list[str]:
         """What the check says, which the page quotes."""
+        if not (self.folder / "check.tsv").is_file():
+            return []
         table = self.table("check")
         return [str(one) for name in ("finding", "consequence", "remedy") for one in table[name]] if len(table) else []
 
@@ -51,6 +55,8 @@ class Page:
         return json.loads((self.folder / f"{name}.json").read_text())
 
     def key(self, title: str) -> str:
+        if title.startswith("embedding "):
+            return title.replace(" ", ":")
         return "fc" if title == "FC" else "fc_power"
 
     def rows(self, name: str, target: str = "", **keys: str) -> pd.DataFrame:
@@ -66,14 +72,16 @@ def blocks_of(page: str) -> list[str]:
     return [part for each in re.split(r"<[^>]+>", text) if (part := html.unescape(re.sub(r"\s+", " ", each)).strip())]
 
 
-def unchecked_sentences(path: Path, folder: Path) -> tuple[list[str], dict[str, int]]:
+def unchecked_sentences(
+    path: Path, folder: Path, catalogue: Catalogue | None = None, without: tuple[str, ...] = ()
+) -> tuple[list[str], dict[str, int]]:
     """Check what the catalogue knows; return the sentences with digits that it does not, and how often each was met."""
-    page = Page(folder)
-    left = [one for block in blocks_of(path.read_text(encoding="utf-8")) for one in _read(block, page)]
-    return left, page.read
+    page, without = Page(folder), (*WITHOUT_TABLE, *without)
+    blocks = blocks_of(path.read_text(encoding="utf-8"))
+    return [one for block in blocks for one in _read(block, page, catalogue or CATALOGUE, without)], page.read
 
 
-def _read(block: str, page: Page) -> Iterator[str]:
+def _read(block: str, page: Page, catalogue: Catalogue, without: tuple[str, ...]) -> Iterator[str]:
     heading = HEADINGS.fullmatch(block)
     if heading:
         page.target = heading[1]
@@ -82,7 +90,7 @@ def _read(block: str, page: Page) -> Iterator[str]:
             page.read["finding"] = page.read.get("finding", 0) + 1
             block = block[len(said) :].strip()
             continue
-        for pattern, check in CATALOGUE:
+        for pattern, check in catalogue:
             found = re.match(pattern, block)
             if found:
                 page.read[check.__name__] = page.read.get(check.__name__, 0) + 1
@@ -91,7 +99,7 @@ def _read(block: str, page: Page) -> Iterator[str]:
                 break
         else:
             sentence, _, block = block.partition(". ")
-            if re.search(r"\d", sentence) and not any(re.fullmatch(one, sentence) for one in WITHOUT_TABLE):
+            if re.search(r"\d", sentence) and not any(re.fullmatch(one, sentence) for one in without):
                 yield sentence
 
 
@@ -150,7 +158,10 @@ def best_identification(page: Page, title: str, share: str) -> None:
 
 def counts(page: Page, people: str, scans: str | None) -> None:
     table = page.table("scans")
-    assert int(people) in (table["participant_id"].nunique(), page.table("predictions")["participant_id"].nunique())
+    known = [table["participant_id"].nunique()]
+    if (page.folder / "predictions.tsv").is_file():
+        known.append(page.table("predictions")["participant_id"].nunique())
+    assert int(people) in known
     if scans:
         known = [len(table)]
         if (page.folder / "identification_scans.tsv").is_file():
@@ -253,14 +264,20 @@ def identified(page: Page, title: str, share: str, n: str, low: str, high: str, 
     same_p(p, table["p_permutation"])
 
 
-def identifies_better(page: Page, title: str, other: str, wins: str, _: str, losses: str, __: str, p: str) -> None:
+def identifies_better(
+    page: Page, title: str, better: str, other: str, wins: str, _: str, losses: str, __: str, p: str
+) -> None:
     wide = page.table("identification_scans").pivot_table(
         index=["participant_id", "session"], columns="representation", values="credit"
     )
     net = wide[page.key(title)] - wide[page.key(other)]
     assert int(wins) == (net > 0).sum()
     assert int(losses) == (net < 0).sum()
-    same_p(p, page.table("identification_comparisons")["p_people"].iloc[0])
+    table = page.table("identification_comparisons").set_index(["representation", "reference"])
+    row = table.loc[(page.key(title), page.key(other))]
+    same_p(p, row["p_people"])
+    assert row["p_people"] < 0.05
+    assert (better == "better") == (net.sum() > 0)
 
 
 def motion(page: Page, title: str, median: str, n: str, chance: str, share: str, distance: str | None) -> None:
@@ -275,10 +292,14 @@ def motion(page: Page, title: str, median: str, n: str, chance: str, share: str,
         close(distance, own["r"].abs().corr(own["distance"], method="spearman"))
 
 
-def sites(page: Page, target: str, title: str, label: str, within: str, n_sites: str, pooled: str, *rest: str) -> None:
+def sites(
+    page: Page, target: str, title: str, label: str, within: str, scored: str, n_sites: str, pooled: str, *rest: str
+) -> None:
     table = page.rows("prediction_sites", target, representation=page.key(title)).set_index("over")
     each = table.loc[["site"]]
     assert int(n_sites) == len(each)
+    assert int(scored or n_sites) == each["value"].notna().sum()
+    each = each.dropna(subset=["value"])
     if label == "r":
         z = np.average(np.arctanh(each["value"]), weights=each["n_people"] - 3)
         close(within, float(np.tanh(z)))
@@ -451,7 +472,7 @@ TESTS = (
     rf"\(difference in (r|AUC) {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; squared errors over "
     rf"people, {P}\)"
 )
-CATALOGUE: tuple[tuple[str, Callable[..., object]], ...] = (
+CATALOGUE: Catalogue = (
     (r"For (.+?) nothing was found\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
     (rf"{NAME} identifies (\d+) % of the scans\.", best_identification),
@@ -480,7 +501,8 @@ CATALOGUE: tuple[tuple[str, Callable[..., object]], ...] = (
         identified,
     ),
     (
-        rf"{NAME} identifies better than {NAME} \((\d+) search(?:es)? only {NAME} gets right, (\d+) only {NAME}; exact "
+        rf"{NAME} identifies (better|worse) than {NAME} \((\d+) search(?:es)? only {NAME} gets "
+        rf"right, (\d+) only {NAME}; exact "
         rf"sign flips over people {P}\)\.",
         identifies_better,
     ),
@@ -491,7 +513,8 @@ CATALOGUE: tuple[tuple[str, Callable[..., object]], ...] = (
         motion,
     ),
     (
-        rf"(\S+) from {NAME}: within sites (r|AUC) {NUMBER} \((\d+) sites\), all together {NUMBER}(; over sites that "
+        rf"(\S+) from {NAME}: within sites (r|AUC) {NUMBER} \((?:(\d+) of )?(\d+) sites\), all "
+        rf"together {NUMBER}(; over sites that "
         rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER})?\.",
         sites,
     ),

@@ -20,6 +20,9 @@ RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
 )
+ROUNDING = 1e-12
+"""Difference of two scores that is none."""
+
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
 
@@ -133,7 +136,8 @@ class _TestSets:
         ]
 
     def test(self, differences: np.ndarray) -> dict[str, Any]:
-        """Test the differences of the folds."""
+        """Test the differences of the folds; scores that are equal but for rounding do not differ."""
+        differences = np.where(np.abs(differences) < ROUNDING, 0.0, differences)
         test = corrected_resampled_t(
             differences[self.some], self.n_train, [len(rows) for rows in self.tested], self.tested
         )

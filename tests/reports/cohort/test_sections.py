@@ -20,6 +20,8 @@ from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
 from fcpower_bids.reports.cohort.tables import GroupTables, declared
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
+from tests.page_sentences import unchecked_sentences
+from tests.page_sentences_of_analyses import EVERY, WITHOUT_TABLE
 from tests.reports.cohort.test_page import EVIL
 from tests.reports.group_outputs import SETTINGS, make_cohort, write_further, write_group
 
@@ -210,7 +212,7 @@ def test_random_filters_are_counted_against_fc_and_its_power(outputs, sections):
     random = own[own["control"] == "random_filter"]["fold_mean"]
     above = [int((random > own["fold_mean"][name]).sum()) for name in ("fc_power", "fc")]
     (said,) = [said for said in sections["controls"].sentences if said.startswith("planted: the mean r of 100 random")]
-    assert f"{above[0]} are above FC^0.35 ({own['fold_mean']['fc_power']:.3f})" in said
+    assert f"{above[0]} {'is' if above[0] == 1 else 'are'} above FC^0.35 ({own['fold_mean']['fc_power']:.3f})" in said
     assert f"{above[1]} above FC ({own['fold_mean']['fc']:.3f})" in said
 
 
@@ -458,3 +460,31 @@ def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
     page = write_group_report(settings)
     assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
     assert page.stat().st_size < 6e6
+
+
+def test_every_sentence_is_that_of_its_table(outputs, page, tmp_path):
+    group = outputs[0].output_dir / "group"
+    left, read = unchecked_sentences(page, group, EVERY, WITHOUT_TABLE)
+    assert not left
+    assert {"furthest", "matched", "gain", "chosen_exponent", "best_encoder", "swept"} <= set(read)
+    text = page.read_text(encoding="utf-8")
+    for old, new in (
+        (r"none is worse, (\d+) are", r"1 is worse, \1 are"),
+        (r"(furthest above FC\^0.35: .*? [+-]0\.)\d", r"\g<1>9"),
+        (r"(\d+) (is|are) above FC\^0.35", "77 are above FC^0.35"),
+        (r"(flattened minus raw at \d+ eigenvectors: difference in \w+ )[+-]", r"\1*"),
+        (r"positive in \d+ of", "positive in 99 of"),
+        (r"mean share found: FC \d", "mean share found: FC 3"),
+        (r"the folds choose α = \d\.\d\d", "the folds choose α = 0.99"),
+        (r"the highest r is that of FC\^0.35", "the highest r is that of FC"),
+        (r"under \d+ of 2 parcellations", "under 2 of 2 parcellations"),
+        (r"Lines that leave it: FC: \d", "Lines that leave it: FC: 77"),
+    ):
+        changed = re.sub(old, new, text, count=1)
+        assert changed != text, old
+        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
+        try:
+            left, _ = unchecked_sentences(tmp_path / "changed.html", group, EVERY, WITHOUT_TABLE)
+        except AssertionError:
+            continue
+        assert left, f"nobody sees that '{old}' says something else"

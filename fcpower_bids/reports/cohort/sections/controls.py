@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.engine.comparisons import ROUNDING
 from fcpower_bids.analyses.spectrum.controls import CONTROLS as CONTROL_TABLES
 from fcpower_bids.analyses.spectrum.transform_screen import TABLES as SCREEN_TABLES
 from fcpower_bids.reports.cohort.comparison_figures import draw_curves
@@ -112,11 +113,12 @@ def _sentences(target: str, controls: pd.DataFrame, titles: dict[str, str], tabl
     random = own[own["control"] == RANDOM]["fold_mean"].dropna()
     if len(random) and {"fc", "fc_power"} <= set(scores.index):
         label = score_label(own["score"].iloc[0])
+        higher, above = (int((random > scores[name] + ROUNDING).sum()) for name in ("fc_power", "fc"))
         yield (
             f"{target}: the mean {label} of {len(random)} random filters of the eigenvalues lies between "
             f"{random.min():.3f} and {random.max():.3f} (median {random.median():.3f}); "
-            f"{int((random > scores['fc_power']).sum())} are above {reference} ({scores['fc_power']:.3f}) and "
-            f"{int((random > scores['fc']).sum())} above FC ({scores['fc']:.3f})."
+            f"{higher} {'is' if higher == 1 else 'are'} above {reference} ({scores['fc_power']:.3f}) and "
+            f"{above} above FC ({scores['fc']:.3f})."
         )
 
 

@@ -83,10 +83,10 @@ class _Curves:
             means = part.groupby(CELLS)[self.score].mean()
             if means.notna().any():
                 (minutes, people), (most_minutes, most_people) = means.index[0], means.index[-1]
-                parts.append(
-                    f"{tables.title(str(name))} {means.iloc[0]:.3f} with {people:.0f} people and {minutes:.1f} min, "
-                    f"{means.iloc[-1]:.3f} with {most_people:.0f} and {most_minutes:.1f} min"
-                )
+                said = f"{tables.title(str(name))} {means.iloc[0]:.3f} with {people:.0f} people and {minutes:.1f} min"
+                if len(means) > 1:
+                    said += f", {means.iloc[-1]:.3f} with {most_people:.0f} and {most_minutes:.1f} min"
+                parts.append(said)
         return f"{self.name}, mean {self.label}: {'; '.join(parts) or 'not defined'}."
 
     def panels(

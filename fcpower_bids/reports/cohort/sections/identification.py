@@ -20,6 +20,7 @@ from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
     Section,
+    count,
     make_grid,
     percent,
     say_p,
@@ -58,7 +59,8 @@ def describe_identification(tables: GroupTables) -> list[str]:
 def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
     later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
     tested = (
-        f"{row['only_representation']:.0f} searches only {later} gets right, {row['only_reference']:.0f} only "
+        f"{count(int(row['only_representation']), 'search', 'searches')} only {later} gets right, "
+        f"{row['only_reference']:.0f} only "
         f"{earlier}; exact sign flips over people {say_p(float(row['p_people']))}"
     )
     if row["p_people"] >= SIGNIFICANT:

@@ -63,12 +63,14 @@ def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
         within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
         label = "AUC" if score == "auc" else "r"
         together = f", all together {own[f'{score}_pooled_mean'].iloc[0]:.2f}" if len(own) else ""
-        n = count(int((part["over"] == SITE).sum()), "site")
+        each = part.loc[part["over"] == SITE, "value"]
+        n, scored = count(len(each), "site"), int(each.notna().sum())
         if missing(within):
             yield f"{target} from {tables.title(str(name))}: no site of {n} has enough people for a score of its own."
         else:
             yield (
-                f"{target} from {tables.title(str(name))}: within sites {label} {within:.2f} ({n}){together}"
+                f"{target} from {tables.title(str(name))}: within sites {label} {within:.2f} "
+                f"({n if scored == len(each) else f'{scored} of {n}'}){together}"
                 f"{_interval(part)}."
             )
 
