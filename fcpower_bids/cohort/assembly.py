@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 
 from fcpower_bids.cohort.cache import Edges, read_edges
+from fcpower_bids.cohort.decisions import decisions_file, exclude_by_file
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.fold_files import load_folds
@@ -14,7 +15,6 @@ from fcpower_bids.cohort.inclusion import (
     Exclusion,
     Quality,
     choose_parcels,
-    exclude_by_file,
     exclude_by_quality,
     exclude_by_status,
     exclude_duplicates,
@@ -43,10 +43,10 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort.
 
-    Recordings are left out by their status, by ``--exclude-file``, by their quality, as later sessions where one
-    is enough, and as duplicates, in this order;
-    the rest become scans; then parcels and scans with missing parcels are left out. Everything left out is a row of
-    ``excluded``; nothing missing is ever filled in.
+    Recordings are left out by their status, by ``--exclude-file`` or the ``exclude.tsv`` of the output folder, by their
+    quality, as later sessions where one is enough, and as duplicates, in this order; the rest become scans; then
+    parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``; nothing missing
+    is ever filled in.
 
     Parameters
     ----------
@@ -118,8 +118,9 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
     there = list_connectomes(settings.output_dir)
     chosen, notes = choose_connectomes(there, settings)
     chosen, rows = exclude_by_status(chosen, there, settings)
-    chosen, said = exclude_by_file(chosen, settings.exclude_file)
+    chosen, said, doubts = exclude_by_file(chosen, decisions_file(settings))
     rows += said
+    notes += doubts
     quality = [read_quality(one) for one in chosen]
     keep, said = exclude_by_quality(chosen, quality, settings)
     rows += said

@@ -20,7 +20,6 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
-from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
@@ -138,7 +137,7 @@ def _status_row(status: Status, places: set[tuple[str | None, str | None]], sett
         ("run", settings.run_id),
     )
     for key, asked in wanted:
-        if asked and _bare(labels.get(key, ""), key) not in {_bare(label, key) for label in asked}:
+        if asked and bare(labels.get(key, ""), key) not in {bare(label, key) for label in asked}:
             return
     if (labels.get("task"), labels.get("space")) not in places:
         return
@@ -149,51 +148,10 @@ def _status_row(status: Status, places: set[tuple[str | None, str | None]], sett
     )
 
 
-def _bare(label: str, key: str) -> str:
+def bare(label: str, key: str) -> str:
+    """Return a label without its key, a run without leading zeros."""
     bare = str(label).removeprefix(f"{key}-")
     return bare.lstrip("0") or bare if key == "run" else bare
-
-
-def exclude_by_file(found: Sequence[Connectome], path: Path | None) -> tuple[list[Connectome], list[Exclusion]]:
-    """Leave out what the user's file names: ``participant_id`` and, where given, ``session``, ``task``, ``run``.
-
-    Raises
-    ------
-    DatasetError
-        If the file has no ``participant_id``.
-    """
-    if path is None:
-        return list(found), []
-    table = read_table(path)
-    table.columns = pd.Index([_column(name) for name in table.columns])
-    if "sub" not in table.columns:
-        raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
-    kept, rows = list(found), []
-    for number, line in enumerate(table.astype(object).to_dict("records")):
-        wanted = {key: _bare(_text(line[key]), key) for key in ("sub", "ses", "task", "run") if _given(line.get(key))}
-        if "sub" not in wanted:
-            raise DatasetError(f"{path} names no participant_id in row {number + 1}.")
-        named = [one for one in kept if all(_bare(one.entity(key) or "", key) == wanted[key] for key in wanted)]
-        reason = f"{path.name}: {line['reason'] if _given(line.get('reason')) else 'named there'}"
-        rows += [Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}") for one in named]
-        if not named:
-            session = f"ses-{wanted['ses']}" if "ses" in wanted else NO_SESSION
-            rows.append(Exclusion(f"sub-{wanted['sub']}", session, PERSON, f"{path.name} names it, but it is not here"))
-        kept = [one for one in kept if one not in named]
-    return kept, rows
-
-
-def _column(name: str) -> str:
-    short = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
-    return short.get(name.strip(), name.strip())
-
-
-def _given(value: Any) -> bool:
-    return value is not None and not pd.isna(value)
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def exclude_by_quality(

@@ -30,7 +30,8 @@ QUALITY = Output("qc", (("desc", "fcpower"),))
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
-    *("*stat-coverage_bold.*", "*.html", "layout_config.json", "figures", "group", "logs", "work", "corpus", "encoder"),
+    *("*stat-coverage_bold.*", "*.html", "exclude.tsv", "layout_config.json"),
+    *("figures", "group", "logs", "work", "corpus", "encoder"),
 )
 
 

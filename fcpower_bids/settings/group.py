@@ -84,7 +84,9 @@ class GroupLevel(Choices):
         None, "group", "edges: |t| above which edges form networks [that of p = 0.001]"
     )
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
-    exclude_file: Path | None = option(None, "group", "TSV of recordings or participants to leave out, with reasons")
+    exclude_file: Path | None = option(
+        None, "group", "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"
+    )
     max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")
     first_session: bool = option(
         False, "group", "of everybody the first session alone (that is left, by the order of the labels)"

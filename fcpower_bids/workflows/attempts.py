@@ -11,8 +11,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 
 Result = TypeVar("Result")
-PAGE = "page"
-"""Its success counts where nothing else was asked for."""
+PAGE, INDEX = "page", "index"
+"""The page counts where nothing else was asked for; the index of the recordings is never asked for."""
 
 
 class Attempts:
@@ -82,7 +82,8 @@ class Attempts:
             If something could not be done with these data and choices.
         """
         if self.failed:
-            counted = [name for name in self.done if name != PAGE or self.settings.reports_only]
+            uncounted = {INDEX} if self.settings.reports_only else {INDEX, PAGE}
+            counted = set(self.done) - uncounted
             raise Incomplete(_lines(self.refused | self.failed), everything=not counted) from self._causes[0]
         if self.refused:
             raise DatasetError(_lines(self.refused))

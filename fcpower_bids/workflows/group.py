@@ -12,6 +12,7 @@ import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
@@ -21,7 +22,7 @@ from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.attempts import PAGE, Attempts
+from fcpower_bids.workflows.attempts import INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.imports import import_sources, untouched
@@ -53,11 +54,14 @@ def run_group(settings: Settings) -> int:
     if not settings.reports_only:
         import_sources(settings)
         cohort, by_atlas = open_cohorts(settings)
+        _tell_decisions(cohort, settings)
         with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
             _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
+    from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it
 
     attempts.run(PAGE, partial(write_group_report, settings))
+    attempts.run(INDEX, partial(write_index, settings.output_dir))
     say(f"Tables: {folder}  Page: {settings.results_page}", settings)
     attempts.tell()
     return 0
@@ -70,8 +74,15 @@ def _dry_run(settings: Settings) -> int:
         cohort, by_atlas = open_cohorts(own)
         if not settings.check:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
+    _tell_decisions(cohort, own)
     say(describe_cohort(cohort), settings)
     return 0
+
+
+def _tell_decisions(cohort: Cohort, settings: Settings) -> None:
+    """Say who is left out because somebody decided so: the file may lie in the folder since long ago."""
+    if told := tell_left_out(cohort.excluded, settings):
+        say(told, settings)
 
 
 def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:

@@ -15,7 +15,6 @@ from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import (
     Exclusion,
     choose_parcels,
-    exclude_by_file,
     exclude_by_quality,
     exclude_by_status,
     exclude_duplicates,
@@ -54,40 +53,6 @@ def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
     assert "excluded at participant level: Too short." in rows[0].reason
     assert "run it again" in rows[1].reason
     assert not exclude_by_status(found, found, replace(choices, participant_label=("03",)))[1]
-
-
-@pytest.mark.parametrize(
-    ("lines", "left"),
-    [
-        ("participant_id\treason\n01\tAsleep\n", ["sub-02_ses-a", "sub-02_ses-b"]),
-        ("participant_id\tsession\nsub-02\tb\n", ["sub-01_ses-a", "sub-02_ses-a"]),
-        ("participant_id\tsession_id\ttask\trun\n02\tses-a\trest\t1\n02\tn/a\trest\t02\n", ["sub-01_ses-a"]),
-    ],
-)
-def test_the_users_list_names_people_sessions_or_runs(tmp_path, lines, left):
-    found, _ = tree(tmp_path / "out", "sub-01_ses-a_run-1", "sub-02_ses-a_run-1", "sub-02_ses-b_run-2")
-    path = tmp_path / "leave_out.tsv"
-    path.write_text(lines)
-    kept, rows = exclude_by_file(found, path)
-    assert [f"{one.participant}_{one.session}" for one in kept] == left
-    assert len(rows) == 3 - len(left)
-    assert all("leave_out.tsv" in row.reason for row in rows)
-
-
-def test_who_is_listed_and_not_there_is_reported_and_a_list_without_people_is_an_error(tmp_path):
-    found, _ = tree(tmp_path / "out", "sub-01")
-    path = tmp_path / "x.tsv"
-    path.write_text("participant_id\tsession\n09\tb\n")
-    assert exclude_by_file(found, path) == (
-        found,
-        [Exclusion("sub-09", "ses-b", "person", "x.tsv names it, but it is not here")],
-    )
-    path.write_text("subject\n01\n")
-    with pytest.raises(DatasetError, match="no column participant_id"):
-        exclude_by_file(found, path)
-    path.write_text("participant_id\treason\nn/a\tx\n")
-    with pytest.raises(DatasetError, match="no participant_id in row 1"):
-        exclude_by_file(found, path)
 
 
 def test_quality_limits(tmp_path):

@@ -1,0 +1,189 @@
+"""What people decided about recordings: the file that they give, or that the index page saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.spreadsheets import read_spreadsheet
+from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.settings import Assembly
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
+DECISIONS = TableSpec(
+    "exclude",
+    "What was decided about recordings on `index.html`, one row per decision; `group` leaves out what is rejected.",
+    join_columns(
+        Column.text("participant_id", "Person"),
+        Column.text("session", "Session; every one where it is n/a", optional=True),
+        Column.text("task", "Task; every one where it is n/a", optional=True),
+        Column.text("run", "Run; every one where it is n/a", optional=True),
+        Column.text("recording", "Name of the recording; where it is given, it alone is meant", optional=True),
+        Column.text(
+            "decision",
+            "accept, doubt or reject; reject where there is no such column",
+            levels={ACCEPT: "It takes part", DOUBT: "It takes part, and is named", REJECT: "It is left out"},
+            optional=True,
+        ),
+        Column.text("reason", "Why, in the words of whoever decided", optional=True),
+        Column.text("decided", "Day of the decision", optional=True),
+    ),
+)
+FILE = f"{DECISIONS.name}.tsv"
+"""Where ``group`` looks in the output folder when no other file is named."""
+KEYS = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
+ENTITIES = ("sub", "ses", "task", "run")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of the file.
+
+    Attributes
+    ----------
+    wanted : dict of str to str
+        Bare labels by entity; ``sub`` is always there.
+    recording : str
+        Name of the one recording that is meant; empty where the labels say which.
+    decision, reason, decided : str
+        ``accept``, ``doubt`` or ``reject``, why, and when.
+    """
+
+    wanted: dict[str, str]
+    recording: str
+    decision: str
+    reason: str
+    decided: str = ""
+
+    def means(self, recording: str, labels: Mapping[str, str]) -> bool:
+        """Whether a recording with these labels by entity is one of those meant."""
+        if self.recording:
+            return recording == self.recording
+        return all(bare(labels.get(key, ""), key) == label for key, label in self.wanted.items())
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as the columns of the table have it; empty where it says nothing."""
+        labels = (self.wanted.get(key, "") for key in ENTITIES[1:])
+        return (f"sub-{self.wanted['sub']}", *labels, self.recording, self.decision, self.reason, self.decided)
+
+
+def decisions_file(settings: Assembly) -> Path | None:
+    """Return the file of ``--exclude-file``, else that of the output folder, if there is one."""
+    own = settings.output_dir / FILE
+    return settings.exclude_file or (own if own.is_file() else None)
+
+
+def read_decisions(path: Path) -> list[Decision]:
+    """Read the file.
+
+    Raises
+    ------
+    DatasetError
+        If it has no ``participant_id``, or a decision is none.
+    """
+    sheet = read_spreadsheet(path)
+    names = [KEYS.get(name, name) for name in sheet.names]
+    if "sub" not in names:
+        raise DatasetError(f"{path} has no column participant_id. Add it, with one row for each thing to leave out.")
+    rows = (dict(zip(names, row, strict=True)) for row in sheet.rows)
+    return [_decision(row, f"row {number + 1}", path) for number, row in enumerate(rows)]
+
+
+def _decision(row: dict[str, str], place: str, path: Path) -> Decision:
+    wanted = {key: bare(row[key], key) for key in ENTITIES if row.get(key)}
+    if "sub" not in wanted:
+        raise DatasetError(f"{path} names no participant_id in {place}.")
+    decision = row.get("decision", "") or REJECT
+    if decision not in (ACCEPT, DOUBT, REJECT):
+        raise DatasetError(f"{path} has the decision '{decision}' in {place}. Write accept, doubt or reject.")
+    return Decision(wanted, row.get("recording", ""), decision, row.get("reason", ""), row.get("decided", ""))
+
+
+def exclude_by_file(
+    found: Sequence[Connectome], path: Path | None
+) -> tuple[list[Connectome], list[Exclusion], list[str]]:
+    """Leave out what the user's file names, but what it accepts or has in doubt.
+
+    Returns
+    -------
+    kept : list of Connectome
+    rows : list of Exclusion
+        What was left out, and what is named and not there.
+    notes : list of str
+        What takes part though it is in doubt.
+
+    Raises
+    ------
+    DatasetError
+        If the file cannot be read.
+    """
+    if path is None:
+        return list(found), [], []
+    decisions = read_decisions(path)
+    by_person: dict[str, list[Connectome]] = {}
+    for one in found:
+        by_person.setdefault(bare(one.participant, "sub"), []).append(one)
+    rows, out = [], set[Path]()
+    for decision in (one for one in decisions if one.decision == REJECT):
+        meant = [
+            one
+            for one in by_person.get(decision.wanted["sub"], [])
+            if decision.means(one.recording, dict(one.entities))
+        ]
+        rows += list(_rows(decision, [one for one in meant if one.path not in out], bool(meant), path))
+        out |= {one.path for one in meant}
+    kept = [one for one in found if one.path not in out]
+    return kept, rows, _doubts(decisions, kept, path)
+
+
+def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Path) -> Iterator[Exclusion]:
+    reason = f"{path.name}: {decision.reason or 'named there'}"
+    for one in meant:
+        yield Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
+    if not there:
+        session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
+        which = f"{decision.recording}: " if decision.recording else ""
+        what = RECORDING if decision.recording else PERSON
+        yield Exclusion(
+            f"sub-{decision.wanted['sub']}", session, what, f"{which}{path.name} names it, but it is not here"
+        )
+
+
+def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
+    """Say which recordings the file leaves out, in one line; nothing where it leaves out none.
+
+    Parameters
+    ----------
+    excluded : pandas.DataFrame
+        Of the cohort.
+    settings : Assembly
+    """
+    path = decisions_file(settings)
+    if path is None:
+        return ""
+    told = excluded.loc[excluded["what"] == RECORDING, "reason"].str.partition(f": {path.name}: ")
+    names = told.loc[told[2] != "", 0].tolist()
+    where = "" if settings.exclude_file else " in the output folder"
+    return f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv." if names else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name three and count the others."""
+    few = "1 recording" if len(names) == 1 else f"{len(names)} recordings"
+    return f"{few}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _doubts(decisions: Sequence[Decision], kept: Sequence[Connectome], path: Path) -> list[str]:
+    doubtful = [decision for decision in decisions if decision.decision == DOUBT]
+    names = [
+        one.recording for one in kept if any(decision.means(one.recording, dict(one.entities)) for decision in doubtful)
+    ]
+    return [f"In doubt, and taking part ({path.name}): {_some(names)}."] if names else []
