@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from fcpower_bids.cohort.decisions import DECISIONS
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import PARCELS
 from fcpower_bids.outputs.recording_tables import VOLUMES
@@ -20,7 +21,7 @@ from fcpower_bids.workflows.progress import RESOURCES
 
 def declared_tables() -> tuple[TableSpec, ...]:
     """Return every declared table of the participant level."""
-    return (STATUS_TABLE, RESOURCES, PARCELS, *(measure.table for measure in MEASURES.values()), VOLUMES)
+    return (STATUS_TABLE, DECISIONS, RESOURCES, PARCELS, *(measure.table for measure in MEASURES.values()), VOLUMES)
 
 
 def fill_columns(page: str) -> str:

@@ -18,7 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write ``logs/status.tsv``, print what is not done and why, and return the exit code of a run with these ends."""
+    """Renew table and index, print what is not done and why, and return the exit code of a run with these ends."""
     output_dir = build_parser().parse_args(argv).output_dir
     from fcpower_bids.workflows.overview import survey  # loads pandas, which no other word of the line needs
 
@@ -29,4 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{row.state}: {row.recording}{f' at {row.stage}' * bool(row.stage)}: {row.reason}")  # noqa: T201
     counts = table["state"].value_counts()
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was done yet")  # noqa: T201
+    from fcpower_bids.reports.person.index import renew_index  # the table is told before it loads
+
+    renew_index(output_dir)
     return code

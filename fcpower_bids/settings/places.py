@@ -30,6 +30,11 @@ class Places(Choices):
         return self.output_dir / (f"group_{self.name}.html" if self.name else "group.html")
 
     @property
+    def index(self) -> Path:
+        """Page of all recordings."""
+        return self.output_dir / "index.html"
+
+    @property
     def work(self) -> Path:
         """The work folder."""
         return self.work_dir or self.output_dir / "work"

@@ -31,6 +31,7 @@ from fcpower_bids.workflows.turns import run_in_turn
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""
 WRITE_PAGES = "fcpower_bids.reports.person.page:write_pages"
+WRITE_INDEX = "fcpower_bids.reports.person.index:try_index"
 PAGES_KILLED = (
     "Not all pages were made. {} while it made them. Give more memory, and run the same command again with "
     "--reports-only."
@@ -113,7 +114,7 @@ def _finish(names: list[str], jobs: list[Job], work: Path, progress: Progress) -
         remove_means(settings.work / PARCELS, {str(one.bold) for one, _ in jobs if one.name in finished})
     whole = write_status_table(settings.output_dir, FEW if settings.participant_label else None)
     progress.summarise(table, settings.output_dir, whole is not None)
-    incomplete = _report(table["recording"], settings)
+    incomplete = _report(table["recording"], settings, with_index=whole is not None)
     with suppress(OSError):
         work.rmdir()  # only when empty: each recording removes its own when it is done
     code = exit_code(table["state"].tolist(), settings.strict)
@@ -146,8 +147,8 @@ def _prepare_work(settings: Settings) -> Path:
     return work
 
 
-def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
-    """Make the page of every participant with a status, and say what of them could not be made.
+def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incomplete | None:
+    """Make the page of every participant with a status and the index, and say what of them could not be made.
 
     They are made in processes of their own, for the want of memory of one must not end the run.
     """
@@ -160,7 +161,11 @@ def _report(names: Iterable[str], settings: Settings) -> Incomplete | None:
         for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings), FOR_PAGES):
             failures += written.failures
             atlases |= set(written.atlases)
+        for said in run_calls(WRITE_INDEX, [(settings.output_dir,)] if with_index else [], 1, FOR_PAGES):
+            failures += said
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))
+    if not with_index:  # it would be out of date
+        settings.index.unlink(missing_ok=True)
     _write_methods(atlases, settings)
     return Incomplete("\n".join(sorted(failures))) if failures else None

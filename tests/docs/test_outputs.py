@@ -18,6 +18,7 @@ from tests.page_sentences import unchecked_sentences
 from tests.page_sentences_of_analyses import EVERY, FURTHER, WITHOUT_TABLE
 
 OTHER_CHOICES = {  # documented, but not written by these choices
+    "exclude.tsv": "when somebody has decided",
     "logs/claims/": "while somebody is at work",
     "logs/crashes/": "with --debug, of failed steps",
     "encoder/tensorboard/": "with --tensorboard",

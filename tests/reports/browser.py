@@ -123,11 +123,16 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str) -> None:
-        """Press and release a key by its name, such as ``ArrowDown``."""
-        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13}
-        text = {"text": "\r"} if key == "Enter" else {}
+        """Press and release a key by its name, such as ``ArrowDown`` or ``a``."""
+        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13, "Escape": 27}
+        text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
+        code = codes.get(key) or ord(key.upper())
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+
+    def write(self, text: str) -> None:
+        """Write a text into what has the focus."""
+        self.call("Input.insertText", text=text)
 
     def screenshot(self, path: Path) -> None:
         """Save the whole page."""

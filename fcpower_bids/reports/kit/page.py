@@ -21,11 +21,13 @@ from fcpower_bids._version import __version__
 from fcpower_bids.reports.kit.figures import colour_table
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
+MATRICES = "page.js"
+"""The script of pages with matrices, which alone needs their colours."""
 
 
-def render_page(template: str, **content: Any) -> str:
+def render_page(template: str, *, script_name: str = MATRICES, **content: Any) -> str:
     """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), _asset(script_name)
     return (
         _environment()
         .get_template(template)
@@ -33,7 +35,7 @@ def render_page(template: str, **content: Any) -> str:
             style=Markup(style),
             script=Markup(script),
             policy=_policy([style], [script]),
-            colours="".join(colour_table("RdBu_r")),
+            colours="".join(colour_table("RdBu_r")) if script_name == MATRICES else "",
             version=__version__,
             **content,
         )

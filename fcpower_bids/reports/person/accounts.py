@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from fcpower_bids.outputs.status import Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
 from fcpower_bids.schema import TableSpec
 
+MOST_SESSIONS = 4
+"""A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 
@@ -160,7 +163,7 @@ class Account:
     @cached_property
     def quality(self) -> list[dict[str, Any]]:
         """Rows of the quality table, one per atlas; none for a failed recording or a combination."""
-        return read_declared(self.tables["qc"], QUALITY.table).to_dict("records") if "qc" in self.tables else []  # type: ignore[return-value]
+        return list(_quality_rows(self.tables["qc"])) if "qc" in self.tables else []
 
     @cached_property
     def volumes(self) -> pd.DataFrame | None:
@@ -198,14 +201,14 @@ def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[S
     """
     folder = output_dir / "logs" / "status"
     patterns = (f"sub-{subject}.json", f"sub-{subject}_*.json")
-    patterns = (f"sub-{subject}.json", f"sub-{subject}_*.json")
     names = sorted(path.stem for pattern in patterns for path in folder.glob(pattern))
     statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
-    accounts = [_account(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
+    accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
     return accounts, [status for status in statuses if status.recording.endswith(EMBEDDING)]
 
 
-def _account(output_dir: Path, status: Status) -> Account:
+def account_of(output_dir: Path, status: Status) -> Account:
+    """Collect what was written about one recording."""
     account = Account(status, {}, [])
     views: dict[str, View] = {}
     for output in status.outputs:
@@ -226,10 +229,8 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
     suffix = parse_name(path.name)[1]
     about = read_json(path.with_suffix(".json")).get("Atlas")
     if about is None:
-        there = read_declared(path, QUALITY.table).columns if suffix == "qc" else QUALITY.columns
-        absent = {one.written for key, one in QUALITY.columns.items() if key not in there}
-        if absent:
-            raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
+        if suffix == "qc":
+            _check_quality(path)
         account.tables[suffix] = path
         return
     view = views.setdefault(str(about["Name"]), View(about))
@@ -238,6 +239,40 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
     else:
         view.tables[suffix] = path
         view.files.append(path)
+
+
+def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of a quality table; read without pandas, because there are thousands of these files."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            if None in row or None in row.values():
+                raise DatasetError(f"{path} has a row that does not fit its header. Run participant level again.")
+            yield {
+                key: text if key in QUALITY.columns and QUALITY.columns[key].is_text else _as_number(text, path)
+                for key, text in QUALITY.table.row_as_read(row).items()
+            }
+
+
+def _as_number(text: str, path: Path) -> float:
+    """A number of a table, an integer where it is written as one."""
+    if text == MISSING:
+        return math.nan
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        raise DatasetError(f"{path} holds '{text}' where a number belongs. Run participant level again.") from None
+
+
+def _check_quality(path: Path) -> None:
+    """Refuse a quality table that lacks a column."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            there = file.readline().rstrip("\r\n").split("\t")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
+    absent = {one.written for one in QUALITY.columns.values()} - set(there)
+    if absent:
+        raise DatasetError(f"{path} lacks the columns {', '.join(sorted(absent))}. Run participant level again.")
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:

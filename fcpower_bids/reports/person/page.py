@@ -19,7 +19,7 @@ from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import Account, read_accounts
+from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
@@ -28,8 +28,6 @@ from fcpower_bids.store import write_text
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
-MOST_SESSIONS = 4
-"""A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
 
 
 @dataclass(frozen=True)

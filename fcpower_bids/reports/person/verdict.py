@@ -143,10 +143,11 @@ def _problems(account: Account) -> list[Problem]:
         where = f" while {STAGES.get(status.stage, status.stage)}" if at_work else ""
         reason = status.reason or "It was not finished. Run the same command again."
         return [Problem(account.name, "stop", WORDS[status.state] + where, reason)]
-    return [Problem(account.name, "caution", "used with caution", reason) for reason in _cautions(account)]
+    return [Problem(account.name, "caution", "used with caution", reason) for reason in cautions_of(account)]
 
 
-def _cautions(account: Account) -> list[str]:
+def cautions_of(account: Account) -> list[str]:
+    """Return what a reader must know before using a recording that is done."""
     found = []
     for atlas, parcels in account.uncovered.items():
         if parcels:

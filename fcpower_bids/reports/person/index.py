@@ -1,0 +1,164 @@
+"""``index.html``: every recording with the figures to decide by, and what was decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
+from fcpower_bids.cohort.inclusion import read_statuses
+from fcpower_bids.errors import FcPowerError
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.status import DONE
+from fcpower_bids.outputs.tables import MISSING
+from fcpower_bids.reports.kit.page import render_page
+from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
+from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
+from fcpower_bids.store import write_text
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column of numbers: heading, decimals, and which side is the bad one (1 high, -1 low)."""
+
+    heading: str
+    digits: int
+    bad: int
+
+
+FIGURES = {
+    "minutes": Figure("Minutes kept", 1, -1),
+    "censored": Figure("Censored (%)", 1, 1),
+    "mean_fd": Figure("Mean FD (mm)", 3, 1),
+    "max_fd": Figure("Max FD (mm)", 2, 1),
+    "degrees_of_freedom": Figure("Degrees of freedom", 0, -1),
+    "coverage": Figure("Coverage (%)", 1, -1),
+    "no_value": Figure("Parcels without a value", 0, 1),
+    "leakage": Figure("Out of band (%)", 1, 1),
+}
+"""Of several atlases the worst counts."""
+
+
+def try_index(output_dir: Path) -> list[str]:
+    """Write the index, and return why it could not be written, if so."""
+    try:
+        write_index(output_dir)
+    except Exception as error:
+        return [f"There is no new {INDEX}. {explain(error, output_dir, 'index_page')}"]
+    return []
+
+
+def renew_index(output_dir: Path) -> None:
+    """Write the index where a recording or a decision is newer."""
+    page, news = output_dir / INDEX, (output_dir / "logs" / "status", output_dir / FILE)
+    newest = max((one.stat().st_mtime_ns for one in news if one.exists()), default=0)
+    if not page.is_file() or page.stat().st_mtime_ns < newest:
+        write_index(output_dir)
+
+
+def write_index(output_dir: Path) -> Path | None:
+    """Write the page of all recordings that have a status; none where there are none.
+
+    Raises
+    ------
+    DatasetError
+        If the decisions that are there cannot be read.
+    """
+    rows = [row for accounts in _everybody(output_dir) for row in _rows(accounts)]
+    if not rows:
+        return None
+    decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
+    content = {
+        "figures": [[one.heading, one.digits, one.bad] for one in FIGURES.values()],
+        "file": FILE,
+        "columns": [column.written for column in DECISIONS.columns.values()],
+        "rows": rows,
+        "decided": decided,
+        "others": others,
+    }
+    text = render_page(
+        "index.html",
+        script_name="index.js",
+        title="Recordings",
+        n_rows=len(rows),
+        file=FILE,
+        content=content,
+        pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
+    )
+    return write_text(output_dir / INDEX, text)
+
+
+def _everybody(output_dir: Path) -> Iterator[list[Account]]:
+    """Recordings of one person after the other; combinations of runs are none."""
+    accounts = (account_of(output_dir, one) for one in read_statuses(output_dir) if one.stage != COMBINED)
+    for _, own in groupby(accounts, key=lambda account: account.name.partition("_")[0]):
+        yield list(own)
+
+
+def _rows(accounts: Sequence[Account]) -> Iterator[dict[str, Any]]:
+    """Rows of one person; links lead to the page of the session where there is one each."""
+    many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
+    for account in accounts:
+        page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
+        row = {"recording": account.name, "page": f"{page}.html#{account.name}-0"}
+        yield row | {"state": WORDS[account.status.state]} | _seen_from(account)
+
+
+def _seen_from(account: Account) -> dict[str, Any]:
+    """Figures and cautions of a recording; what is wrong with its files is a caution."""
+    used = account.status.state == DONE
+    said = [] if used else [account.status.reason]
+    try:
+        figures = _figures(account)
+        said += cautions_of(account) if used else []
+    except FcPowerError as error:
+        return {"values": [None] * len(FIGURES), "said": [*said, str(error)]}
+    return {"values": [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()], "said": said}
+
+
+def _figures(account: Account) -> dict[str, float]:
+    quality = account.quality
+    if not quality:
+        return {}
+    first = quality[0]
+    later = max(first["volumes"] - first["dummy_volumes"], 1)
+    return {
+        "minutes": minutes_kept(account)[0],
+        "censored": 100 * first["censored_volumes"] / later,
+        "mean_fd": first["mean_fd"],
+        "max_fd": first["max_fd"],
+        "degrees_of_freedom": first["degrees_of_freedom"],
+        "coverage": 100 * min(row["mean_coverage"] for row in quality),
+        "no_value": max(len(parcels) for parcels in account.uncovered.values()) if account.uncovered else math.nan,
+        "leakage": 100 * max(row["band_leakage"] for row in quality),
+    }
+
+
+def _rounded(value: Any, digits: int) -> float | None:
+    """One decimal more than is shown, so that ties stay ties and the page stays small."""
+    number = math.nan if value is None else float(value)
+    return round(number, digits + 1) if math.isfinite(number) else None
+
+
+def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
+    """Decision, reason and day by recording, and the rows about others, which saving must not lose.
+
+    A row of labels counts for all recordings that it means.
+    """
+    path = output_dir / FILE
+    found: dict[str, list[str]] = {}
+    others = []
+    labels = {name: dict(part.split("-", 1) for part in name.split("_") if "-" in part) for name in recordings}
+    for one in read_decisions(path) if path.is_file() else ():
+        meant = [one.recording] if one.recording else [name for name in labels if one.means(name, labels[name])]
+        meant = [name for name in meant if name in labels]
+        found |= {name: [one.decision, one.reason, one.decided] for name in meant}
+        if not meant:
+            others.append([cell or MISSING for cell in one.cells()])
+    return found, others
