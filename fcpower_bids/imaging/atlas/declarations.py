@@ -37,6 +37,8 @@ class Declaration:
         Entities of the same atlas in the folders of other programs.
     dlabel : str
         File name under which its authors give it in fsLR; empty where it has none.
+    address : str
+        Folder of the web in which that file is, at a commit that cannot change; empty where there is none.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Declaration:
     where: str = ""
     also: Mapping[str, str] = field(default_factory=dict)
     dlabel: str = ""
+    address: str = ""
 
     @property
     def selectors(self) -> tuple[dict[str, str], ...]:
@@ -65,7 +68,7 @@ def declared_atlases() -> dict[str, Declaration]:
     for source in sorted(folder.iterdir(), key=lambda file: file.name):
         if source.name.endswith(".json"):
             family = json.loads(source.read_text(encoding="utf-8"))
-            shared = {key: family[key] for key in ("licence", "citation", "where") if key in family}
+            shared = {key: family[key] for key in ("licence", "citation", "where", "address") if key in family}
             for name, entry in family["atlases"].items():
                 declared[name] = Declaration(
                     name=name,

@@ -93,7 +93,7 @@ def load_atlas(
 
 
 def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) -> Path:
-    """Fetch atlases of TemplateFlow into a folder for machines without network.
+    """Fetch atlases into a folder for machines without network: of TemplateFlow, and in fsLR of their authors.
 
     Parameters
     ----------
@@ -117,17 +117,19 @@ def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) 
     DatasetError
         If a file cannot be fetched.
     """
-    queries = []
+    queries, addresses = [], []
     for spec in specs:
         found = [(query, space) for query, known in _queries(spec) for space in spaces if not known or space in known]
-        if not found:
-            declared = declared_atlases().get(spec)
+        declared = declared_atlases().get(spec)
+        if declared and declared.address and declared.dlabel and "fsLR" in spaces:
+            addresses.append(f"{declared.address}/{declared.dlabel}")
+        elif not found:
             where = f" {declared.where}" if declared and declared.where else ""
             raise UsageError(
                 f"TemplateFlow has no '{spec}' in {', '.join(spaces)}: nothing can be fetched for it.{where}"
             )
         queries += found
-    return prefetch_files(queries, Path(folder))
+    return prefetch_files(queries, Path(folder), addresses)
 
 
 def _queries(spec: str) -> list[tuple[dict[str, str], tuple[str, ...]]]:

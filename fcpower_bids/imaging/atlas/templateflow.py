@@ -24,6 +24,8 @@ STORE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
 CHECKSUMS = "checksums.tsv"
 SECONDS_PER_FILE = 30.0
+MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
+"""How a compressed file and a NIfTI-2 (CIFTI) file begin."""
 
 
 def templateflow_home() -> Path:
@@ -78,7 +80,9 @@ def file_names(query: Mapping[str, str], space: str) -> tuple[list[str], list[st
     return images, tables
 
 
-def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Path) -> Path:
+def prefetch_files(
+    queries: Sequence[tuple[Mapping[str, str], str]], folder: Path, addresses: Sequence[str] = ()
+) -> Path:
     """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums.
 
     Parameters
@@ -87,6 +91,8 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
         As in :func:`templateflow_atlas`.
     folder : Path
         Made if missing; ``checksums.tsv`` in it lists file, sha256 and bytes.
+    addresses : sequence of str
+        Files in fsLR that TemplateFlow does not have, where their authors give them.
 
     Returns
     -------
@@ -99,11 +105,10 @@ def prefetch_files(queries: Sequence[tuple[Mapping[str, str], str]], folder: Pat
         If a file cannot be fetched, or one that was there has changed since its checksum was written.
     """
     recorded = _read_checksums(folder)
-    for query, space in queries:
-        for names in file_names(query, space):
-            path = _obtain(names, space, [folder])
-            name = path.relative_to(folder).as_posix()
-            recorded[name] = _verify(path, recorded.get(name))
+    paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]
+    for path in (*paths, *(_obtain_address(address, folder / "tpl-fsLR") for address in addresses)):
+        name = path.relative_to(folder).as_posix()
+        recorded[name] = _verify(path, recorded.get(name))
     rows = [f"{name}\t{digest}\t{(folder / name).stat().st_size}" for name, digest in sorted(recorded.items())]
     return write_bytes(folder / CHECKSUMS, ("\n".join(["file\tsha256\tbytes", *rows]) + "\n").encode())
 
@@ -130,6 +135,20 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
         "On a machine with network run 'fcpower_bids prefetch --atlas NAME --folder FOLDER', copy the folder here and "
         "set TEMPLATEFLOW_HOME to it; or give the atlas as FILE:TSV, or its folder with --atlas-dir."
     )
+
+
+def _obtain_address(address: str, folder: Path) -> Path:
+    """Return the file of an address, fetched into a folder if it is not there."""
+    path = folder / address.rpartition("/")[2]
+    if not path.is_file():
+        try:
+            write_bytes(path, _fetch(address))
+        except OSError as error:
+            raise DatasetError(
+                f"{address} could not be fetched ({error}): download it on a machine with network and put it into a "
+                "folder for --atlas-dir."
+            ) from None
+    return path
 
 
 def _keep(content: bytes, name: Path, folders: Sequence[Path]) -> Path:
@@ -164,7 +183,7 @@ def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
         raise outcome[0]
     if isinstance(outcome[0], Exception):
         raise OSError(str(outcome[0])) from outcome[0]
-    if not outcome[0] or (url.endswith(".gz") and outcome[0][:2] != b"\x1f\x8b"):
+    if not outcome[0] or not outcome[0].startswith(MAGIC.get(url.rpartition(".")[2], b"")):
         raise OSError("the answer is not the file, perhaps the page of a login portal")
     return outcome[0]
 

@@ -26,6 +26,7 @@ from fcpower_bids.imaging.atlas.datasets import parse_name
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.imaging.atlas.loading import load_atlas, prefetch_atlases
 from fcpower_bids.imaging.atlas.tables import hemisphere_of, make_table, network_of, read_atlas_table, unique_names
+from tests.derivatives.surfaces import labels_of, save_dlabel
 
 SPACE = "MNI152NLin2009cAsym"
 OTHER = "MNI152NLin6Asym"
@@ -197,10 +198,43 @@ def test_a_part_that_templateflow_lacks_says_where_to_get_it(home, tmp_path):
 def test_prefetch_of_what_templateflow_lacks(tmp_path):
     with pytest.raises(UsageError, match="TemplateFlow has no 'TianS3'"):
         prefetch_atlases(["TianS3"], [SPACE], tmp_path)
-    with pytest.raises(UsageError, match="TemplateFlow has no 'Schaefer400' in fsLR"):
-        prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path)
+    with pytest.raises(UsageError, match="TemplateFlow has no 'Schaefer400' in fsaverage"):
+        prefetch_atlases(["Schaefer400"], ["fsaverage"], tmp_path)
     with pytest.raises(UsageError, match="no atlas 'Shaefer400'"):
         prefetch_atlases(["Shaefer400"], [SPACE], tmp_path)
+
+
+def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):
+    save_dlabel(tmp_path / "theirs.dlabel.nii", labels_of(4), [f"7Networks_LH_Vis_{k}" for k in range(4)])
+    asked = []
+
+    def answer(url, **_):
+        asked.append(url)
+        return io.BytesIO((tmp_path / "theirs.dlabel.nii").read_bytes())
+
+    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+    folder = tmp_path / "portable"
+    table = prefetch_atlases(["Schaefer400"], ["fsLR"], folder)
+    name = "Schaefer2018_400Parcels_7Networks_order.dlabel.nii"
+    (address,) = asked
+    assert address.startswith("https://raw.githubusercontent.com/ThomasYeoLab/CBIG/")
+    assert address.endswith(name)
+    digest = hashlib.sha256((tmp_path / "theirs.dlabel.nii").read_bytes()).hexdigest()
+    assert table.read_text().splitlines()[1].split("\t")[:2] == [f"tpl-fsLR/{name}", digest]
+    assert prefetch_atlases(["Schaefer400"], ["fsLR"], folder) == table
+    assert len(asked) == 1, "what is there is not fetched again"
+    atlas = load_atlas("Schaefer400", "fsLR", [folder], cifti=True)
+    assert atlas.entities == (("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))
+    assert atlas.networks == ("Vis",) * 4
+
+
+def test_prefetch_for_cifti_refuses_a_login_page_and_says_what_to_do_without_network(monkeypatch, tmp_path):
+    with pytest.raises(DatasetError, match=r"400Parcels_7Networks_order.*could not be fetched.*--atlas-dir"):
+        prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
+    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
+    with pytest.raises(DatasetError, match="login portal"):
+        prefetch_atlases(["Schaefer400"], ["fsLR"], tmp_path / "a")
+    assert not list((tmp_path / "a").rglob("*.nii"))
 
 
 def test_declarations_are_complete_and_name_outputs_differently():
