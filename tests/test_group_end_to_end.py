@@ -434,6 +434,23 @@ def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tm
     assert "sub-05_ses-" in told
 
 
+def test_little_memory_changes_the_seventh_digit_and_says_so(study):
+    asked = ("--analyses", "prediction", "--targets", "planted_score", "--permutations", "0")
+    for name, memory in (("roomy", "0"), ("tight", "1")):
+        assert group(study, *asked, "--name", name, "--mem-mb", memory) == 0
+    about = {
+        name: json.loads((study / "out" / "group" / name / "prediction.json").read_text())["Precision"]
+        for name in ("roomy", "tight")
+    }
+    assert about["roomy"] == "double"
+    assert "less than 1e-6" in about["tight"]
+    one, other = (
+        read_table(study / "out" / "group" / name / "predictions.tsv")["predicted"].to_numpy(float)
+        for name in ("roomy", "tight")
+    )
+    assert 0 < np.abs(one - other).max() < 1e-4 * one.std()
+
+
 def test_no_table_depends_on_who_does_the_work(study, tmp_path, monkeypatch):
     """Alone, two processes, two workers of Dask: every table of the prediction is the same to the last bit."""
     pytest.importorskip("distributed", reason="Dask is not installed (extra 'cluster')")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +10,7 @@ from pathlib import Path
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result
 from fcpower_bids.executors.serial import Serial
+from fcpower_bids.machine import cores, giving
 from fcpower_bids.settings import Resources
 
 _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
@@ -23,12 +23,12 @@ def share(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator
 
 @contextmanager
 def executing(settings: Resources, folder: Path | None = None) -> Iterator[Executor]:
-    """Let the executor of the settings do the work.
+    """Let the executor of the settings do the work, in the memory that they give.
 
     Parameters
     ----------
     settings : Resources
-        ``executor``; without one, ``nprocs`` processes of this machine (``low_mem``: only this one).
+        ``mem_mb``, and ``executor``; without one, ``nprocs`` processes of this machine (``low_mem``: only this one).
     folder : Path, optional
         The work folder: a cluster's workers have to see it, by the same name.
 
@@ -40,7 +40,8 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        yield executor
+        with giving(settings.mem_mb):
+            yield executor
     finally:
         _CHOSEN.reset(token)
         executor.close()
@@ -62,8 +63,3 @@ def make_executor(settings: Resources, folder: Path | None) -> Executor:
     from fcpower_bids.executors.processes import Processes
 
     return Processes(number, folder)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

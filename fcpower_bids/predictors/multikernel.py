@@ -13,10 +13,8 @@ from fcpower_bids.core.regression.mixture import KernelMixture, simplex_weights
 from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
+from fcpower_bids.machine import room
 from fcpower_bids.predictors.contract import Described, FloatArray, Predictor
-
-MEMORY = 2e9
-"""Bytes up to which the regressions of all mixtures are kept."""
 
 
 class MultiKernel(Predictor):
@@ -36,7 +34,7 @@ class MultiKernel(Predictor):
         kernels = [each.similarity() for each in people]
         weights = simplex_weights(len(kernels))
         needed = len(weights) * len(preset.penalties) * kernels[0].nbytes
-        return KernelMixture(lambda own: regress_on_kernel(_mean(kernels, own), preset), weights, needed <= MEMORY)
+        return KernelMixture(lambda own: regress_on_kernel(_mean(kernels, own), preset), weights, needed <= room())
 
     def _mix_in_folds(self, people: Sequence[Described], preset: PredictionPreset) -> Solver:
         """Return the same of features that are fitted to the training people of every fold."""

@@ -23,6 +23,7 @@ from fcpower_bids.core.regression.kernels import FeatureSource, correlation_kern
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import share
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -33,9 +34,6 @@ ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 
 
 BLOCK = 32
 """Connectomes that a process takes at a time."""
-
-MEMORY = 2e9
-"""Bytes above which features are kept in single precision, and what is larger is computed again when needed."""
 
 
 class AveragedEdges:
@@ -162,7 +160,7 @@ class PowerFamily:
         n, n_edges = connectivity.shape
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
         self._kept: tuple[FloatArray, FloatArray] | None = None
-        if keep and n * self.n_parcels**2 * 8 <= MEMORY:
+        if keep and n * self.n_parcels**2 * 8 <= room():
             self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
             for rows, spectra in self._each_block(_decompose):
                 for unit, (values, vectors) in zip(range(rows.start, rows.stop), spectra, strict=True):
@@ -207,8 +205,15 @@ def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: fl
 
 
 def precision(shape: tuple[int, ...]) -> type[np.floating]:
-    """Precision in which features of this shape are kept."""
-    return np.float64 if shape[0] * shape[1] * 8 <= MEMORY else np.float32
+    """Precision in which features of this shape are kept: double where that fits into the memory that was given."""
+    return np.float64 if shape[0] * shape[1] * 8 <= room() else np.float32
+
+
+def tell_precision(shape: tuple[int, ...]) -> str:
+    """Say, for a sidecar, in which precision features of this shape were kept and multiplied."""
+    if precision(shape) == np.float64:
+        return "double"
+    return "features and their products single, sums double: kernels differ from double precision by less than 1e-6"
 
 
 def similarity(features: FeatureSource) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import tell_combination
+from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
@@ -79,6 +79,7 @@ class Study:
             "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
             "FeaturesOfAPerson": tell_combination(self.settings),
+            "Precision": tell_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
             **self.people.facts,
             **_notes(self.cohort),

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import (
-    MEMORY,
     AveragedEdges,
     PowerFamily,
     combine_scans,
@@ -20,6 +19,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
@@ -67,7 +67,7 @@ class Representation:
         if self._features is not None:
             return self._features
         features = self._compute()
-        if getattr(features, "nbytes", 0) <= MEMORY:
+        if getattr(features, "nbytes", 0) <= room():
             self._features = features
         return features
 

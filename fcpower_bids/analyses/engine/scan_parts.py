@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import MEMORY, precision
+from fcpower_bids.analyses.engine.connectomes import precision
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
 from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
 from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -119,7 +120,7 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
         return ()
     chosen = sorted(set(asked)) or list(LENGTHS)
     chosen = [length for length in chosen if length < shortest - 1e-6]
-    most = max(1, int(MEMORY // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
+    most = max(1, int(room() // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
     if len(chosen) > most:
         chosen = [chosen[i] for i in np.unique(np.linspace(len(chosen) - 1, 0, most).round().astype(int))]
     return tuple(chosen)

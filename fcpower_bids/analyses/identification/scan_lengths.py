@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import MEMORY
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes
 from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.inference.identification import identifiability, identify
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -77,7 +77,7 @@ def choose_lengths(shortest: float, n_values: int) -> tuple[float, ...]:
     """Lengths in minutes up to that of the shortest scan, which is always the last; fewer where memory is short."""
     lengths = [minutes for minutes in LENGTHS if minutes < shortest - 1e-9]
     lengths = [*lengths, shortest] if shortest >= LENGTHS[0] else []
-    most = max(1, int(MEMORY // (4 * n_values)))
+    most = max(1, int(room() // (4 * n_values)))
     if len(lengths) > most:
         lengths = [lengths[i] for i in np.unique(np.linspace(len(lengths) - 1, 0, most).round().astype(int))]
     return tuple(lengths)

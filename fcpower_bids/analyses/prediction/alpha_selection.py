@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
-from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, MEMORY, PowerFamily, combine_scans
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
@@ -21,6 +21,7 @@ from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -232,7 +233,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     nodes = chebyshev_nodes()
     spectra, size = family.spectra, n * family.connectivity.shape[1] * 8
-    if spectra is None or 4 * size > MEMORY:
+    if spectra is None or 4 * size > room():
         return alignment_curves(family.kernel, masks, targets, nodes), "left out: the cohort is too large for memory"
     last: dict[float, tuple[FloatArray, FloatArray]] = {}
 

@@ -13,7 +13,7 @@ from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
 from fcpower_bids.analyses.engine.comparisons import RULE
-from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily, combine_scans, precision
+from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.progress import track
@@ -41,6 +41,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
@@ -230,14 +231,17 @@ class _Controls:
     def _random_filters(self) -> None:
         about = {"control": "random_filter", "weighting": "other"}
         needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
-        if needed > MEMORY:
-            reason = f"Random filters would need {needed / 1e9:.1f} GB, above {MEMORY / 1e9:g}; use fewer people."
+        if needed > room():
+            reason = (
+                f"Random filters would need {needed / 1e9:.1f} GB, above {room() / 1e9:.1f}; give more memory "
+                "(--mem-mb), or use fewer people."
+            )
             self.entries.refuse("random_filters", reason, **about)
             return
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
-        room = PANEL_BYTES if self.family.spectra is not None else MEMORY
-        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, room)
+        most = PANEL_BYTES if self.family.spectra is not None else room()
+        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, most)
         drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
         for index, (monotone, heights) in enumerate(
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import MEMORY, PowerFamily
+from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
@@ -23,6 +23,7 @@ from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 
 FloatArray = NDArray[np.float64]
 
@@ -53,10 +54,10 @@ class LearnedFilters:
     def __init__(self, study: Study, family: PowerFamily) -> None:
         n = len(study.people.names)
         needed = 8 * FilterGrams.size(n, N_BINS)
-        if family.spectra is None or needed > MEMORY:
+        if family.spectra is None or needed > room():
             raise Unfit(
                 f"Learned filters would need {needed / 1e9:.1f} GB for {n} people beside their eigenvectors, and the "
-                f"limit is {MEMORY / 1e9:g} GB; use fewer people."
+                f"limit is {room() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
             )
         self.study = study
         values, vectors = family.spectra

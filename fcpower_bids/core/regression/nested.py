@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.regression.folds import Fold, Rows, check_folds
-from fcpower_bids.core.regression.ridge import Sides, Solver, Split
+from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split
 from fcpower_bids.core.regression.scores import (
     NEEDS_TRAINING,
     Training,
@@ -136,10 +137,9 @@ def nested_cv(
     ValueError
         If the folds are not sound, the selection score is unknown, or a target has no training rows in some fold.
     """
-    source = _TargetSource(solver, targets, strict)
-    check_folds(folds, source.n_rows(folds[0].train) if folds else 0)
-    outcomes = list(each(partial(_evaluate, solver, source, selection), folds))
-    chosen = solver.penalties[np.stack([outcome.best for outcome in outcomes])]
+    check_folds(folds, _n_rows(targets, folds[0].train) if folds else 0)
+    outcomes = _go_through(solver, targets, strict, selection, folds, each)
+    chosen = np.stack([outcome.chosen for outcome in outcomes])
     inner_scores = np.stack([outcome.scores for outcome in outcomes])
     notes: tuple[str, ...] = ()
     if _chooses(solver):
@@ -152,10 +152,32 @@ def nested_cv(
         best_scores=_best(inner_scores),
         at_edge=(chosen == solver.penalties.min()) | (chosen == solver.penalties.max()),
         observed=tuple(outcome.observed for outcome in outcomes),
-        predicted=tuple(outcome.predicted for outcome in outcomes),
+        predicted=tuple(outcome.predicted[0] for outcome in outcomes),
         train=tuple(outcome.train for outcome in outcomes),
         notes=(*solver.notes, *notes),
     )
+
+
+def _go_through(
+    solver: Solver,
+    targets: FloatArray | TargetBuilder,
+    strict: bool,
+    selection: str,
+    folds: Sequence[Fold],
+    each: EachFold,
+) -> list[Outcome]:
+    """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
+    if not isinstance(solver, KernelPenalties):
+        evaluate = partial(_evaluate, solver, _TargetSource(solver, targets, strict), selection)
+        return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
+    passes = []
+    for part in solver.parts():
+        passes.append(list(each(partial(_evaluate, part, _TargetSource(part, targets, strict), selection), folds)))
+    return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
+
+
+def _n_rows(targets: FloatArray | TargetBuilder, train: Rows) -> int:
+    return len(targets(train) if callable(targets) else targets)
 
 
 class _TargetSource:
@@ -167,9 +189,6 @@ class _TargetSource:
         if not callable(targets):
             self.values = _as_columns(targets)
             self.prepared = solver.prepare(np.nan_to_num(self.values))
-
-    def n_rows(self, train: Rows) -> int:
-        return len(self.values if self.build is None else self.build(train))
 
     def sides(self, fold: Fold) -> tuple[FloatArray, Sides, list[Sides]]:
         """Return the targets with NaN, the right-hand sides of the outer and those of each inner fold."""
@@ -191,23 +210,34 @@ class _TargetSource:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Of one fold, see `NestedResult`; ``best`` are places in the grid."""
+    """One fold, see `NestedResult`.
 
-    best: NDArray[np.intp]
+    Attributes
+    ----------
+    scores : ndarray, shape (n_penalties, m)
+        Selection score of each penalty.
+    predicted : ndarray, shape (n_penalties, n_test, m)
+        Of each penalty; of the selected one alone once that is known.
+    observed : ndarray, shape (n_test, m)
+    train : Training
+    chosen : ndarray, shape (m,)
+        The selected penalty, once it is known.
+    """
+
     scores: FloatArray
-    observed: FloatArray
     predicted: FloatArray
+    observed: FloatArray
     train: Training
+    chosen: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold) -> Outcome:
     values, outer, inner = source.sides(fold)
-    m = values.shape[1]
+    m, n_penalties = values.shape[1], solver.penalties.size
     outcome = Outcome(
-        best=np.empty(m, np.intp),
-        scores=np.empty((solver.penalties.size, m)),
+        scores=np.empty((n_penalties, m)),
+        predicted=np.empty((n_penalties, fold.test.size, m)),
         observed=values[fold.test],
-        predicted=np.empty((fold.test.size, m)),
         train=Training(np.empty(m), np.empty(m)),
     )
     for columns, split, used in _splits(fold, values):
@@ -218,11 +248,22 @@ def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold)
             scores = _score_inner(selection, split, own, validation)
         else:
             scores = np.full((1, sides.values.shape[1]), np.nan)
-        best = best_penalty(scores, solver.penalties)
-        outcome.scores[:, columns], outcome.best[columns] = scores, best
-        outcome.predicted[:, columns] = np.take_along_axis(test, best[None, None, :], axis=0)[0]
+        outcome.scores[:, columns], outcome.predicted[:, :, columns] = scores, test
         outcome.train.mean[columns], outcome.train.std[columns] = Training.of(sides.values[split.train])
     return outcome
+
+
+def _select(parts: Sequence[Outcome], penalties: FloatArray) -> Outcome:
+    """Select the penalty of every target of a fold, from its outcomes for parts of the grid."""
+    scores = np.concatenate([part.scores for part in parts])
+    best = best_penalty(scores, penalties)
+    predicted = np.empty((1, *parts[0].observed.shape))
+    start = 0
+    for part in parts:
+        own = np.flatnonzero((best >= start) & (best < start + len(part.scores)))
+        predicted[0, :, own] = part.predicted[best[own] - start, :, own]
+        start += len(part.scores)
+    return dataclasses.replace(parts[0], scores=scores, predicted=predicted, chosen=penalties[best])
 
 
 def _chooses(solver: Solver) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import EachFold, NestedResult, in_turn, nested_cv, unscored_notes
 from fcpower_bids.core.regression.presets import PredictionPreset
-from fcpower_bids.core.regression.ridge import Sides, Solver, Split, factorise_kernel
+from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split, open_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import TargetBuilder
 
@@ -65,7 +65,9 @@ class PenaltyLadder:
         return self.base.predict(split, outer, inner)
 
     def beyond(self, decade: int) -> Solver:
-        """Return the regression for one penalty outside the grid, made once."""
+        """Return the regression for one penalty outside the grid, made once where there is memory."""
+        if isinstance(self.base, KernelPenalties):
+            return self.make(self._penalties((decade,)))  # there is no memory to keep it
         if decade not in self._further:
             self._further[decade] = self.make(self._penalties((decade,)))
         return self._further[decade]
@@ -81,7 +83,7 @@ class PenaltyLadder:
 def regress_on_kernel(kernel: FloatArray, preset: PredictionPreset) -> Solver:
     """Return the regression on a kernel of everyone, shape (n, n), for the penalties of a preset."""
     scale = float(np.trace(kernel)) / len(kernel)
-    return search_penalties(lambda penalties: factorise_kernel(kernel, penalties, preset.intercept), scale, preset)
+    return search_penalties(lambda penalties: open_kernel(kernel, penalties, preset.intercept), scale, preset)
 
 
 def search_penalties(make: Callable[[FloatArray], Solver], scale: float, preset: PredictionPreset) -> Solver:

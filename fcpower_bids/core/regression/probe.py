@@ -14,13 +14,12 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 
 FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512
 """Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
 
-MEMORY = 2e9
-"""Bytes up to which the features are kept from fold to fold."""
 
 SINGLE = 20_000_000
 """Numbers (people x features) above which wide features are multiplied in single precision: hours become half."""
@@ -156,7 +155,7 @@ class LinearProbe:
             _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
             for start in range(0, n_features, PANEL)
         )
-        if n * n_features * np.dtype(dtype).itemsize > MEMORY:
+        if n * n_features * np.dtype(dtype).itemsize > room():
             return each
         self._kept.extend(each)  # in place: regressions for other penalties share it
         return self._kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,8 +14,14 @@ from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 
 FloatArray = NDArray[np.float64]
+
+DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
+ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
+STRIP = 512
+"""Rows of a matrix that are changed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,18 +161,77 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
     for penalty in grid:
         inverse = _penalised_inverse(kernel, penalty)
         if inverse is None:
-            notes.append(f"Penalty {penalty:g} was dropped: with it the kernel is singular to working precision.")
+            notes.append(DROPPED.format(penalty))
             continue
         if intercept:
-            ones = inverse.sum(axis=1)
-            inverse -= np.outer(ones, ones / ones.sum())
+            _centre(inverse)
         kept.append(penalty)
         inverses.append(inverse)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     if not kept:
-        raise Unfit("The kernel is singular for every penalty; use larger penalties.")
+        raise Unfit(ALL_SINGULAR)
     return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPenalties:
+    """A kernel for which all inverses together are too large: one penalty after the other, `KernelSolver` each.
+
+    Attributes
+    ----------
+    kernel : ndarray, shape (n, n)
+        Symmetric positive semidefinite.
+    penalties : ndarray, shape (n_penalties,)
+        The grid, without those that the kernel does not allow.
+    intercept : bool
+        Whether the regression has an unpenalised intercept.
+    notes : tuple of str
+        Penalties that were dropped.
+    """
+
+    kernel: FloatArray
+    penalties: FloatArray
+    intercept: bool = True
+    notes: tuple[str, ...] = ()
+
+    def parts(self) -> Iterator[Solver]:
+        """One regression per penalty; keep no more than one."""
+        for penalty in self.penalties:
+            yield factorise_kernel(self.kernel, [penalty], self.intercept)
+
+    def prepare(self, targets: FloatArray) -> Sides:
+        """Nothing, before there is an inverse."""
+        return Sides(targets)
+
+    def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
+        """Predict for every penalty; for many splits go through `parts` instead."""
+        each = [
+            part.predict(split, part.prepare(outer.values), [part.prepare(sides.values) for sides in inner])
+            for part in self.parts()
+        ]
+        test, validation = zip(*each, strict=True)
+        return np.concatenate(test), [np.concatenate(rows) for rows in zip(*validation, strict=True)]
+
+
+def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver | KernelPenalties:
+    """Return the regression on a kernel: factorised for all penalties, or where memory is short for one at a time.
+
+    Parameters, errors and numbers are those of `factorise_kernel`.
+    """
+    grid = check_penalties(penalties)
+    if grid.size * kernel.nbytes <= room():
+        return factorise_kernel(kernel, grid, intercept)
+    _check_kernel(kernel)
+    # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
+    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * np.abs(kernel).sum(axis=0).max()
+    dropped = [each for each in grid if each < doubtful and _penalised_inverse(kernel, each) is None]
+    if len(dropped) == grid.size:
+        raise Unfit(ALL_SINGULAR)
+    notes = tuple(DROPPED.format(each) for each in dropped)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes)
 
 
 def check_penalties(penalties: ArrayLike) -> FloatArray:
@@ -198,8 +263,24 @@ def _penalised_inverse(kernel: FloatArray, penalty: float) -> FloatArray | None:
     if failed or lapack.dpocon(factor, norm, uplo="L")[0] < kernel.shape[0] * np.finfo(float).eps:
         return None
     lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    inverse: FloatArray = lower + np.tril(lower, -1).T
-    return np.ascontiguousarray(inverse)
+    inverse: FloatArray = lower.T  # row-major; its upper triangle is filled
+    for rows in _strips(len(inverse)):
+        block = inverse[rows, : rows.stop]
+        block += np.tril(inverse[: rows.stop, rows].T, rows.start - 1)
+    return inverse
+
+
+def _centre(inverse: FloatArray) -> None:
+    """Take the direction of the ones out of an inverse: A - (A1)(A1)' / (1'A1), in place."""
+    ones = inverse.sum(axis=1)
+    share = ones / ones.sum()
+    for rows in _strips(len(inverse)):
+        inverse[rows] -= np.outer(ones[rows], share)
+
+
+def _strips(n: int) -> list[slice]:
+    """Rows, a few at a time: what is done to them needs no second matrix."""
+    return [slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP)]
 
 
 def _places(rows: Rows, columns: Rows, n: int) -> Rows:
@@ -324,12 +405,12 @@ class FoldKernels:
     ----------
     compute : callable
         From training rows to the kernel of everyone, shape (n, n).
-    memory : float
-        Bytes up to which kernels are kept.
+    memory : float, optional
+        Bytes up to which kernels are kept; by default half of what one large array may take.
     """
 
-    def __init__(self, compute: Callable[[Rows], FloatArray], memory: float = 1e9) -> None:
-        self.compute, self.memory = compute, memory
+    def __init__(self, compute: Callable[[Rows], FloatArray], memory: float | None = None) -> None:
+        self.compute, self.memory = compute, room() / 2 if memory is None else memory
         self._kept: dict[bytes, FloatArray] = {}
 
     def __call__(self, train: Rows) -> FloatArray:

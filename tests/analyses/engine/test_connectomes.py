@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.analyses.engine import connectomes
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, similarity
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, similarity, tell_precision
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.executors import executing, processes
+from fcpower_bids.machine import giving
 from tests.analyses.cohorts import choose
 
 
@@ -61,18 +61,20 @@ def test_power_is_that_of_each_matrix_whether_kept_or_not(n_volumes):
         np.testing.assert_allclose(PowerFamily(averaged, choose()).kernel(alpha), np.corrcoef(expected), atol=1e-10)
 
 
-def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_kept(monkeypatch):
+def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_kept():
     edges = draw_edges(np.random.default_rng(2), 12, 20)
     averaged = AveragedEdges(edges, [[i, i + 6] for i in range(6)])
     full = PowerFamily(averaged, choose(), keep=True)
     expected, plain = full.kernel(0.35), similarity(averaged)
     assert full.spectra is not None
-    monkeypatch.setattr(connectomes, "MEMORY", 1000)
-    short = PowerFamily(averaged, choose(), keep=True)
-    assert short.spectra is None
-    assert short.features(0.35).dtype == np.float32
-    np.testing.assert_allclose(short.kernel(0.35), expected, atol=1e-6)
-    np.testing.assert_allclose(similarity(averaged), plain, atol=1e-6)
+    assert tell_precision(averaged.shape) == "double"
+    with giving(0.004):
+        short = PowerFamily(averaged, choose(), keep=True)
+        assert short.spectra is None
+        assert short.features(0.35).dtype == np.float32
+        assert "less than 1e-6" in tell_precision(averaged.shape)
+        np.testing.assert_allclose(short.kernel(0.35), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(similarity(averaged), plain, rtol=0, atol=1e-6)
 
 
 def test_edges_on_disk_in_single_precision_are_clipped_accordingly(tmp_path):

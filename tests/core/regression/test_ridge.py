@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.ridge import Split, factorise_kernel
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.ridge import KernelPenalties, KernelSolver, Split, factorise_kernel, open_kernel
+from fcpower_bids.core.regression.targets import composite_target
+from fcpower_bids.machine import giving
 
 NOBODY = np.empty(0, np.intp)
 
@@ -98,3 +102,43 @@ def test_kernel_is_left_as_it_was(kernel):
     before = kernel.copy()
     factorise_kernel(kernel, [1.0, 2.0])
     np.testing.assert_array_equal(kernel, before)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
+    """With little memory one inverse is held at a time; targets may be missing, or built in the fold."""
+    rng = np.random.default_rng(7)
+    features, y = rng.standard_normal((40, 90)), rng.standard_normal((40, 3))
+    kernel, folds = features @ features.T / 90, replicated_folds(40, 4, 3, 2)
+    y[:3, 1] = np.nan
+    grid = [0.01, 1.0, 100.0]
+    together = open_kernel(kernel, grid, intercept)
+    with giving(0.01):
+        apart = open_kernel(kernel, grid, intercept)
+    assert isinstance(together, KernelSolver)
+    assert isinstance(apart, KernelPenalties)
+    for targets in (y, composite_target(y[:, [0, 2]])):
+        one, other = (nested_cv(solver, targets, folds) for solver in (together, apart))
+        assert one.notes == other.notes
+        for name in ("chosen", "inner_scores", "at_edge"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        np.testing.assert_array_equal(np.concatenate(one.predicted), np.concatenate(other.predicted))
+    sides = [solver.prepare(np.nan_to_num(y)) for solver in (together, apart)]
+    split = Split(folds[0].test, folds[0].train, folds[0].inner, np.array([], dtype=int))
+    one, other = (s.predict(split, own, [own] * 3) for s, own in zip((together, apart), sides, strict=True))
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_array_equal(np.concatenate(one[1], axis=1), np.concatenate(other[1], axis=1))
+
+
+def test_with_little_memory_the_same_penalties_are_dropped():
+    features = np.random.default_rng(8).standard_normal((30, 10))
+    kernel = features @ features.T
+    with giving(0.01):
+        with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+            apart = open_kernel(kernel, [0.0, 1e-14, 1.0])
+        with pytest.raises(ValueError, match="singular for every penalty"):
+            open_kernel(kernel, [0.0])
+    with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
+        together = factorise_kernel(kernel, [0.0, 1e-14, 1.0])
+    np.testing.assert_array_equal(apart.penalties, together.penalties)
+    assert apart.notes == together.notes
