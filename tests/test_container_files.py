@@ -332,14 +332,15 @@ def cluster(tmp_path, monkeypatch):
     ready_program(tmp_path / "bin", "sbatch", f'echo "$@" >> {tmp_path}/sbatch.txt; echo 77')
     ready_program(tmp_path / "bin", "apptainer", f'echo "$@" >> {tmp_path}/apptainer.txt')
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    for name in ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "GROUP", "SBATCH", "TEMPLATEFLOW_HOME", "AT_A_TIME", "PER_JOB"):
+    names = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_MEM_PER_NODE", "TEMPLATEFLOW_HOME")
+    for name in (*names, "GROUP", "SBATCH", "GROUP_SBATCH", "AT_A_TIME", "PER_JOB"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
-def start_array(cluster: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def start_array(cluster: Path, program: str = "app.sif", **variables: str) -> subprocess.CompletedProcess[str]:
     script = str(ROOT / "docs" / "examples" / "slurm_array.sh")
-    command = ["bash", script, *(f"{cluster}/{name}" for name in ("bids", "out", "app.sif")), "--atlas", "builtin"]
+    command = ["bash", script, *(f"{cluster}/{name}" for name in ("bids", "out", program)), "--atlas", "builtin"]
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 
@@ -350,6 +351,34 @@ def test_the_array_has_a_job_per_participant_and_the_group_waits_for_it(cluster)
     assert "--account=lab --array 1-3%50" in first
     assert first.endswith(f"{cluster}/bids {cluster}/out {cluster}/app.sif --atlas builtin")
     assert "--dependency afterany:77" in second
+    assert "--account=lab --cpus-per-task=8 --mem=16G" in second
+    start_array(cluster, GROUP="--targets age", GROUP_SBATCH="--mem=64G --partition=large")
+    last = (cluster / "sbatch.txt").read_text().splitlines()[-1]
+    assert "--mem=64G --partition=large --dependency" in last
+    assert "--mem=16G" not in last
+
+
+@pytest.mark.parametrize(
+    ("largest", "array", "per_job"), [("MaxArraySize            = 3", "1-2%", "2"), ("", "1-3%", "1")]
+)
+def test_an_array_is_never_larger_than_the_cluster_allows(cluster, largest, array, per_job):
+    ready_program(cluster / "bin", "scontrol", f"echo 'MaxJobCount = 9'; echo '{largest}'")
+    ready_program(cluster / "bin", "sbatch", f'echo "$PER_JOB $@" >> {cluster}/sbatch.txt; echo 77')
+    done = start_array(cluster)
+    assert f"3 participants, {per_job} per job" in done.stdout
+    (call,) = (cluster / "sbatch.txt").read_text().splitlines()
+    assert call.startswith(f"{per_job} ")
+    assert f"--array {array}" in call
+
+
+def test_an_installed_program_takes_the_place_of_the_image(cluster):
+    ready_program(cluster / "bin", "fcpower_bids", f'echo "$@" >> {cluster}/direct.txt')
+    start_array(cluster, "bin/fcpower_bids")
+    start_array(cluster, "bin/fcpower_bids", SLURM_JOB_ID="5", SLURM_ARRAY_TASK_ID="3")
+    assert (cluster / "direct.txt").read_text() == (
+        f"{cluster}/bids {cluster}/out participant --participant-label sub-03 --nprocs 1 --atlas builtin\n"
+    )
+    assert not (cluster / "apptainer.txt").exists()
 
 
 def test_each_job_takes_its_participant_and_sees_two_folders(cluster):
@@ -373,9 +402,11 @@ def test_jobs_of_several_participants_leave_nobody_out(cluster):
 
 
 def test_the_job_after_the_array_runs_the_group_level(cluster):
-    start_array(cluster, SLURM_JOB_ID="6", GROUP="--targets age", TEMPLATEFLOW_HOME="/flow")
+    given = {"SLURM_CPUS_PER_TASK": "8", "SLURM_MEM_PER_NODE": "16384"}
+    start_array(cluster, SLURM_JOB_ID="6", GROUP="--targets age", TEMPLATEFLOW_HOME="/flow", **given)
     (call,) = (cluster / "apptainer.txt").read_text().splitlines()
-    assert call.endswith(f"-B /flow:/opt/templateflow:ro {cluster}/app.sif /data /out group --targets age")
+    image = f"-B /flow:/opt/templateflow:ro {cluster}/app.sif"
+    assert call.endswith(f"{image} /data /out group --nprocs 8 --mem-mb 16384 --targets age")
 
 
 def test_a_dataset_without_participants_is_told(cluster):
