@@ -27,7 +27,10 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
 from fcpower_bids.encoders import audit, cohort
+from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
+from tests.derivatives.pipelines import hcp_surface, make_surface
+from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PRETRAIN, QUICK, SPACE, copy_outputs
 from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
 from tests.inputs.connectomes import sources
@@ -170,6 +173,18 @@ def parse_only(text: str, study: Path, place: Path) -> None:
     settings = parse_settings(words)
     assert settings.atlas
     assert settings.level in ("participant", "group")
+
+
+@kind(r"fcpower_bids \S*/HCP_1200 OUT participant")
+def run_hcp(text: str, study: Path, place: Path) -> None:
+    """One surface as the minimal preprocessing and FIX left it, and an atlas as prefetch does."""
+    hcp_surface(place / "hcp", *make_surface(place / "fmriprep"))
+    names = [f"7Networks_LH_Vis_{number}" for number in range(4)]
+    save_dlabel(place / "atlases" / "Schaefer2018_400Parcels_7Networks_order.dlabel.nii", labels_of(4), names)
+    text = text.replace("/data/HCP_1200", str(place / "hcp")).replace("builtin", "Schaefer400")
+    assert main([*arguments_of(text, study, place), "--min-time", "60", "--nprocs", "1", "--quiet"]) == 0
+    (written,) = (place / "out").rglob("*_proc-fix_space-fsLR_*_stat-pearsoncorrelation_relmat.tsv")
+    assert tuple(read_matrix(written)[1]) == tuple(names)
 
 
 @kind(r"fcpower_bids BIDS OUT participant")
