@@ -76,6 +76,9 @@ def average_voxels(
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
     voxels = np.flatnonzero(brain & np.any(placed, axis=0))
+    voxels = voxels[
+        np.argsort(placed[0][voxels], kind="stable")
+    ]  # parcel by parcel of the first atlas: see _ParcelSums
     sample = np.flatnonzero(brain)
     means, n_covered, figures = _stream_means(
         _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE]),
@@ -90,21 +93,27 @@ class _ParcelSums:
     """The sparse (P, V) operator that adds voxels up to parcels, the atlases one below the other.
 
     All its entries are 1, so a compressed row is a gather and ``add.reduceat``: as fast as SciPy's product, without
-    its import, which costs as much as inflating thirty volumes.
+    its import, which costs as much as inflating thirty volumes. The gather is left out where voxels come parcel by
+    parcel, as those of the first atlas do. Within a parcel they are added in the order of the file, always.
     """
 
-    def __init__(self, members: Sequence[tuple[np.ndarray, int]]) -> None:
-        starts = np.cumsum([0, *(n_parcels for _, n_parcels in members)])
-        columns = [np.argsort(parcels, kind="stable")[np.sum(parcels == 0) :] for parcels, _ in members]
-        rows = [p[at] - 1 + start for (p, _), at, start in zip(members, columns, starts, strict=False)]
-        self.n_parcels = int(starts[-1])
-        self.columns = np.concatenate(columns)
-        self.rows, self.starts = np.unique(np.concatenate(rows), return_index=True)
+    def __init__(self, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]) -> None:
+        self.n_parcels = sum(n_parcels for _, n_parcels in members)
+        self.parts: list[tuple[slice | np.ndarray, np.ndarray, np.ndarray]] = []
+        start = 0
+        for parcels, n_parcels in members:
+            outside = int(np.sum(parcels == 0))
+            columns = np.lexsort((voxels, parcels))[outside:]
+            rows, starts = np.unique(parcels[columns] - 1 + start, return_index=True)
+            start += n_parcels
+            if len(rows):
+                whole = bool((np.diff(columns) == 1).all())
+                self.parts.append((slice(outside, None) if whole else columns, rows, starts))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         sums = np.zeros(self.n_parcels)
-        if len(self.rows):
-            sums[self.rows] = np.add.reduceat(values[self.columns], self.starts)
+        for columns, rows, starts in self.parts:
+            sums[rows] = np.add.reduceat(values[columns], starts)
         return sums
 
 
@@ -135,7 +144,7 @@ def _stream_means(
     while True:
         voxels = voxels[~broken]
         members = [(parcels[~broken], n_parcels) for parcels, n_parcels in members]
-        add_up = _ParcelSums(members)
+        add_up = _ParcelSums(voxels, members)
         tally = _tally(stream, voxels, add_up)
         broken = tally.broken
         if not broken.any():
