@@ -46,7 +46,7 @@ class Study:
         from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 
         self.folder, self.bids = folder, folder / "in"
-        make_dataset(self.bids, DemoDesign.tiny(subjects=3, sessions=1, noise=0))
+        make_dataset(self.bids, DemoDesign.tiny(subjects=4, sessions=1, noise=0))
         self.atlas = builtin_atlas("MNI152NLin2009cAsym", folder / "atlas").image
         started = time.monotonic()
         code, told = self.run(folder / "whole")
@@ -85,14 +85,19 @@ class Study:
         return wrong + [str(path) for path in output.rglob(".*.part")]
 
 
-GROUP = ["--targets", "age", "--analyses", "qc_fc", "fingerprinting", "--min-matched", "0"]
+GROUP = ["--targets", "age", "--analyses", "qc_fc", "spectrum_geometry", "--min-matched", "0"]
 
 
 def contents(output: Path) -> dict[str, bytes]:
     paths = [path for path in output.rglob("*") if path.is_file()]
     named = {path.relative_to(output): path for path in paths}
-    without = ("logs", "work", "dataset_description.json")  # the last has relative links, which differ by place
-    return {str(name): path.read_bytes() for name, path in named.items() if name.parts[0] not in without}
+    # The description has relative links, the settings of the group level its folders: both differ by place.
+    without = ("logs", "work", "dataset_description.json", "settings.toml")
+    return {
+        str(name): path.read_bytes()
+        for name, path in named.items()
+        if name.parts[0] not in without and name.name not in without
+    }
 
 
 def kills(study: Study, given: argparse.Namespace) -> list[str]:
