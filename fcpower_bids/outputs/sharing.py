@@ -35,6 +35,8 @@ FEWEST = 5
 FORMULA = re.compile(r"[=+\-@]")
 PLACE = re.compile(r"(?<![\w./~-])(?!//)(?:[A-Za-z]:)?[/\\](?:[\w.@+~ -]*[\w.@+~-][/\\])+([\w.@+~-]*)")
 """An absolute path; its last part may stay."""
+NAMED = re.compile(r"(?<![\w./~:-])/(?:[\w.@+~-]+/)*([\w.@+~-]*[\w@+~-])")
+"""An absolute path in a sentence, where a blank ends it."""
 ORDINARY = {"root", "user", "users", "home", "data", "localhost", "admin"}
 """Names of users and hosts that tell nothing, and are words of any text."""
 README = """\
@@ -59,6 +61,20 @@ Left out: {left_out}.
 def without_folders(text: str) -> str:
     """Return a text with its absolute paths shortened to their last part."""
     return PLACE.sub(r"\1", text.replace("file:///", "/"))
+
+
+def tell_without_folders(text: str, folders: Iterable[str]) -> str:
+    """Return a sentence whose files are named from their dataset on, or by their last part where it is another place.
+
+    Parameters
+    ----------
+    text : str
+    folders : iterable of str
+        Of `known_folders`.
+    """
+    for folder in folders:
+        text = text.replace(f"{folder}/", "").replace(folder, Path(folder).name)
+    return NAMED.sub(r"\1", text)
 
 
 @dataclass
@@ -120,7 +136,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
     if not any(status.outputs for status in statuses):
         raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
     _check_place(output_dir.resolve(), share.resolve())
-    words = _Words(_shared_ids(output_dir, statuses), _roots(output_dir, share), _names(output_dir))
+    words = _Words(_shared_ids(output_dir, statuses), known_folders(output_dir, share), _names(output_dir))
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -168,11 +184,12 @@ def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
     return known
 
 
-def _roots(output_dir: Path, share: Path) -> list[str]:
-    """Folders of the user that the outputs may name; the longest first, so that none hides another."""
-    links = read_json(output_dir / "dataset_description.json").get("DatasetLinks", {}).values()
+def known_folders(output_dir: Path, *others: Path) -> list[str]:
+    """Return the folders of the user that the outputs may name; the longest first, so that none hides another."""
+    description = output_dir / "dataset_description.json"
+    links = read_json(description).get("DatasetLinks", {}).values() if description.is_file() else ()
     inputs = [output_dir / unquote(urlparse(str(link)).path) for link in links]
-    places = [output_dir, share, Path.cwd(), *inputs]
+    places = [output_dir, *others, Path.cwd(), *inputs]
     with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
     found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
     return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.outputs.sharing import without_folders
+from fcpower_bids.outputs.sharing import tell_without_folders, without_folders
 from tests.running import contents
 
 PEOPLE = {"01": "NDARJANE7", "02": "NDARJOHN8"}
@@ -134,3 +134,15 @@ def test_outputs_hold_no_absolute_path_outside_the_logs(exact_run, exact_demo):
 )
 def test_paths_are_told_from_other_slashes(text, short):
     assert without_folders(text) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("/my data/in/sub-01/x_bold.nii is cut. See logs/a.txt.", "sub-01/x_bold.nii is cut. See logs/a.txt."),
+        ("'/my data/in' and /other/place/y.tsv, or /z/a.", "'in' and y.tsv, or a."),
+        ("https://example.org/a/b, mm/s, and/or 3/4", "https://example.org/a/b, mm/s, and/or 3/4"),
+    ],
+)
+def test_sentences_name_files_from_their_dataset_on(text, short):
+    assert tell_without_folders(text, ["/my data/in"]) == short

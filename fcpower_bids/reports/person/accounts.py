@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.recording_tables import VOLUMES
+from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
 from fcpower_bids.schema import TableSpec
@@ -204,12 +206,19 @@ def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[S
     names = sorted(path.stem for pattern in patterns for path in folder.glob(pattern))
     statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
     accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
-    return accounts, [status for status in statuses if status.recording.endswith(EMBEDDING)]
+    return accounts, [_told(output_dir, status) for status in statuses if status.recording.endswith(EMBEDDING)]
+
+
+def _told(output_dir: Path, status: Status) -> Status:
+    """Leave the user's folders out of a reason: pages are passed on, logs are not."""
+    if not status.reason:
+        return status
+    return dataclasses.replace(status, reason=tell_without_folders(status.reason, known_folders(output_dir)))
 
 
 def account_of(output_dir: Path, status: Status) -> Account:
     """Collect what was written about one recording."""
-    account = Account(status, {}, [])
+    account = Account(_told(output_dir, status), {}, [])
     views: dict[str, View] = {}
     for output in status.outputs:
         path = output_dir / output
@@ -218,7 +227,7 @@ def account_of(output_dir: Path, status: Status) -> Account:
         try:
             _sort_in(path, account, views)
         except DatasetError as error:
-            account.broken.append(str(error))
+            account.broken.append(tell_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())
     return account
 
