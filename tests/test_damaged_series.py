@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.demo.volumes import load_head
 from tests.running import run_app
@@ -196,6 +197,7 @@ def test_every_fault_is_named_in_the_status_or_on_the_page(damaged, name):
     assert {state} == {found for key, found in damaged.states().items() if key.startswith(recording)}
     page = (damaged.output / f"{recording}.html").read_text()
     assert words in page
+    assert str(damaged.output.parent) not in page, "folders are for the logs"
     told = "used with caution" if state == "done" else state
     assert told in page
     if state != "done":
@@ -210,6 +212,38 @@ def test_sound_recordings_are_not_accused(damaged):
         assert [row[kind] for kind in kinds] == [0] * 6
         assert min(row["table_global_signal"], row["table_dvars"]) > 0.9
         assert "The recording can be used." in (damaged.output / f"sub-{number:02d}.html").read_text()
+
+
+def test_the_group_level_says_which_scans_have_a_caution(damaged):
+    """The cautions of the pages are a column of ``scans.tsv``, and findings of the check that count them."""
+    bids = damaged.output.parent / "in"
+    options = ("--check", "--quiet", "--min-time", "0", "--max-missing-parcels", "1")
+    assert main([str(bids), str(damaged.output), "group", *options]) == 0
+    scans = read(damaged.output / "group" / "scans.tsv").set_index("participant_id")
+    used = [name for name, (_, state, _) in FAULTS.items() if state == "done"]
+    assert set(scans.index) == {f"sub-{LABELS[name]}" for name in used} | {
+        f"sub-{number:02d}" for number in range(1, SOUND + 1)
+    }
+    assert [scans["damage"][f"sub-{number:02d}"] for number in range(1, SOUND + 1)] == ["n/a"] * SOUND
+    assert {name: scans["damage"][f"sub-{LABELS[name]}"] for name in used} == dict.fromkeys(used, "volumes") | {
+        "gain up by 6 %": "gain",
+        "a huge voxel for half": "parcels, table",
+        "a frozen parcel": "parcels",
+        "a dark parcel": "parcels",
+        "data type": "table",
+    }
+    assert str(damaged.output.parent) not in (damaged.output / "group" / "excluded.tsv").read_text()
+    check = read(damaged.output / "group" / "check.tsv")
+    told = check[check["check"] == "damaged series"]
+    words = {"volumes": "volumes that are", "parcels": "parcels that", "gain": "a step", "table": "a confounds table"}
+    for kind, what in words.items():
+        (row,) = told[told["finding"].str.contains(what)].to_dict("records")
+        assert int(row["n"]) == sum(kind in text.split(", ") for text in scans["damage"])
+        assert row["level"] == ("alarm" if kind == "volumes" else "look"), "six of fourteen are many"
+
+
+def read(path):
+    return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
 
 
 def test_the_tables_say_which_volumes_and_parcels_were_left_out(damaged):

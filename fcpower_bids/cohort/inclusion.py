@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +17,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import QUALITY, parse_name
+from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
+DAMAGE = ("volumes", "parcels", "gain", "table")
+"""What of a recording can have a caution: see docs/plausibility.md."""
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
@@ -51,12 +56,13 @@ class Exclusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording; NaN where unknown."""
+    """Figures of one recording, NaN where unknown, and which of its parts cannot be right (`DAMAGE`)."""
 
     seconds: float
     volumes: float
     mean_fd: float
     degrees_of_freedom: float
+    damage: tuple[str, ...] = ()
 
 
 def read_quality(one: Connectome) -> Quality:
@@ -68,7 +74,22 @@ def read_quality(one: Connectome) -> Quality:
         volumes=_number(row.get("kept_volumes", facts.get("NumberOfVolumesUsed"))),
         mean_fd=_number(row.get("mean_fd")),
         degrees_of_freedom=_number(row.get("degrees_of_freedom", facts.get("EffectiveDegreesOfFreedom"))),
+        damage=find_damage(row),
     )
+
+
+def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which parts of a recording got a caution as it was read: `DAMAGE`, from its row of quality."""
+    volumes = (_number(row.get(f"{kind}_volumes")) for kind in ("empty", "copied", "stray"))
+    fits = (_number(row.get(f"table_{what}")) for what in ("global_signal", "dvars"))
+    level = _number(row.get("table_level"))
+    found = (
+        any(number > 0 for number in volumes),
+        _number(row.get("stray_parcels")) > 0,
+        _number(row.get("gain_step")) >= STEP_TOLD,
+        any(r < FOREIGN for r in fits) or level >= SCALED or level <= 1 / SCALED,
+    )
+    return tuple(part for part, is_damaged in zip(DAMAGE, found, strict=True) if is_damaged)
 
 
 def _quality_row(one: Connectome) -> dict[str, str]:
@@ -102,8 +123,9 @@ def exclude_by_status(
     settings : Assembly
         Output folder and selection.
     """
+    folders = known_folders(settings.output_dir)
     bad = {
-        status.recording: status
+        status.recording: dataclasses.replace(status, reason=tell_without_folders(status.reason, folders))
         for status in read_statuses(settings.output_dir)
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }

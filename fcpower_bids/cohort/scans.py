@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.cache import Edges, read_row, track, write_rows
 from fcpower_bids.cohort.features import Connectome
-from fcpower_bids.cohort.inclusion import RECORDING, Exclusion, Quality
+from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
@@ -94,6 +94,11 @@ SCANS = TableSpec(
         Column.number("mean_fd", "Mean framewise displacement in mm, over the runs"),
         Column.number("n_runs", "Runs in the scan", digits=0),
         Column.text("combination", "How several runs became one scan: none, average or concat"),
+        Column.text(
+            "damage",
+            "What of its recordings got a caution as they were read: volumes, parcels, gain, table; n/a for nothing",
+            optional=True,
+        ),
     ),
     ("participant_id", "session"),
 )
@@ -117,6 +122,7 @@ def tabulate_scans(scans: Sequence[Scan], settings: Assembly) -> pd.DataFrame:
                 else float(motion.mean()),
                 "n_runs": len(scan),
                 "combination": combination_of(settings) if len(scan) > 1 else "none",
+                "damage": ", ".join(part for part in DAMAGE if any(part in run.quality.damage for run in scan)) or None,
             }
         )
     return pd.DataFrame(rows)

@@ -42,6 +42,7 @@ COLUMNS = join_columns(
     Column.number("table_global_signal", "Correlation of the changes of the global signal with those of the table"),
     Column.number("table_dvars", "Correlation of DVARS with that of the table"),
     Column.number("table_lag", "Volumes by which the table must be shifted to fit", unit="volumes"),
+    Column.number("table_level", "Level of the series over that of the global signal of the table"),
     Column.number("mean_coverage", "Mean share of voxels with signal per parcel", unit="share"),
     Column.number("rank", "Numerical rank of FC"),
     Column.number("clipped", "Eigenvalues of FC below the clipping tolerance"),

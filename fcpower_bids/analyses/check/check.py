@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fcpower_bids.analyses.check.columns import check_columns
 from fcpower_bids.analyses.check.combined import CHECK_COMBINED, tabulate_combined, tell_negative
+from fcpower_bids.analyses.check.damage import check_damage
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, tabulate_findings
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_pairs
 from fcpower_bids.analyses.check.recognition import check_recognition
@@ -34,6 +35,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),
+        *check_damage(cohort),
         *_joins(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),

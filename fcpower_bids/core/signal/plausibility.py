@@ -39,6 +39,13 @@ STEP_VOLUMES = 8
 FEWEST_COMPARED = 20
 LAGS = 10
 CLIP_SDS = 5.0
+STEP_TOLD = 0.05
+"""Step of the level of the whole brain from which on a reader is told."""
+FOREIGN = 0.3
+"""Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
+
+SCALED = 3.0
+"""Times by which the level of the series and that of the table may differ: both are in the unit of the scanner."""
 
 
 class StrayVolumes(NamedTuple):

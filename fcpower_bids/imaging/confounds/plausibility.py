@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcpower_bids.core.signal.plausibility import Agreement, StrayVolumes, compare_with_table, find_stray, gain_step
+from fcpower_bids.core.signal.plausibility import (
+    FOREIGN,
+    SCALED,
+    STEP_TOLD,
+    Agreement,
+    StrayVolumes,
+    compare_with_table,
+    find_stray,
+    gain_step,
+)
 from fcpower_bids.imaging.confounds.regressors import Confounds
 from fcpower_bids.imaging.series.streaming import VolumeFigures
 
@@ -15,12 +24,8 @@ MOST_VOLUMES = 0.1
 """Share of the volumes that may be left out because they cannot be signal; more exclude the recording."""
 MOST_PARCELS = 0.2
 """Share of the parcels that may be."""
-STEP_TOLD, STEP_EXCLUDED = 0.05, 0.1
-"""Steps of the level of the whole brain from which on a reader is told, and the recording excluded."""
-FOREIGN = 0.3
-"""Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
-SCALED = 3.0
-"""Times by which the level of the series and that of the table may differ: both are in the unit of the scanner."""
+STEP_EXCLUDED = 0.1
+"""Step of the level of the whole brain from which on the recording is excluded."""
 REMEDY = "Copy the series again, or run fMRIPrep again."
 REMEDY_TABLE = "Put the table of this very recording beside the series, or run fMRIPrep again."
 SHOWN = 8
@@ -99,6 +104,7 @@ def judge_series(
             "table_global_signal": _number(fit.global_signal),
             "table_dvars": _number(fit.dvars),
             "table_lag": fit.lag,
+            "table_level": _number(fit.level),
         },
     )
 
