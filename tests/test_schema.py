@@ -10,9 +10,9 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION
-from fcpower_bids.cli.group_tables import describe_tables
-from fcpower_bids.cli.recording_tables import declared_tables as recording_tables
-from fcpower_bids.cli.recording_tables import fill_columns
+from fcpower_bids.cli.reference.group_tables import describe_tables
+from fcpower_bids.cli.reference.recording_tables import declared_tables as recording_tables
+from fcpower_bids.cli.reference.recording_tables import fill_columns
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.group import write_group_tables
 from fcpower_bids.outputs.tables import read_declared, read_json, write_declared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import dataclasses
 import difflib
 import sys
@@ -14,8 +13,10 @@ from typing import Any
 
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
+from fcpower_bids.cli.aliases import understand
 from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
+from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
@@ -23,24 +24,6 @@ from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
 CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
-USAGE = """fcpower_bids bids_dir output_dir {participant,group,pack,pretrain} [options]
-       fcpower_bids predict model [model ...] output_dir [--participant-label LABEL ...]
-       fcpower_bids model model
-       fcpower_bids identify output_dir [--participant-label LABEL ...]
-       fcpower_bids status output_dir
-       fcpower_bids selftest [folder]
-       fcpower_bids export output_dir share
-       fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER
-       fcpower_bids push MODEL OWNER/NAME"""
-EPILOG = """\
-examples:
-  fcpower_bids BIDS OUT participant                      all recordings, Schaefer-400, FC^0.35
-  fcpower_bids FMRIPREP OUT participant --dry-run        what was found and what is missing
-  fcpower_bids BIDS OUT group --targets age              prediction, fingerprinting and motion
-exit codes: 0 done, 1 internal error, 2 usage, 3 input unusable, 4 some recordings failed, 5 all failed,
-  6 recordings excluded under --strict, 7 pretrained encoder not proven better than random weights.
-Documentation: docs/ of the source, README.md first.
-Research software: not a medical device."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,15 +32,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> typing.NoReturn:
         """Raise the message as a usage error."""
         raise UsageError(f"{message}. See fcpower_bids --help.")
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help that shows one spelling of every option: ``--fd-thresh``, and not also ``--fd_thresh``."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        shown = copy.copy(action)
-        shown.option_strings = [flag for flag in action.option_strings if "_" not in flag]
-        return super()._format_action_invocation(shown)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -123,9 +97,17 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         With every error found, one per line, each with what to do.
     """
     parser = build_parser()
-    given, unknown = parser.parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if asked_for_help(words):
+        sys.stdout.write(help_for(words, parser))
+        raise SystemExit(0)
+    words, refused = understand(words)
+    try:
+        given, unknown = parser.parse_known_args(words)
+    except UsageError as error:
+        raise UsageError(explain_places(words, str(error))) from None
     values, errors = tell_apart(vars(given))
-    errors += [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
+    errors += refused + [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
     errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
     if "config_file" in values:
         values["config_file"] = _shipped(values["config_file"])
@@ -189,8 +171,8 @@ def tell_apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
-    known = [flag for action in parser._actions for flag in action.option_strings]
-    close = difflib.get_close_matches(item.partition("=")[0], known, n=1)
+    known = [flag for action in parser._actions for flag in action.option_strings if "_" not in flag]
+    close = difflib.get_close_matches(item.partition("=")[0].replace("_", "-"), known, n=1)
     return f"There is no option {item}." + (f" Did you mean {close[0]}?" if close else " See fcpower_bids --help.")
 
 

@@ -14,12 +14,17 @@ class Method(Choices):
     """Atlases, cleaning, and the connectomes that are made."""
 
     atlas: tuple[str, ...] = option(
-        ("Schaefer400",), "method", "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts"
+        ("Schaefer400",),
+        "method",
+        "atlases: names, FILE[:TSV], BIDS-Atlas DATASET[:SELECTOR], A+B for merged parts",
+        "--atlases",
     )
     atlas_dir: tuple[Path, ...] = option((), "method", "folders searched for atlases before TemplateFlow")
-    strategy: str = option("24P", "method", "confound strategy: a shipped name or a YAML file")
-    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none")
-    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none")
+    strategy: str = option(
+        "24P", "method", "confound strategy: a shipped name or a YAML file", "-p", "--nuisance-regressors"
+    )
+    high_pass: float = option(0.01, "method", "lower edge of the pass-band in Hz, 0 for none", "--lower-bpf")
+    low_pass: float = option(0.08, "method", "upper edge of the pass-band in Hz, 0 for none", "--upper-bpf")
     filter_order: int | None = option(None, "method", "order of the Butterworth filter before its two passes [2]")
     padding: str | None = option(
         None, "method", "how a series goes on beyond its ends in the filter [even]", choices=("even", "constant", "odd")
@@ -28,9 +33,12 @@ class Method(Choices):
         "fcpower", "method", "whose steps of cleaning are followed to rounding", choices=("fcpower", "nilearn", "xcp_d")
     )
     dummy_scans: str = option("auto", "method", "volumes to drop at the start: a number or 'auto' (non-steady state)")
-    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none")
+    fd_thresh: float = option(0.5, "method", "censor volumes with more framewise displacement in mm, 0 for none", "-f")
     head_radius: str | None = option(
-        None, "method", "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]"
+        None,
+        "method",
+        "radius of the head in mm for the displacement, or 'auto' (from the mask) [as the table has it]",
+        "-r",
     )
     motion_filter_type: str | None = option(
         None, "method", "filter that takes breathing out of the motion parameters [none]", choices=("notch", "lp")

@@ -35,7 +35,7 @@ def offered(line: str, folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("fcpower_bids in out participant --atl", {"--atlas", "--atlas-dir"}),
+        ("fcpower_bids in out participant --atl", {"--atlas", "--atlases", "--atlas-dir"}),
         ("fcpower_bids in out participant --fd", {"--fd-thresh"}),
         ("fcpower_bids in out participant --combine-runs ", {"none", "concat", "average"}),
         ("fcpower_bids in out p", {"participant", "pack", "pretrain"}),

@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli import container, group_tables, recording_tables, selftest, usage
+from fcpower_bids.cli import container, selftest
+from fcpower_bids.cli.help import short_help
 from fcpower_bids.cli.models.push import build_parser as push_parser
-from fcpower_bids.cli.parser import build_parser, parse_settings
+from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
+from fcpower_bids.cli.reference import group_tables, recording_tables, usage
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
@@ -146,9 +148,10 @@ def arguments_of(text: str, study: Path, place: Path) -> list[str]:
     return shlex.split(text)[1:]
 
 
-@kind(r"fcpower_bids --help$")
+@kind(r"fcpower_bids (\w+ )?--help$")
 def show_help(text: str, study: Path, place: Path) -> None:
-    assert all(level in build_parser().format_help() for level in LEVELS)
+    assert all(level in short_help() for level in LEVELS)
+    assert text.split()[1] in (*LEVELS, "--help")
 
 
 @kind(r"fcpower_bids prefetch ")
@@ -378,17 +381,17 @@ def make_small_demo(text: str, study: Path, place: Path) -> None:
     assert make_demo([str(place / "bids"), *shlex.split(text)[4:], *options]) == 0
 
 
-@kind(r"python -m fcpower_bids\.cli\.usage$")
+@kind(r"python -m fcpower_bids\.cli\.reference\.usage$")
 def print_usage(text: str, study: Path, place: Path) -> None:
     assert usage.reference() == read(ROOT / "docs" / "usage.md")
 
 
-@kind(r"python -m fcpower_bids\.cli\.group_tables$")
+@kind(r"python -m fcpower_bids\.cli\.reference\.group_tables$")
 def print_group_tables(text: str, study: Path, place: Path) -> None:
     assert group_tables.describe_tables() == read(ROOT / "docs" / "group_outputs.md")
 
 
-@kind(r"python -m fcpower_bids\.cli\.recording_tables docs/outputs\.md$")
+@kind(r"python -m fcpower_bids\.cli\.reference\.recording_tables docs/outputs\.md$")
 def fill_recording_tables(text: str, study: Path, place: Path) -> None:
     page = read(ROOT / "docs" / "outputs.md")
     assert recording_tables.fill_columns(page) == page

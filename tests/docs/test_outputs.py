@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.group_tables import describe_tables
-from fcpower_bids.cli.recording_tables import fill_columns
+from fcpower_bids.cli.reference.group_tables import describe_tables
+from fcpower_bids.cli.reference.recording_tables import fill_columns
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from tests.docs.pages import DOCS, read
@@ -148,9 +148,11 @@ def test_every_column_of_a_recording_has_a_unit():
 
 def test_the_columns_of_the_pages_are_those_of_the_declarations():
     page = read(DOCS / "outputs.md")
-    assert fill_columns(page) == page, "write it anew: python -m fcpower_bids.cli.recording_tables docs/outputs.md"
+    assert fill_columns(page) == page, (
+        "write it anew: python -m fcpower_bids.cli.reference.recording_tables docs/outputs.md"
+    )
     assert read(DOCS / "group_outputs.md") == describe_tables(), (
-        "write it anew: python -m fcpower_bids.cli.group_tables > docs/group_outputs.md"
+        "write it anew: python -m fcpower_bids.cli.reference.group_tables > docs/group_outputs.md"
     )
 
 

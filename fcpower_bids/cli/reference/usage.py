@@ -1,6 +1,6 @@
 """The option reference ``docs/usage.md``, generated from Settings.
 
-``python -m fcpower_bids.cli.usage > docs/usage.md`` writes it anew.
+``python -m fcpower_bids.cli.reference.usage > docs/usage.md`` writes it anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fcpower_bids.settings import LEVELS, SECTIONS
 INTRODUCTION = f"""\
 # Every option
 
-<!-- Generated from fcpower_bids/settings by `python -m fcpower_bids.cli.usage`; a test compares. -->
+<!-- Generated from fcpower_bids/settings by `python -m fcpower_bids.cli.reference.usage`; a test compares. -->
 
 ```
 fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
@@ -32,8 +32,9 @@ to, for example in `~/.bashrc` or `~/.zshrc`:
 eval "$(register-python-argcomplete fcpower_bids fcpower-docker)"
 ```
 
-In zsh `autoload -U compinit && compinit` comes before it. `fcpower_bids --help` lists the names of strategies,
-transforms, encoders and analyses.
+In zsh `autoload -U compinit && compinit` comes before it. `fcpower_bids participant --help` shows the options that this
+level reads, `fcpower_bids group --help` those of the group level, with the names of strategies, transforms, encoders
+and analyses. Commands of [XCP-D](from_xcp_d.md) and fMRIPrep are understood as far as there is something like it here.
 """
 
 

@@ -1,0 +1,1 @@
+"""What documents and other programs are generated from the settings and the declared tables."""

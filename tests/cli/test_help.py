@@ -1,0 +1,149 @@
+"""Help shows what a level reads, and what others call our options is understood or refused with the remedy."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import grimp
+import pytest
+
+import fcpower_bids
+from fcpower_bids.cli.aliases import IGNORED, MEMORY, REFUSED
+from fcpower_bids.cli.help import SUMMARIES, level_help, short_help
+from fcpower_bids.cli.options import option_fields
+from fcpower_bids.cli.parser import CONFIGURATIONS, build_parser, parse_settings
+from fcpower_bids.cli.run import main
+from fcpower_bids.errors import UsageError
+from fcpower_bids.settings import LEVELS
+from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, NOT, is_read
+from tests.docs.pages import DOCS, code_blocks, read
+
+BASE = ["in", "out", "participant"]
+PACKAGE = Path(fcpower_bids.__file__).parent
+ENTRIES = {
+    "participant": "fcpower_bids.workflows.participant",
+    "group": "fcpower_bids.workflows.group",
+    "pack": "fcpower_bids.workflows.encoder.packing",
+    "pretrain": "fcpower_bids.workflows.encoder.pretrain",
+}
+REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms", "executors")}
+"""Packages whose modules are imported by name."""
+ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "notrack", "fs_license_file", "debug"}
+"""Read through a property of the settings, by the command line, or by nobody as their texts say."""
+
+
+def shown(level):
+    return {one.name for one in option_fields() if is_read(level, one.name, one.metadata["section"])}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return grimp.build_graph("fcpower_bids")
+
+
+def attributes(module):
+    place = PACKAGE.joinpath(*module.split(".")[1:])
+    path = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+    return {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
+    modules = {ENTRIES[level], *graph.find_upstream_modules(ENTRIES[level])}
+    for registry in REGISTRIES & modules:
+        modules |= graph.find_descendants(registry)
+    read_there = set().union(*(attributes(one) for one in modules if not one.startswith("fcpower_bids.settings")))
+    assert shown(level) - read_there - ELSEWHERE == set()
+
+
+def test_every_option_is_shown_by_some_level_and_no_list_names_what_is_not_there():
+    names = {one.name for one in option_fields()}
+    assert set().union(*map(shown, LEVELS)) == names
+    assert {*ALL_LEVELS, *(name for table in (ALSO, NOT) for own in table.values() for name in own)} <= names
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_help_of_a_level_has_its_options_and_no_others(level, capsys):
+    for words in ([level, "--help"], ["BIDS", "OUT", level, "-h"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    said = capsys.readouterr().out
+    flags = set(re.findall(r"^  (--[a-z0-9-]+)", said, re.M))
+    assert flags == {"--version"} | {"--" + name.replace("_", "-") for name in shown(level)}
+    assert SUMMARIES[level] in said
+    assert said == 2 * level_help(level, build_parser())
+
+
+def test_the_short_help_fits_on_a_screen(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert said == short_help()
+    assert len(said.splitlines()) <= 30
+    assert all(level in said for level in LEVELS)
+
+
+def test_the_order_of_the_places_is_told():
+    for words in (["participant", "in", "out"], ["in", "participant", "out"], ["in", "participant"]):
+        with pytest.raises(UsageError, match=r"The order is bids_dir output_dir level: .* OUT participant"):
+            parse_settings(words)
+    with pytest.raises(UsageError, match=r"Did you mean participant\?"):
+        parse_settings(["in", "out", "partcipant"])
+    with pytest.raises(UsageError, match=r"comes one of participant, group, pack, pretrain\.$"):
+        parse_settings(["in", "out"])
+
+
+def test_a_line_of_xcp_d_means_the_same_here(capsys):
+    line = "-p 27P --lower-bpf 0.02 --upper-bpf=0.1 -f 0.3 -r 40 --atlases 4S156Parcels --mem_gb 8 --nthreads 3"
+    ours = "--strategy 27P --high-pass 0.02 --low-pass 0.1 --fd-thresh 0.3 --head-radius 40 --atlas 4S156Parcels"
+    ours += " --mem-mb 8000 --nprocs 3"
+    assert parse_settings([*BASE, *line.split()]) == parse_settings([*BASE, *ours.split()])
+    assert parse_settings([*BASE, "--smoothing", "6", "--md-only-boilerplate"]) == parse_settings(BASE)
+    said = capsys.readouterr().err
+    assert "--smoothing is ignored: nothing is smoothed" in said
+    assert "--md-only-boilerplate is ignored" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"), [("8", 8000), ("8G", 8000), ("500M", 500), ("1.5GB", 1500), ("2t", 2_000_000)]
+)
+def test_memory_as_fmriprep_takes_it(text, megabytes):
+    assert parse_settings([*BASE, "--mem", text]).mem_mb == megabytes
+    with pytest.raises(UsageError, match="--mem-mb"):
+        parse_settings([*BASE, "--mem", "much"])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_change_numbers_is_refused_with_the_remedy(name):
+    with pytest.raises(UsageError) as caught:
+        parse_settings([*BASE, name, "value", "--alpha", "0.5"])
+    assert str(caught.value) == f"There is no option {name}. {REFUSED[name]}"
+    own = {flag for action in build_parser()._actions for flag in action.option_strings}
+    assert set(re.findall(r"--[a-z][a-z-]+", REFUSED[name])) <= own
+
+
+def test_nothing_of_ours_is_taken_for_an_option_of_others():
+    own = {flag for action in build_parser()._actions for flag in action.option_strings}
+    assert not own & {*IGNORED, *REFUSED, *MEMORY}
+
+
+def test_a_slip_is_answered_in_the_documented_spelling():
+    with pytest.raises(UsageError, match=r"no option --dry_runn\. Did you mean --dry-run\?"):
+        parse_settings([*BASE, "--dry_runn"])
+
+
+def test_the_page_about_xcp_d_shows_the_file_and_knows_what_is_understood():
+    page = read(DOCS / "from_xcp_d.md")
+    (shown_there,) = code_blocks(page, "toml")
+    file = (CONFIGURATIONS / "xcp_d.toml").read_text()
+    assert shown_there.splitlines() == [row for row in file.splitlines() if not row.startswith("#")]
+    own = {flag for action in build_parser()._actions for flag in action.option_strings}
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page, re.M)
+    assert len(rows) > 10
+    for theirs, ours in rows:
+        flags = re.findall(r"`(-[-a-z0-9]+)", theirs)
+        assert set(flags) <= own | {*IGNORED, *REFUSED, *MEMORY}, theirs
+        assert set(re.findall(r"`(--[-a-z]+)", ours)) <= own
