@@ -196,6 +196,7 @@ def test_the_table_of_a_model_equals_a_computation_from_its_files(of_sixteen, st
 
 
 MOVING = "sub-91_ses-a_task-rest_space-MNI152NLin2009cAsym_res-2"
+STEP = "The level of the whole brain changes by 7 % at volume 31."
 MOTION = "mean framewise displacement 1.900 mm, more than --max-mean-fd 0.5 mm"
 
 
@@ -215,6 +216,8 @@ def batch(study, tmp_path):
     sidecar = first["sub-18"].with_suffix(".json")
     sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"NuisanceStrategy": "another"}))
     first["sub-19"].write_text("no matrix")
+    sidecar = first["sub-20"].with_suffix(".json")
+    sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"Notes": [STEP]}))
     example = json.loads(next((study / "out" / "logs" / "status").glob("sub-01*.json")).read_text())
     (out / "logs" / "status").mkdir(parents=True)
     told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION}
@@ -239,6 +242,28 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
     assert set(rows["state"].drop(refused)) == {"predicted"}
     assert "not predicted" in capsys.readouterr().out
     assert len(list(batch.glob("sub-*_target-planted-score-fc-power.html"))) == 10
+
+
+def test_every_scan_of_a_batch_has_the_verdict_that_its_own_tables_give(of_sixteen, batch, capsys):
+    assert main(["predict", str(of_sixteen), str(batch)]) == 4
+    told = capsys.readouterr().out
+    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
+    assert rows.loc["sub-91", "quality"] == "stop"
+    for name, row in rows.drop("sub-91").iterrows():  # the verdict, from what the participant level measured
+        folder = batch / name
+        measured = read_table(next(folder.rglob("*_desc-fcpower_qc.tsv"))).iloc[0]
+        about = json.loads(next(folder.rglob("*_stat-pearsoncorrelation_relmat.json")).read_text())
+        expected = []
+        if measured["degrees_of_freedom"] < 20:
+            expected.append(f"Only {measured['degrees_of_freedom']:.0f} degrees of freedom are left")
+        if measured["censored_volumes"] > 0.3 * (measured["volumes"] - measured["dummy_volumes"]):
+            expected.append("of the volumes were censored")
+        expected += about["Notes"]
+        assert row["quality"] == ("caution" if expected else "ok")
+        assert all(each in str(row["cautions"]) for each in expected)
+    assert STEP in rows.loc["sub-20", "cautions"]
+    assert STEP in told
+    assert STEP in html.unescape(next(batch.glob("sub-20_target-*.html")).read_text())
 
 
 def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):

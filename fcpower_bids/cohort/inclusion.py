@@ -67,7 +67,7 @@ class Quality:
 
 def read_quality(one: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
-    row = _quality_row(one)
+    row = quality_row(one)
     facts = one.facts
     return Quality(
         seconds=_number(row.get("seconds_kept", facts.get("SecondsUsed"))),
@@ -92,7 +92,7 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(part for part, is_damaged in zip(DAMAGE, found, strict=True) if is_damaged)
 
 
-def _quality_row(one: Connectome) -> dict[str, str]:
+def quality_row(one: Connectome) -> dict[str, str]:
     """The row of the atlas; read without pandas, because there are thousands of these files."""
     try:
         with one.beside(QUALITY).open(encoding="utf-8", newline="") as file:

@@ -13,7 +13,7 @@ import pandas as pd
 from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.reports.kit.page import render_page, show_number
 
-PREDICTED = "predicted"
+PREDICTED, CAUTION = "predicted", "caution"
 FAR = 2.0
 """Standard deviations from the mean of the reference beyond which a measure is called unusual."""
 
@@ -89,6 +89,7 @@ def say_scan(
     if row["state"] != PREDICTED:
         return Said(name, "stop", "There is no prediction for this scan.", (str(row["reason"]),), (), ())
     sentences = [str(row["warning"])] if row["warning"] else []
+    sentences += [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []
     sentences += _interval_sentences(row, facts, moved)
     if measures:
         sentences.append(say_unusual(measures))
@@ -101,7 +102,7 @@ def say_scan(
     )
     return Said(
         str(row["scan"]),
-        "caution" if row["warning"] else "ok",
+        "caution" if row["warning"] or row["quality"] == CAUTION else "ok",
         say_result(row, facts),
         tuple(sentences),
         told,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.kit.page import short_name
@@ -148,15 +149,33 @@ def _problems(account: Account) -> list[Problem]:
 
 def cautions_of(account: Account) -> list[str]:
     """Return what a reader must know before using a recording that is done."""
+    quality = account.quality[0] if account.quality else {}
+    return find_cautions(account.uncovered, quality, account.notes) + account.broken
+
+
+def find_cautions(
+    uncovered: Mapping[str, Sequence[str]], quality: Mapping[str, Any], notes: Sequence[str]
+) -> list[str]:
+    """Say what calls for caution with a recording, from what was measured.
+
+    Parameters
+    ----------
+    uncovered : mapping of str to sequence of str
+        By atlas, the parcels without a value.
+    quality : mapping
+        Its row of the quality table; empty where there is none.
+    notes : sequence of str
+        What was noted while it was looked at and cleaned.
+    """
     found = []
-    for atlas, parcels in account.uncovered.items():
+    for atlas, parcels in uncovered.items():
         if parcels:
             shown = ", ".join(parcels[:8]) + (f" and {len(parcels) - 8} more" if len(parcels) > 8 else "")
             found.append(f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {shown}.")
-    for row in account.quality[:1]:
-        share = row["censored_volumes"] / max(row["volumes"] - row["dummy_volumes"], 1)
+    if quality:
+        share = quality["censored_volumes"] / max(quality["volumes"] - quality["dummy_volumes"], 1)
         if share > MANY_CENSORED:
             found.append(f"{100 * share:.0f} % of the volumes were censored because of motion.")
-        if row["degrees_of_freedom"] < FEW_DEGREES:
-            found.append(f"Only {row['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
-    return found + account.notes + account.broken
+        if quality["degrees_of_freedom"] < FEW_DEGREES:
+            found.append(f"Only {quality['degrees_of_freedom']:.0f} degrees of freedom are left; FC is uncertain.")
+    return [*found, *notes]

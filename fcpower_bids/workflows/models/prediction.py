@@ -16,7 +16,7 @@ from fcpower_bids.analyses.models.calibration import RESIDUALS
 from fcpower_bids.analyses.models.final_model import FinalModel
 from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL, compare_with_reference
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
-from fcpower_bids.cohort.inclusion import read_quality, read_statuses
+from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.outputs.crashes import explain
@@ -25,11 +25,15 @@ from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.outputs.tables import read_matrix, read_table, write_declared, write_json
 from fcpower_bids.reports.person.prediction import write_prediction_pages
+from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
 COMPARED = "compared"
 """Beside the columns of a row: the rows of its own in `UNUSUAL`."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
+SOUND, CAUTION, UNUSABLE = "ok", "caution", "stop"
+JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
+WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
 
 PREDICTED = TableSpec(
     "predicted/target-TARGET-REPRESENTATION",
@@ -47,6 +51,17 @@ PREDICTED = TableSpec(
                 BROKEN: "no, because of a mistake of the program: see reason",
             },
         ),
+        Column.text(
+            "quality",
+            "What the participant level says of the scan",
+            levels={
+                SOUND: "it can be used",
+                CAUTION: "it can be used with caution: see cautions",
+                UNUSABLE: "it was excluded, failed or was not finished: see reason",
+                "n/a": "nothing was measured",
+            },
+        ),
+        Column.text("cautions", "What calls for caution with the scan, as on the page of the participant level"),
         Column.text("warning", "What is outside of what the model has seen, the gravest first"),
         Column.text("reason", "Why there is no prediction"),
         Column.number(
@@ -192,7 +207,7 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
             f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
             f"{', '.join(facts['Preprocessing']['atlas'])}. Run the participant level with that atlas."
         )
-    rows = [_refused(*_place(one), _reason(one)) for one in bad.values()]
+    rows = [_refused(*_place(one), _reason(one)) | {"quality": UNUSABLE} for one in bad.values()]
     rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
     if not there and not rows:
         raise DatasetError(
@@ -226,13 +241,26 @@ def _attempt(
 ) -> dict[str, Any]:
     """Predict one scan; what is wrong with it is its row, and no business of the others."""
     scan = one.path.name.removesuffix("_relmat.tsv")
+    judged: dict[str, str] = {}
     try:
-        return _predict(scan, one, model, request, ages, moved, local)
+        judged = _judge(one)
+        return judged | _predict(scan, one, model, request, ages, moved, local)
     except (FcPowerError, OSError) as error:
-        return _refused(scan, one.participant, one.session, str(error))
+        return judged | _refused(scan, one.participant, one.session, str(error))
     except Exception as error:
         reason = explain(error, request.output_dir, f"predict_{scan}")
-        return _refused(scan, one.participant, one.session, reason, BROKEN)
+        return judged | _refused(scan, one.participant, one.session, reason, BROKEN)
+
+
+def _judge(one: Connectome) -> dict[str, str]:
+    """Say of a scan what its page at participant level says."""
+    row, facts = quality_row(one), one.facts
+    if not row and "Notes" not in facts:
+        return {}
+    numbers = {key: float(row[key]) for key in JUDGED if key in row}
+    empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
+    said = find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
+    return {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}
 
 
 def _predict(
@@ -336,6 +364,8 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
             say(f"{row.scan!s}: not predicted. {row.reason!s}")
         elif row.warning:
             say(f"{row.scan!s}: {row.warning!s}")
+        if row.quality == CAUTION:
+            say(f"{row.scan!s}: the scan itself calls for caution. {row.cautions!s}")
     interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
     if found.recalibration is not None:
         moved = found.recalibration
