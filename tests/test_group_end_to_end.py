@@ -219,6 +219,10 @@ def batch(study, tmp_path):
     sidecar = first["sub-20"].with_suffix(".json")
     sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | {"Notes": [STEP]}))
     example = json.loads(next((study / "out" / "logs" / "status").glob("sub-01*.json")).read_text())
+    link = {"DatasetLinks": {"fmriprep": "../bids/derivatives/fmriprep"}}
+    (out / "dataset_description.json").write_text(json.dumps(link))
+    (tmp_path / "bids").mkdir()
+    (tmp_path / "bids" / "participants.tsv").write_text("participant_id\tage\tsex\nsub-20\t99\tF\nsub-21\t40\tM\n")
     (out / "logs" / "status").mkdir(parents=True)
     told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION}
     (out / "logs" / "status" / f"{MOVING}.json").write_text(json.dumps(told))
@@ -282,6 +286,13 @@ def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
     assert f"learned from {card['NumberOfPeople']} people;" in pages["sub-20"]
     assert "no diagnosis" in pages["sub-20"]
     assert "not a medical device" in pages["sub-20"]
+
+
+def test_a_connectome_is_compared_with_scans_of_its_motion_and_sex(of_sixteen, batch, study):
+    assert main(["predict", str(of_sixteen), str(batch), "--participant-label", "20"]) == 0
+    path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
+    row = read_table(path).set_index("participant_id").loc["sub-20"]
+    page = html.unescape(next(batch.glob("sub-20_target-*.html")).read_text())
     unusual = read_table(path.with_name(f"{path.stem}_reference.tsv"))
     unusual = unusual[unusual["scan"].str.startswith("sub-20")].set_index("measure")
     fc = pd.read_csv(next((batch / "sub-20").rglob("*_stat-pearsoncorrelation_relmat.tsv")), sep="\t", index_col=0)
@@ -291,13 +302,21 @@ def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
     alike = np.ones(len(reference), dtype=bool)
     for name, own in (("seconds", 60 * row["minutes"]), ("mean_fd", row["mean_fd"])):
         alike &= (reference[name] <= 1.5 * own) & (reference[name] >= own / 1.5)
-    chosen = reference.loc[alike, "mean_fc"] if alike.sum() >= 20 else reference["mean_fc"]
+    women = reference["female"] == 1  # sub-20 is one, says participants.tsv
+    everyone = np.ones(len(reference), dtype=bool)
+    kept = next(each for each in (alike & women, alike, women, everyone) if each.sum() >= 20 or each is everyone)
+    chosen = reference.loc[kept, "mean_fc"]
+    assert (unusual["scans"] == kept.sum()).all()
+    people = read_table(study / "bids" / "participants.tsv").head(16)
+    assert women.sum() == 2 * (people["sex"] == "F").sum()
+    low, high = people["age"].min(), people["age"].max()
+    assert f"the person is 99 years old, the training people {low} to {high}" in row["warning"]
     assert unusual.loc["mean_fc", "z"] == pytest.approx((upper.mean() - chosen.mean()) / chosen.std())
     assert unusual.loc["mean_fc", "percentile"] == pytest.approx(100 * (chosen < upper.mean()).mean())
     far = [name for name, z in unusual["z"].items() if abs(z) > 2]
     words = "Unusual, beyond 2 standard deviations" if far else "beyond 2 standard deviations"
-    assert words in pages["sub-20"]
-    assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in pages["sub-20"] for name in far)
+    assert words in page
+    assert all(f"{name} (z {unusual.loc[name, 'z']:.1f})" in page for name in far)
 
 
 def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixteen, batch):

@@ -33,8 +33,8 @@ class NewScan:
     Attributes
     ----------
     seconds, mean_fd, degrees_of_freedom, repetition_time : float
-    age : float
-        From a phenotype table of the new people.
+    age, female : float
+        From a phenotype table of the new people; 1 for female, 0 for male.
     in_training : bool
         Whether the model was fitted on this very connectome.
     """
@@ -44,6 +44,7 @@ class NewScan:
     degrees_of_freedom: float = math.nan
     repetition_time: float = math.nan
     age: float = math.nan
+    female: float = math.nan
     in_training: bool = False
 
 

@@ -27,7 +27,7 @@ from fcpower_bids.analyses.models.calibration import (
     interval_facts,
     negative_class,
 )
-from fcpower_bids.analyses.models.reference import reference_scans
+from fcpower_bids.analyses.models.reference import SEX, is_female, reference_scans
 from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
 from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
 from fcpower_bids.core.regression.ridge import Solver
@@ -109,7 +109,7 @@ def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representat
     facts["TargetRange"] = [float(each) for each in arrays["target_range"][:, 0]]
     if study.targets[0].is_binary:
         facts["Interval"]["RadiusOfClasses"] = class_radii(residuals)
-    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _ages(cohort), seed))
+    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _of_people(cohort), seed))
 
 
 def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
@@ -137,10 +137,12 @@ def _features_of_scans(study: Study, rows: Rows, whole: Representation) -> Float
     return np.asarray(single[:], dtype=float)
 
 
-def _ages(cohort: Cohort) -> pd.Series | None:
-    """The column called age in any case, by participant."""
-    name = next((column for column in cohort.phenotypes.columns if str(column).lower() == "age"), None)
-    return None if name is None else pd.to_numeric(cohort.phenotypes[name], errors="coerce")
+def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
+    """What the columns age and sex say, by participant, whatever the case of their names."""
+    columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
+    found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
+    sex = next((columns[name] for name in SEX if name in columns), None)
+    return found if sex is None else found | {"female": is_female(sex)}
 
 
 def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp], study: Study) -> float:
@@ -161,7 +163,7 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
     rows = np.concatenate([study.people.scans[row] for row in known])
     scans, cohort_times = study.cohort.scans.iloc[rows], study.cohort.repetition_times
     times = [cohort_times[row] for row in rows] if cohort_times else []
-    ages, people = _ages(study.cohort), [study.people.names[row] for row in known]
+    ages, people = _of_people(study.cohort).get("age"), [study.people.names[row] for row in known]
     composite = [text.partition("=")[2].split(",") for text in study.settings.composite]
     return {
         "Target": target.name,

@@ -16,6 +16,8 @@ from fcpower_bids.schema import Column, TableSpec, join_columns
 
 MATCHED, FACTOR = 20, 1.5
 """Scans are compared with those of similar motion and length, by this factor, where there are so many."""
+SEX = ("sex", "gender")
+"""Columns of a phenotype table, in lower case."""
 QUALITY = ("mean_fd", "seconds", "degrees_of_freedom")
 
 REFERENCE = TableSpec(
@@ -35,6 +37,7 @@ REFERENCE = TableSpec(
                 "seconds": "seconds of cleaned series",
                 "degrees_of_freedom": "degrees of freedom left by cleaning",
                 "age": "age, where a phenotype table has it",
+                "female": "1 for female, 0 for male, where a phenotype table says so",
             },
         ),
         Column.number("value", "Its value"),
@@ -56,15 +59,19 @@ UNUSUAL = TableSpec(
         Column.number("percentile", "Per cent of the training scans with a smaller value", "Percentile", digits=0),
         Column.number("scans", "Training scans that are compared", "Scans", digits=0),
         Column.flag("matched", "Whether these have about the same motion and length, within a factor of 1.5"),
+        Column.flag("same_sex", "Whether these are of people of the same sex"),
     ),
     ("scan", "measure"),
 )
 
 
 def compare_with_reference(
-    reference: pd.DataFrame, summary: Mapping[str, float], seconds: float, mean_fd: float
+    reference: pd.DataFrame, summary: Mapping[str, float], seconds: float, mean_fd: float, female: float = np.nan
 ) -> list[dict[str, float | str | bool]]:
     """Say how unusual a connectome is.
+
+    It is compared with scans of similar motion and length and the same sex where there are enough, else with those of
+    similar motion and length, else with those of the same sex, else with all.
 
     Parameters
     ----------
@@ -74,6 +81,8 @@ def compare_with_reference(
         Of the scan, see `core.connectome.summary.connectome_summary`.
     seconds, mean_fd : float
         Of the scan; NaN where not known, which matches nothing.
+    female : float
+        1 or 0; NaN where not known.
 
     Returns
     -------
@@ -86,12 +95,15 @@ def compare_with_reference(
         values = wide[name].to_numpy(dtype=float) if name in wide else np.full(len(wide), np.nan)
         with np.errstate(invalid="ignore"):
             alike &= (values <= own * FACTOR) & (values * FACTOR >= own)
-    matched = bool(alike.sum() >= MATCHED)
+    own_sex = (wide["female"] == female).to_numpy() if "female" in wide else np.zeros(len(wide), dtype=bool)
+    choices = ((alike & own_sex, True, True), (alike, True, False), (own_sex, False, True))
+    everyone = (np.ones(len(wide), dtype=bool), False, False)
+    chosen, matched, same_sex = next((each for each in choices if each[0].sum() >= MATCHED), everyone)
     rows: list[dict[str, float | str | bool]] = []
     for name, value in summary.items():
         if name not in wide:
             continue
-        column = wide.loc[alike, name] if matched else wide[name]
+        column = wide.loc[chosen, name]
         known = column.dropna().to_numpy(dtype=float)
         mean, sd = float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else np.nan
         rows.append(
@@ -104,13 +116,20 @@ def compare_with_reference(
                 "percentile": 100 * float(np.mean(known < value)),
                 "scans": len(known),
                 "matched": matched,
+                "same_sex": same_sex,
             }
         )
     return rows
 
 
+def is_female(column: pd.Series) -> pd.Series:
+    """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
+    words = column.astype(object).map(lambda cell: str(cell).strip().casefold())
+    return words.map({"f": 1.0, "female": 1.0, "woman": 1.0, "m": 0.0, "male": 0.0, "man": 0.0}).astype(float)
+
+
 def reference_scans(
-    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], ages: pd.Series | None, seed: int
+    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series], seed: int
 ) -> pd.DataFrame:
     """Describe scans of a cohort.
 
@@ -121,8 +140,8 @@ def reference_scans(
         The scans.
     similarity : ndarray, shape (n,)
         See `RESIDUALS`; NaN where it is not known.
-    ages : pandas.Series or None
-        By participant.
+    people : mapping of str to pandas.Series
+        ``age`` and ``female`` as far as they are known, by participant.
     seed : int
         Of the order.
 
@@ -137,7 +156,6 @@ def reference_scans(
         fc = rebuild_matrix(np.asarray(cohort.edges[rows[place]], dtype=float), 1.0, weighted=False)
         found = connectome_summary(fc, cohort.networks) | {"similarity": float(similarity[place])}
         found |= {name: float(scan[name]) for name in QUALITY if name in scan}
-        if ages is not None:
-            found["age"] = float(ages.get(str(scan["participant_id"]), np.nan))
+        found |= {name: float(values.get(str(scan["participant_id"]), np.nan)) for name, values in people.items()}
         parts += [(number, name, value) for name, value in found.items() if np.isfinite(value)]
     return pd.DataFrame(parts, columns=list(REFERENCE.columns))

@@ -17,7 +17,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
     parser.add_argument("--participant-label", nargs="+", default=[], help="participants [all]")
     parser.add_argument("--table", type=Path, help="where to write, for one model [OUTPUT_DIR/group/predicted]")
-    parser.add_argument("--phenotypes", type=Path, help="table with the age of these people, to be told who is outside")
+    parser.add_argument(
+        "--phenotypes", type=Path, help="table with the age (and sex) of these people [participants.tsv of the dataset]"
+    )
     parser.add_argument(
         "--recalibrate", type=Path, help="table with the known target of some local people, to move the model to them"
     )

@@ -147,6 +147,7 @@ def say_unusual(measures: Sequence[Mapping[str, Any]]) -> str:
     """How unusual the connectome is, in one sentence."""
     far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
     like = "of similar motion and length" if measures[0]["matched"] else "of any motion and length"
+    like += " and of the same sex" if measures[0]["same_sex"] else ""
     against = f"against {int(measures[0]['scans'])} training scans {like}"
     if not far:
         return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."

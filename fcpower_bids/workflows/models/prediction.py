@@ -23,10 +23,11 @@ from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.models import load_model, scan_digest
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
-from fcpower_bids.outputs.tables import read_matrix, read_table, write_declared, write_json
+from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 from fcpower_bids.reports.person.prediction import write_prediction_pages
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.workflows.models.people import read_column, read_people
 
 COMPARED = "compared"
 """Beside the columns of a row: the rows of its own in `UNUSUAL`."""
@@ -97,7 +98,7 @@ class Request:
     participants : tuple of str
         Labels; all where empty.
     phenotypes : Path or None
-        Table with the age of the new people.
+        Table with the age of the new people, and their sex; else that of the dataset is taken where it is there.
     local : Path or None
         Table with the known target of some of them, to recalibrate.
     accept_differences : bool
@@ -161,14 +162,14 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
         If the model, the folder or a table as a whole cannot be used; nothing is written then.
     """
     model = open_model(path)
-    ages = _column(request.phenotypes, "age") if request.phenotypes else {}
-    local = _column(request.local, model.facts["Target"]) if request.local else {}
+    people = read_people(request.output_dir, request.phenotypes)
+    local = read_column(request.local, model.facts["Target"]) if request.local else {}
     scans, outside = _choose(model.facts, request)
-    rows = [_attempt(one, model, request, ages, None) for one in scans]
+    rows = [_attempt(one, model, request, people, None) for one in scans]
     moved = None
     if local:
         moved = _recalibrate(model, rows, local)
-        rows = [_attempt(one, model, request, ages, moved, local) for one in scans]
+        rows = [_attempt(one, model, request, people, moved, local) for one in scans]
     compared = pd.DataFrame(
         [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
     )
@@ -235,7 +236,7 @@ def _attempt(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    ages: Mapping[str, float],
+    people: Mapping[str, Mapping[str, float]],
     moved: Recalibration | None,
     local: Iterable[str] = (),
 ) -> dict[str, Any]:
@@ -244,7 +245,7 @@ def _attempt(
     judged: dict[str, str] = {}
     try:
         judged = _judge(one)
-        return judged | _predict(scan, one, model, request, ages, moved, local)
+        return judged | _predict(scan, one, model, request, people, moved, local)
     except (FcPowerError, OSError) as error:
         return judged | _refused(scan, one.participant, one.session, str(error))
     except Exception as error:
@@ -268,7 +269,7 @@ def _predict(
     one: Connectome,
     model: FinalModel,
     request: Request,
-    ages: Mapping[str, float],
+    people: Mapping[str, Mapping[str, float]],
     moved: Recalibration | None,
     local: Iterable[str],
 ) -> dict[str, Any]:
@@ -285,7 +286,8 @@ def _predict(
         quality.mean_fd,
         quality.degrees_of_freedom,
         repetition_time(one),
-        ages.get(one.participant, math.nan),
+        people["age"].get(one.participant, math.nan),
+        people["female"].get(one.participant, math.nan),
         seen,
     )
     matrix, parcels = read_matrix(one.path)
@@ -308,7 +310,9 @@ def _predict(
         "minutes": quality.seconds / 60,
         "mean_fd": quality.mean_fd,
         "differences": "; ".join([*grave, *named]),
-        COMPARED: compare_with_reference(model.reference, found.summary, quality.seconds, quality.mean_fd),
+        COMPARED: compare_with_reference(
+            model.reference, found.summary, quality.seconds, quality.mean_fd, about.female
+        ),
     }
 
 
@@ -342,19 +346,6 @@ def _describe(moved: Recalibration | None) -> dict[str, Any]:
         "Radius": moved.radius.value,
         "NominalCoverage": moved.radius.level,
     }
-
-
-def _column(path: Path, name: str) -> dict[str, float]:
-    """Read one column of numbers by person; its case does not matter."""
-    table = read_table(path)
-    if "participant_id" not in table.columns:
-        raise DatasetError(f"{path} has no column participant_id. Add it.")
-    found = next((column for column in table.columns if str(column).lower() == name.lower()), None)
-    if found is None:
-        raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
-    people = table["participant_id"].astype(str).map(lambda label: f"sub-{label.removeprefix('sub-')}")
-    values = pd.to_numeric(table[found], errors="coerce")
-    return {person: float(value) for person, value in zip(people, values, strict=True) if np.isfinite(value)}
 
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fcpower_bids.analyses.models.applying import NewScan, apply_model, recalibrate
 from fcpower_bids.analyses.models.final_model import FinalModel, fit_final_model
+from fcpower_bids.analyses.models.reference import compare_with_reference, is_female
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 
@@ -148,6 +149,33 @@ def shifted_cohort(n_sites, per_site, seed, shift=6.0):
 def keep(cohort, rows):
     scans, phenotypes = cohort.scans[rows].reset_index(drop=True), cohort.phenotypes[rows]
     return dataclasses.replace(cohort, scans=scans, edges=cohort.edges[rows], phenotypes=phenotypes)
+
+
+@pytest.mark.parametrize(
+    ("n_alike", "female", "expected"),
+    [(36, 1.0, (True, True)), (24, 1.0, (True, False)), (10, 1.0, (False, True)), (10, np.nan, (False, False))],
+)
+def test_a_scan_is_compared_with_those_of_its_motion_and_sex_where_there_are_enough(n_alike, female, expected):
+    values = {
+        "mean_fd": np.where(np.arange(60) < n_alike, 0.1, 0.9),
+        "seconds": np.full(60, 300.0),
+        "female": np.arange(60) // 3 % 3 != 0,
+        "mean_fc": np.arange(60.0),
+    }
+    rows = [(scan, name, float(each)) for name, column in values.items() for scan, each in enumerate(column)]
+    reference = pd.DataFrame(rows, columns=["scan", "measure", "value"])
+    (found,) = compare_with_reference(reference, {"mean_fc": 30.5}, 300.0, 0.1, female)
+    kept = np.ones(60, dtype=bool)
+    kept &= (values["mean_fd"] == 0.1) | (not expected[0])
+    kept &= values["female"] | (not expected[1])
+    assert (found["matched"], found["same_sex"]) == expected
+    assert found["scans"] == kept.sum()
+    assert found["mean"] == pytest.approx(values["mean_fc"][kept].mean())
+
+
+def test_sex_is_read_from_words_and_never_from_codes():
+    said = is_female(pd.Series(["F", "male", " Woman", "1", "n/a", np.nan, "M"]))
+    np.testing.assert_array_equal(said, [1, 0, 1, np.nan, np.nan, np.nan, 0])
 
 
 def test_intervals_cover_people_of_unseen_sites_as_they_claim():

@@ -1,0 +1,83 @@
+"""What tables say of new people: age and sex, from the user's table or that of the dataset, and known targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.models.reference import SEX, is_female
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_json, read_table
+
+
+def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str, float]]:
+    """Return ``age`` and ``female`` by person, as far as they are known.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Of the participant level; its description leads to ``participants.tsv`` of the dataset.
+    phenotypes : Path or None
+        A table of the user, which comes first.
+
+    Raises
+    ------
+    DatasetError
+        A table cannot be read, or that of the user has no ages.
+    """
+    found: dict[str, dict[str, float]] = {"age": {}, "female": {}}
+    for path in _tables_of(output_dir):
+        table = _read(path)
+        found["age"] |= _by_person(table, pd.to_numeric(_find(table, ("age",)), errors="coerce"))
+        found["female"] |= _by_person(table, is_female(_find(table, SEX)))
+    if phenotypes is not None:
+        found["age"] |= read_column(phenotypes, "age")
+        table = _read(phenotypes)
+        found["female"] |= _by_person(table, is_female(_find(table, SEX)))
+    return found
+
+
+def read_column(path: Path, name: str) -> dict[str, float]:
+    """Read one column of numbers by person; its case does not matter.
+
+    Raises
+    ------
+    DatasetError
+        The table cannot be read or has no such column.
+    """
+    table = _read(path)
+    if name.lower() not in (str(column).lower() for column in table.columns):
+        raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
+    return _by_person(table, pd.to_numeric(_find(table, (name.lower(),)), errors="coerce"))
+
+
+def _tables_of(output_dir: Path) -> Iterator[Path]:
+    """``participants.tsv`` of the input, or of the dataset whose derivatives are the input."""
+    description = output_dir / "dataset_description.json"
+    links = read_json(description).get("DatasetLinks", {}).values() if description.is_file() else ()
+    for link in links:
+        root = (output_dir / unquote(urlparse(str(link)).path)).resolve()
+        places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
+        yield from (table for place in places if (table := place / "participants.tsv").is_file())
+
+
+def _read(path: Path) -> pd.DataFrame:
+    table = read_table(path)
+    if "participant_id" not in table.columns:
+        raise DatasetError(f"{path} has no column participant_id. Add it.")
+    return table
+
+
+def _find(table: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
+    """The first column of one of these names in any case; of missing values where there is none."""
+    columns = {str(column).lower(): table[column] for column in table.columns}
+    return next((columns[name] for name in names if name in columns), pd.Series(np.nan, table.index))
+
+
+def _by_person(table: pd.DataFrame, values: pd.Series) -> dict[str, float]:
+    people = table["participant_id"].astype(str).map(lambda label: f"sub-{label.removeprefix('sub-')}")
+    return {person: float(value) for person, value in zip(people, values, strict=True) if np.isfinite(value)}
