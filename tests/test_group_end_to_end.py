@@ -337,15 +337,40 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     assert "Internal error, please report" in rows.loc["sub-20", "reason"]
 
 
-def test_local_people_move_the_predictions_by_what_the_residuals_say(study, tmp_path):
-    labels = [f"{number:02d}" for number in range(1, 17)]
-    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score"]]
+@pytest.fixture(scope="module")
+def of_places(study, tmp_path_factory):
+    """Folder of the models of a score and of sex, of sixteen people at three places."""
+    labels, table = [f"{number:02d}" for number in range(1, 17)], tmp_path_factory.mktemp("places") / "places.tsv"
+    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score", "sex"]]
     people["place"] = [f"p{number % 3}" for number in range(len(people))]
-    people.to_csv(tmp_path / "places.tsv", sep="\t", index=False)
-    options = ["--targets", "planted_score", "--analyses", "qc_fc", "--name", "sites", "--save-models"]
-    options += ["--phenotypes", str(tmp_path / "places.tsv"), "--site-column", "place"]
+    people.to_csv(table, sep="\t", index=False)
+    options = ["--targets", "planted_score", "sex", "--analyses", "qc_fc", "--name", "sites", "--save-models"]
+    options += ["--phenotypes", str(table), "--site-column", "place"]
     assert group(study, *options, "--participant-label", *labels) == 0
-    model = next((study / "out" / "group" / "sites" / "models").glob("*fc-power*"))
+    return study / "out" / "group" / "sites" / "models"
+
+
+def held_out_by_place(model):
+    """Residuals of every scan by the model of the other places."""
+    return read_table(model / "residuals.tsv").query("held_out == 'site'")
+
+
+def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(of_places, study, tmp_path):
+    (model,) = of_places.glob("*sex-fc-power*")
+    assert main(["predict", str(model), str(study / "out"), "--no-pages", "--table", str(tmp_path / "sex.tsv")]) == 0
+    table, card = read_table(tmp_path / "sex.tsv"), json.loads((model / "model.json").read_text())
+    size = held_out_by_place(model).assign(size=lambda rows: rows["residual"].abs())
+    widest = size.groupby("observed_class")["size"].max()  # of three places: all that were seen
+    ends = {card["NegativeClass"]: 0.0, card["PositiveClass"]: 1.0}
+    assert set(ends) == {"F", "M"} == set(widest.index)
+    for _, row in table.iterrows():
+        possible = {name for name, end in ends.items() if abs(row["prediction"] - end) <= widest[name]}
+        assert set(str(row["classes"]).replace("nan", "").split(" or ")) - {""} == possible
+    assert table[["low", "high", "low_new_site", "high_new_site"]].isna().all(axis=None)
+
+
+def test_local_people_move_the_predictions_by_what_the_residuals_say(of_places, study, tmp_path):
+    (model,) = of_places.glob("*planted-score-fc-power*")
     local = {f"sub-{number}": 300.0 + number for number in (17, 18)}
     rows = "".join(f"{name}\t{value}\n" for name, value in local.items())
     (tmp_path / "local.tsv").write_text(f"participant_id\tplanted_score\n{rows}")
@@ -355,7 +380,7 @@ def test_local_people_move_the_predictions_by_what_the_residuals_say(study, tmp_
         assert main(["predict", str(model), str(study / "out"), "--no-pages", "--table", str(path), *more]) == 0
         tables[name] = read_table(path).set_index("scan")
     before, after = tables["before"], tables["after"]
-    sites = read_table(model / "residuals.tsv").query("held_out == 'site'")
+    sites = held_out_by_place(model)
     groups = sites.groupby("group")["residual"]
     within = ((sites["residual"] - groups.transform("mean")) ** 2).sum() / (len(sites) - groups.ngroups)
     between = max(0.0, (groups.mean() ** 2 - within / groups.size()).mean())
@@ -367,6 +392,9 @@ def test_local_people_move_the_predictions_by_what_the_residuals_say(study, tmp_
     assert after.loc[used, "warning"].str.contains("helped to recalibrate").all()
     widest = sites["residual"].abs().max()  # of three sites: the largest residual, claimed for three of four
     assert (before["high"] - before["prediction"]).to_numpy() == pytest.approx(widest)
+    careful = sites["residual"].abs().groupby(sites["group"]).quantile(0.9, interpolation="higher").max()
+    assert (before["high_new_site"] - before["prediction"]).to_numpy() == pytest.approx(careful)
+    assert (before["prediction"] - before["low_new_site"]).to_numpy() == pytest.approx(careful)
     assert json.loads((model / "model.json").read_text())["Interval"]["NominalCoverage"] == pytest.approx(3 / 4)
 
 
