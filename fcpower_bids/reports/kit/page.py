@@ -21,6 +21,8 @@ from fcpower_bids._version import __version__
 from fcpower_bids.reports.kit.figures import colour_table
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
+IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
+"""What neither an address nor an attribute may hold as it is."""
 MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
 
@@ -74,8 +76,9 @@ def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
 
 
 def inline_image(svg: str) -> str:
-    """Return an SVG drawing as an address that holds the drawing itself."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode("ascii")
+    """Return an SVG drawing as an address that holds the drawing itself; its images are in base64 already."""
+    ascii_only = svg.replace("\n", " ").encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return "data:image/svg+xml," + ascii_only.translate(IN_ADDRESS)
 
 
 def show_number(value: Any, digits: int = 2) -> str:
