@@ -10,9 +10,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from fcpower_bids.records import Cleaning
+from fcpower_bids.records import Cleaning, Slices
 
 _META = "json"
+SLICES = "slices_"
+"""Before the names of the arrays of `Slices` in the bundle of the parcels."""
 
 
 def save_bundle(path: Path | IO[bytes], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> str:
@@ -26,6 +28,13 @@ def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files if name != _META}
         return arrays, json.loads(str(file[_META]))
+
+
+def slices_of(arrays: Mapping[str, np.ndarray]) -> Slices | None:
+    """Return the slices among the arrays of a bundle, if there are any."""
+    if f"{SLICES}mean" not in arrays:
+        return None
+    return Slices(**{name: arrays[SLICES + name] for name in Slices._fields})
 
 
 def save_cleaning(path: Path, cleaning: Cleaning, choices: Mapping[str, Any]) -> str:

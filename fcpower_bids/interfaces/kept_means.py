@@ -13,7 +13,7 @@ from fcpower_bids.interfaces.bundles import load_bundle
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas
 
-CONTENT = 2
+CONTENT = 3
 """Of these files; those of another number are not read."""
 
 

@@ -14,7 +14,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, tr
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.described import open_atlas
-from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning
+from fcpower_bids.interfaces.bundles import load_bundle, load_cleaning, slices_of
 from fcpower_bids.interfaces.choices import settings_of
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.outputs.recording import Bundle, Measured, Results, measure_all, write_recording
@@ -136,7 +136,7 @@ def _series(parcels: Iterable[str], series: Iterable[str]) -> list[ParcelSeries]
     found = []
     for arrays, facts in map(load_bundle, parcels):
         one, flat, stray = clean.get(facts["atlas"], (nothing, (), ()))
-        found.append(ParcelSeries(arrays["coverage"], arrays["series"], one, nothing, flat, stray))
+        found.append(ParcelSeries(arrays["coverage"], arrays["series"], one, nothing, flat, stray, slices_of(arrays)))
     return found
 
 

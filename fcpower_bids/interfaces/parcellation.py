@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from nipype.interfaces.base import BaseInterfaceInputSpec, Directory, File, TraitedSpec, traits
 
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.interfaces.bundles import save_bundle
+from fcpower_bids.interfaces.bundles import SLICES, save_bundle
 from fcpower_bids.interfaces.kept_means import means_path, remove_outdated
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.store import atomic
@@ -51,7 +52,9 @@ class Parcellate(Step):
         for (path, atlas), one in zip(missing, found, strict=True):
             with atomic(path) as temporary, temporary.open("wb") as file:
                 facts = {"atlas": atlas.name, "parcels": atlas.names, "bold": str(bold)}
-                arrays = {name: values for name, values in one._asdict().items() if name != "figures"}
-                save_bundle(file, {**arrays, **one.figures._asdict()}, facts)
+                arrays = {name: values for name, values in one._asdict().items() if isinstance(values, np.ndarray)}
+                shown = {} if one.slices is None else one.slices._asdict()
+                pictures = {f"{SLICES}{name}": values for name, values in shown.items()}
+                save_bundle(file, {**arrays, **one.figures._asdict(), **pictures}, facts)
             remove_outdated(path, bold, atlas)
         self._results["parcels"] = [str(path) for path in paths]

@@ -9,6 +9,7 @@ from fcpower_bids.records.recordings import (
     Output,
     ParcelSeries,
     Recording,
+    Slices,
     is_in_space,
     space_of,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Output",
     "ParcelSeries",
     "Recording",
+    "Slices",
     "Table",
     "is_in_space",
     "space_of",

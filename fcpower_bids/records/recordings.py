@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fcpower_bids.schema import Columns, TableSpec
 
@@ -211,6 +211,30 @@ class Cleaning:
         return float(self.kept.sum() * self.repetition_time)
 
 
+class Slices(NamedTuple):
+    """Axial slices of a recording, the front on top, the person's left on the left.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (n, rows, columns)
+        Temporal mean, in the units of the file; NaN where it is not defined.
+    tsnr : ndarray, shape (n, rows, columns)
+        Temporal signal-to-noise ratio: mean over standard deviation, before cleaning; NaN where nothing varies.
+    brain : ndarray of bool, shape (n, rows, columns)
+        Inside the brain mask.
+    parcels : ndarray of int, shape (n, rows, columns)
+        Parcel of each voxel, 1 to P; 0 for none.
+    heights : ndarray, shape (n,)
+        z of each slice in mm.
+    """
+
+    mean: np.ndarray
+    tsnr: np.ndarray
+    brain: np.ndarray
+    parcels: np.ndarray
+    heights: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class ParcelSeries:
     """One recording seen through one atlas.
@@ -229,6 +253,8 @@ class ParcelSeries:
         Covered parcels without any variance, before or after cleaning; they are NaN like uncovered ones.
     stray : tuple of int
         Covered parcels whose series cannot be signal; they are NaN too.
+    slices : Slices or None
+        What a page shows of its voxels; None for surfaces and oblique grids.
     """
 
     coverage: np.ndarray
@@ -237,6 +263,7 @@ class ParcelSeries:
     connectivity: np.ndarray
     flat: tuple[int, ...] = ()
     stray: tuple[int, ...] = ()
+    slices: Slices | None = None
 
 
 @dataclass(frozen=True)

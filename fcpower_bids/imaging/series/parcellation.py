@@ -18,7 +18,7 @@ from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.series.cifti import average_grayordinates, check_grayordinates
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, header_summary
 from fcpower_bids.imaging.series.voxels import average_voxels, check_mask, check_volumetric
-from fcpower_bids.records import Atlas, space_of
+from fcpower_bids.records import Atlas, Slices, space_of
 
 UNDECLARED = ("n/a", "unknown")
 
@@ -38,6 +38,8 @@ class Parcellation(NamedTuple):
         Those that the mean is made of.
     figures : VolumeFigures
         What was measured of every volume, the same for all atlases of one pass.
+    slices : Slices or None
+        What a page shows of the voxels.
     """
 
     series: np.ndarray
@@ -45,6 +47,7 @@ class Parcellation(NamedTuple):
     n_voxels: np.ndarray
     n_covered: np.ndarray
     figures: VolumeFigures
+    slices: Slices | None = None
 
 
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
@@ -75,10 +78,12 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     """
     bold = Path(bold)
     header = check_request(bold, mask, atlases, n_dummy)
+    pictures: list[Slices | None] = [None] * len(atlases)
     if header.affine is None:
         stacked = Parcellation(*average_grayordinates(bold, header, atlases, n_dummy))
     else:
-        stacked = Parcellation(*average_voxels(bold, header, mask, atlases, n_dummy))
+        series, coverage, n_voxels, n_covered, figures, pictures = average_voxels(bold, header, mask, atlases, n_dummy)
+        stacked = Parcellation(series, coverage, n_voxels, n_covered, figures)
     if not stacked.n_covered.any():
         raise RecordingError(
             f"No parcel of {', '.join(atlas.name for atlas in atlases)} has a voxel with signal in {bold}: "
@@ -91,9 +96,9 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     ends = np.cumsum([atlas.n_parcels for atlas in atlases])
     of_parcels = (series, stacked.coverage, stacked.n_voxels, stacked.n_covered)
     found = []
-    for atlas, end in zip(atlases, ends, strict=True):
+    for atlas, end, slices in zip(atlases, ends, pictures, strict=True):
         one, coverage, n_voxels, n_covered = (values[..., end - atlas.n_parcels : end] for values in of_parcels)
-        found.append(Parcellation(one, coverage, n_voxels, n_covered, figures))
+        found.append(Parcellation(one, coverage, n_voxels, n_covered, figures, slices))
     return found
 
 

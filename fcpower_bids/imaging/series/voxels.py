@@ -20,8 +20,9 @@ from fcpower_bids.imaging.atlas.label_images import index_labels, is_cifti_label
 from fcpower_bids.imaging.grids import is_same_grid, resample_labels, share_inside
 from fcpower_bids.imaging.inflating import DAMAGED
 from fcpower_bids.imaging.integrity import content_fault, header_fault
+from fcpower_bids.imaging.series.slices import SlicePlan, SliceSums
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, load_header, read_volumes
-from fcpower_bids.records import Atlas
+from fcpower_bids.records import Atlas, Slices
 
 SAMPLE = 8000
 """Voxels of the brain that stand for all in mean and DVARS: these are compared with a table, to a per cent."""
@@ -35,11 +36,12 @@ class _Tally(NamedTuple):
     constant: np.ndarray
     broken: np.ndarray
     figures: VolumeFigures
+    slices: SliceSums
 
 
 def average_voxels(
     bold: Path, header: HeaderSummary, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
     """Average the covered voxels of every parcel of every atlas.
 
     Parameters
@@ -65,6 +67,8 @@ def average_voxels(
         Voxels on the grid of the recording, and those that the mean is made of.
     figures : VolumeFigures
         In stored units.
+    slices : list of Slices or None
+        Under each atlas.
 
     Raises
     ------
@@ -80,13 +84,13 @@ def average_voxels(
         np.argsort(placed[0][voxels], kind="stable")
     ]  # parcel by parcel of the first atlas: see _ParcelSums
     sample = np.flatnonzero(brain)
-    means, n_covered, figures = _stream_means(
-        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE]),
+    means, n_covered, figures, slices = _stream_means(
+        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], SlicePlan(header, brain)),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )
     coverage = n_covered / np.maximum(n_voxels, 1) * np.concatenate(in_view)
-    return means, coverage, n_voxels, n_covered, figures
+    return means, coverage, n_voxels, n_covered, figures, slices.finish(placed, header.scaling)
 
 
 class _ParcelSums:
@@ -125,6 +129,7 @@ class _Stream:
     header: HeaderSummary
     n_dummy: int
     sample: np.ndarray
+    plan: SlicePlan
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return read_volumes(self.bold, self.header, self.n_dummy)
@@ -136,7 +141,7 @@ class _Stream:
 
 def _stream_means(
     stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
-) -> tuple[np.ndarray, np.ndarray, VolumeFigures]:
+) -> tuple[np.ndarray, np.ndarray, VolumeFigures, SliceSums]:
     # What is outside the field of view from the start must not cost a second pass: one look at the first volume.
     first = next(iter(stream))
     broken = ~np.isfinite(first[voxels])
@@ -152,12 +157,13 @@ def _stream_means(
     n_covered = add_up(np.where(tally.constant, 0.0, 1.0))
     baseline = add_up(np.where(tally.constant, 0.0, tally.first))
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN of a parcel without covered voxels
-        return (tally.deviations + baseline) / n_covered, n_covered.astype(int), tally.figures
+        means = (tally.deviations + baseline) / n_covered
+    return means, n_covered.astype(int), tally.figures, tally.slices
 
 
 def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     deviations = np.zeros((stream.n_volumes, add_up.n_parcels))
-    figures = VolumeFigures(*np.full((3, stream.n_volumes), np.nan))
+    figures, slices = VolumeFigures(*np.full((3, stream.n_volumes), np.nan)), SliceSums(stream.plan)
     deviation = np.empty(len(voxels))
     broken = np.zeros(len(voxels), dtype=bool)
     unchanged = np.arange(len(voxels))  # nearly all leave this list at the second volume, so it costs nothing
@@ -171,6 +177,7 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
             row = deviations[number]
             row[:] = add_up(deviation)
             figures.add(number, deviation, sampled, before)
+            slices.add(number, volume)
             before = sampled
             if number:
                 unchanged = unchanged[deviation[unchanged] == 0]
@@ -178,7 +185,7 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
                 broken |= ~np.isfinite(deviation)
     constant = np.zeros(len(voxels), dtype=bool)
     constant[unchanged] = True
-    return _Tally(deviations, first, constant, broken, figures)
+    return _Tally(deviations, first, constant, broken, figures, slices)
 
 
 def _place_atlas(bold: Path, header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:

@@ -21,6 +21,10 @@ EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
 """Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
 SIDE = 150
 """Rows of a small matrix."""
+RIGHT = 0.905
+"""Where the time axis ends, of 1; beside it are the names of networks."""
+MOST_NETWORKS, ROOM_FOR_NAME = 40, 0.055
+"""Above so many they say nothing; smaller shares of a carpet have no name beside them."""
 DOTS = 100
 """Pixels per inch of the images inside a drawing."""
 STEPS = 16
@@ -59,6 +63,7 @@ def draw_motion(
     threshold: float,
     repetition_time: float,
     carpets: Mapping[str, np.ndarray],
+    networks: Sequence[tuple[str, float, float]] = (),
 ) -> str:
     """Draw framewise displacement, DVARS and the carpets over one axis of time.
 
@@ -72,6 +77,8 @@ def draw_motion(
         Seconds; 0 where it is unknown, then time is in volumes.
     carpets : mapping of str to ndarray, shape (rows, T)
         Standardised parcel series by title; NaN where there is no value.
+    networks : sequence of (str, float, float)
+        Name of each network, and where it begins and ends among the rows of a carpet, as shares of these.
     """
     traces = [("framewise_displacement", "FD (mm)"), ("dvars", "DVARS")]
     traces = [(name, label) for name, label in traces if np.isfinite(volumes[name]).any()]
@@ -81,7 +88,9 @@ def draw_motion(
     with drawing(9.6, 0.4 + 0.8 * sum(heights)) as (figure, svg):
         axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         total = figure.get_figheight()
-        figure.subplots_adjust(left=0.07, right=0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12)
+        figure.subplots_adjust(
+            left=0.07, right=RIGHT if carpets else 0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12
+        )
         for axis in axes:
             axis.yaxis.set_label_coords(-0.055, 0.5)  # under each other, without measuring the labels of the ticks
         for axis in axes[:-1]:
@@ -95,6 +104,9 @@ def draw_motion(
             axes[0].set_ylim(0, max(1.15 * np.nanmax(volumes["framewise_displacement"]), 1.3 * threshold))
         for axis, (title, carpet) in zip(axes[len(traces) :], carpets.items(), strict=True):
             _draw_carpet(axis, title, carpet, (-0.5 * scale, (len(time) - 0.5) * scale))
+            _name_networks(axis, networks)
+        if carpets:
+            _draw_scale(figure, axes[-1].get_position().y0)
         axes[-1].set_xlabel(unit)
         axes[-1].set_xlim(-0.5 * scale, (len(time) - 0.5) * scale)
     return svg[0]
@@ -130,6 +142,36 @@ def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, ends: tuple[float, 
     axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(*ends, len(carpet), 0))
     axis.set_yticks([])
     axis.set_ylabel(title)
+
+
+def _name_networks(axis: Axes, networks: Sequence[tuple[str, float, float]]) -> None:
+    """Put a bar and a name beside the rows of each network; names only where there is room."""
+    if not 1 < len(networks) <= MOST_NETWORKS:
+        return
+    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
+
+    starts, stops = (1 - np.array([one[place] for one in networks]) for place in (1, 2))
+    colours = colormaps["tab20"](np.arange(len(networks)) % 20)
+    axis.barh(
+        starts, np.full(len(networks), 0.008), stops - starts, 1.004,
+        align="edge", color=colours, transform=axis.transAxes, clip_on=False,
+    )  # fmt: skip
+    for name, first, stop in networks:
+        if stop - first > ROOM_FOR_NAME:
+            axis.text(1.016, 1 - (first + stop) / 2, name[:14], transform=axis.transAxes, va="center", fontsize=6.5)
+
+
+def _draw_scale(figure: Figure, bottom: float) -> None:
+    """Draw the colours of the carpets beside the axis of time."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    room = figure.add_axes((RIGHT + 0.008, 0.4 * bottom, 0.075, 0.09 * bottom + 0.004))
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(-2, 2), "gray"), cax=room, orientation="horizontal", ticks=(-2, 0, 2)
+    )
+    bar.ax.tick_params(labelsize=6.5, pad=1, length=2)
+    bar.ax.set_title("SD", fontsize=6.5, pad=1)
 
 
 def draw_power(

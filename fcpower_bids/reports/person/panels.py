@@ -23,9 +23,11 @@ from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import Account, View, read_columns, read_numbers
+from fcpower_bids.reports.person.accounts import Account, Parcellation, View, read_columns, read_numbers
+from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
+from fcpower_bids.reports.person.previews import SLICES, preview_path, read_slices
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
@@ -48,7 +50,8 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         else {name: np.full(clean, value) for name, value in _UNKNOWN_VOLUMES.items()}
     )
     censored = int(((columns["kept"] == 0) & (columns["dummy"] == 0)).sum())
-    svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets)
+    networks = _network_shares(context.view.parcellation(context.root))
+    svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets, networks)
     text = (
         "Framewise displacement with the limit (dashed), DVARS as the input table has it, and the parcel series before "
         "and after cleaning, sorted by network, in standard deviations from -2 (black) to 2 (white). "
@@ -65,6 +68,12 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
         wide=True,
     )
+
+
+def _network_shares(parcels: Parcellation) -> list[tuple[str, float, float]]:
+    """Name of each network, and where it begins and ends among the sorted parcels, as shares of these."""
+    spans = network_spans([parcels.networks[place] for place in parcels.order])
+    return [(name, start / len(parcels.order), stop / len(parcels.order)) for name, start, stop in spans]
 
 
 def make_power(context: Context) -> Iterator[Panel]:
@@ -272,12 +281,27 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]
     below = f"Below {threshold:g}, and without a value: {', '.join(missing)}."
+    slices = read_slices(preview_path(path, SLICES))
+    if slices is None:
+        told = ""
+        svg = draw_coverage(context.view.parcellation(context.root), coverage, threshold)
+    else:
+        told = (
+            "Axial slices of this recording: the temporal mean with the border of the brain mask (orange) and of the "
+            "parcels (blue), which should follow the anatomy; temporal SNR, mean over standard deviation before "
+            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and "
+        )
+        svg = draw_brain(slices, coverage, threshold)
+    share = (
+        f"{'the share' if told else 'Share'} of each parcel's voxels inside the brain mask and with signal; "
+        f"mean {100 * np.mean(coverage):.1f} %. "
+    )
     yield Panel(
-        "Coverage",
-        f"Share of each parcel's voxels inside the brain mask and with signal; mean {100 * np.mean(coverage):.1f} %. "
-        + (below if missing else "No parcel is below the limit."),
-        draw_coverage(context.view.parcellation(context.root), coverage, threshold),
-        f"Coverage of {len(coverage)} parcels; {len(missing)} are below {threshold:g}.",
+        "Coverage" if slices is None else "Brain",
+        told + share + (below if missing else "No parcel is below the limit."),
+        svg,
+        f"Coverage of {len(coverage)} parcels; {len(missing)} are below {threshold:g}."
+        + (f" Median temporal SNR {median_tsnr(slices):.0f}." if slices is not None else ""),
         sources=context.links(path),
         wide=True,
     )

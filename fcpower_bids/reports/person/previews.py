@@ -1,10 +1,11 @@
-"""What a page shows of the series before cleaning: no table holds it, so a small preview is kept when it is known."""
+"""What a page shows of voxels and of the series before cleaning: no table holds them, so small previews are kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fcpower_bids.core.signal.censoring import interpolate_censored
 from fcpower_bids.core.signal.quality import power_spectrum
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, output_path
+from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.accounts import network_order
 from fcpower_bids.store import atomic
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 150, 900
 """Largest size of a carpet; neighbours are averaged down to it."""
 CLIP, NO_VALUE = 3.0, 255
+BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
+"""Ends of their names."""
+BRIGHTEST = 99.5
+"""Percentile of the mean image that is white."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +39,9 @@ class Preview:
     power: np.ndarray
 
 
-def preview_path(coverage: Path) -> Path:
+def preview_path(coverage: Path, end: str = BEFORE) -> Path:
     """Return where the preview belongs that goes with a coverage table: ``sub-X/figures``."""
-    name = coverage.name.removesuffix("_stat-coverage_bold.tsv") + "_stat-mean_desc-before_timeseries.npz"
+    name = coverage.name.removesuffix("_stat-coverage_bold.tsv") + end
     subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
     return subject / "figures" / name
 
@@ -43,6 +49,9 @@ def preview_path(coverage: Path) -> Path:
 def write_previews(output_dir: Path, results: Results) -> None:
     """Keep a preview of every atlas's series before cleaning."""
     for series, atlas in zip(results.series, results.atlases, strict=True):
+        coverage = output_path(output_dir, results.recording, COVERAGE, atlas)
+        if series.slices is not None:
+            _write_slices(preview_path(coverage, SLICES), series.slices)
         kept = results.cleaning.kept
         if results.cleaning.excluded:  # too few are kept to draw; the reader wants to see why
             kept = np.arange(len(kept)) >= results.cleaning.n_dummy
@@ -50,14 +59,43 @@ def write_previews(output_dir: Path, results: Results) -> None:
             continue
         whole = standardise_trend(series.raw, kept)
         preview = make_preview(whole, kept, results.cleaning.repetition_time, atlas.networks)
-        path = preview_path(output_path(output_dir, results.recording, COVERAGE, atlas))
-        with atomic(path) as temporary, temporary.open("wb") as file:
+        with atomic(preview_path(coverage)) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
                 file,
                 carpet=_as_bytes(preview.carpet),
                 frequencies=preview.frequencies,
                 power=preview.power.astype(np.float32),
             )
+
+
+def _write_slices(path: Path, slices: Slices) -> None:
+    """Keep the slices: the mean in 255 steps from black to white, the rest as it is."""
+    known = slices.mean[np.isfinite(slices.mean)]
+    white = max(float(np.percentile(known, BRIGHTEST)), 1e-9) if known.size else 1.0
+    mean = np.rint(np.clip(np.nan_to_num(slices.mean) / white, 0, 1) * 255).astype(np.uint8)
+    shown = slices._replace(mean=mean, tsnr=slices.tsnr.astype(np.float16))
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **shown._asdict())
+
+
+def read_slices(path: Path) -> Slices | None:
+    """Read the slices of a recording under an atlas; None where none were kept.
+
+    Raises
+    ------
+    DatasetError
+        If the file is broken.
+    """
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = Slices(**{name: file[name] for name in Slices._fields})
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
+    if len({one.shape for one in found[:4]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
+        raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
+    return found
 
 
 def read_preview(path: Path) -> Preview | None:

@@ -88,7 +88,7 @@ def test_nifti_and_cifti_agree_on_the_same_data(tmp_path, rng):
     volumetric = make_atlas(tmp_path / "toy.nii.gz", labels=(1, 2, 3))
     (surface,) = parcellate(bold, None, [atlas])
     (volume,) = parcellate(tmp_path / "bold.nii.gz", None, [volumetric])
-    for one, other in zip(surface[:-1], volume[:-1], strict=True):
+    for one, other in zip(surface[:4], volume[:4], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-14)
 
 

@@ -1,0 +1,87 @@
+"""Slices that a page shows: mean and temporal SNR are those of the file, left is left, and the start does not count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.imaging.series.slices import MARGIN, N_SLICES, SETTLING
+from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
+
+SHAPE = (14, 16, 20)
+N_VOLUMES = 4 * SETTLING + 2
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A recording of a brain with a bright first volume, its mask, an atlas, and the values."""
+    rng = np.random.default_rng(3)
+    labels = make_labels(rng, SHAPE)
+    data = rng.normal(1000, 20, (*SHAPE, N_VOLUMES)).astype(np.float32)
+    data[..., 0] *= 1.5
+    brain = np.zeros(SHAPE, np.uint8)
+    brain[4:10, 5:12, 3:18] = 1
+
+    def write(affine=AFFINE, scaling=(None, None), values=data):
+        bold = save_image(tmp_path / f"sub-1_space-{SPACE}_bold.nii.gz", values, affine, scaling=scaling)
+        mask = save_image(tmp_path / f"sub-1_space-{SPACE}_mask.nii.gz", brain, affine)
+        return bold, mask, make_atlas(tmp_path / "atlas.nii.gz", labels, affine)
+
+    return write, data, brain > 0, labels
+
+
+def expected(values, heights):
+    """Slices of a volume on the grid of `AFFINE`, cut to the brain and its margin: front on top, left on the left."""
+    rows, columns = slice(5 - MARGIN, 12 + MARGIN), slice(4 - MARGIN, 10 + MARGIN)
+    places = [round((z - AFFINE[2, 3]) / 2) for z in heights]
+    return np.stack([values[columns, rows, place].T[::-1] for place in places])
+
+
+def test_mean_and_tsnr_are_those_of_the_volumes_after_the_start(files):
+    write, data, brain, labels = files
+    bold, mask, atlas = write()
+    (found,) = parcellate(bold, mask, [atlas])
+    shown, steady = found.slices, data[..., SETTLING:].astype(np.float64)
+    assert len(shown.heights) == N_SLICES
+    np.testing.assert_allclose(shown.mean, expected(steady.mean(-1), shown.heights), rtol=1e-6)
+    np.testing.assert_allclose(shown.tsnr, expected(steady.mean(-1) / steady.std(-1, ddof=1), shown.heights), rtol=1e-5)
+    np.testing.assert_array_equal(shown.brain, expected(brain, shown.heights))
+    np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
+
+
+def test_a_flipped_grid_and_scaled_values_give_the_same_picture(files):
+    write, data, _, _ = files
+    flipped = AFFINE.copy()
+    flipped[0] = [-2, 0, 0, AFFINE[0, 3] + 2 * (SHAPE[0] - 1)]
+    stored = np.round((data[::-1] - 100) / 0.01).astype(np.int32)
+    bold, _, atlas = write(flipped, (0.01, 100.0), stored)
+    shown = parcellate(bold, None, [atlas])[0].slices  # without a mask the whole grid
+    mean = data[..., SETTLING:].astype(np.float64).mean(-1)
+    places = [round((z - AFFINE[2, 3]) / 2) for z in shown.heights]
+    np.testing.assert_allclose(shown.mean, np.stack([mean[:, :, place].T[::-1] for place in places]), atol=0.01)
+
+
+def test_an_oblique_grid_has_no_slices_and_short_series_count_from_the_start(files):
+    write, data, _, _ = files
+    turned = AFFINE.copy()
+    turned[:2, :2] = 2 * np.array([[np.cos(0.5), -np.sin(0.5)], [np.sin(0.5), np.cos(0.5)]])
+    bold, mask, atlas = write(turned)
+    assert parcellate(bold, mask, [atlas])[0].slices is None
+    bold, mask, atlas = write(values=data[..., :12])
+    shown = parcellate(bold, mask, [atlas])[0].slices
+    np.testing.assert_allclose(
+        shown.mean, expected(data[..., :12].astype(np.float64).mean(-1), shown.heights), rtol=1e-6
+    )
+
+
+def test_what_has_no_number_or_never_changes_has_no_tsnr(files):
+    write, data, _, _ = files
+    spoilt = data.copy()
+    spoilt[6, 7, :, 30], spoilt[6, 8] = np.nan, 0
+    bold, mask, atlas = write(values=spoilt)
+    shown = parcellate(bold, mask, [atlas])[0].slices
+    row = 12 + MARGIN - 1
+    assert np.isnan(shown.tsnr[:, row - 7, 6 - 4 + MARGIN]).all()
+    assert np.isnan(shown.tsnr[:, row - 8, 6 - 4 + MARGIN]).all()
+    assert (shown.mean[:, row - 8, 6 - 4 + MARGIN] == 0).all()
