@@ -103,6 +103,7 @@ def _quality(one: Imported) -> dict[str, Any]:
     return {
         "atlas": "_".join(f"{key}-{value}" for key, value in one.atlas),
         "state": "done",
+        **dict.fromkeys(("volumes", "dummy_volumes", "censored_volumes"), math.nan),
         "kept_volumes": one.volumes,
         "seconds_kept": one.seconds,
         "mean_fd": one.mean_fd,
