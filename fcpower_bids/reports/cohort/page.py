@@ -9,6 +9,7 @@ from fcpower_bids.reports.cohort.index import write_index
 from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
+from fcpower_bids.reports.cohort.sections.edges import edges_section
 from fcpower_bids.reports.cohort.sections.encoders import comparison_section, encoder_section
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
@@ -30,6 +31,7 @@ PARTS = (
     (motion_section, "motion", "Motion and connectivity"),
     (prediction_sections, "prediction", "Prediction of phenotypes"),
     (sites_section, "sites", "Sites"),
+    (edges_section, "edges", "Connections that go with a phenotype"),
     (identification_section, "identification", "Identification across sessions"),
     (exponent_section, "exponent", "The exponent"),
     (screen_section, "screen", "Transforms of the connectome"),

@@ -22,7 +22,7 @@ from fcpower_bids.reports.cohort.seen import seen_rows
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
-FURTHER = ("motion", "sites", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
+FURTHER = ("motion", "sites", "edges", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
 """Sections whose first sentence is quoted in the first lines."""
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import networkx
@@ -15,10 +16,13 @@ from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.outputs.tables import read_json, read_table
 from tests.derivatives.participant_outputs import ATLAS, make_outputs
 from tests.inputs.connectomes.test_doors import write_list
+from tests.page_sentences import CATALOGUE, unchecked_sentences
+from tests.page_sentences_of_edges import EDGES
 
 PEOPLE, PARCELS, PERMUTATIONS, ALPHA, THRESHOLD = 40, 14, 199, 0.35, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
 NAMES = [f"p{number:02d}" for number in range(PARCELS)]
+SENTENCES = (*EDGES, *CATALOGUE)
 PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
@@ -209,6 +213,40 @@ def test_the_summary_follows_from_the_tables(results, target, name):
     assert (1 + (null["largest_t"] >= needed).sum()) / (1 + PERMUTATIONS) >= 0.05
 
 
+def test_every_sentence_of_the_page_is_that_of_its_table(results, tmp_path):
+    page = results.parent / "group.html"
+    left, read = unchecked_sentences(page, results, SENTENCES)
+    assert not left
+    assert {"edges_answer", "edges_found", "edges_networks_found"} <= set(read)
+    text = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+    for old, new in (
+        (r"(\d+)( of \d+ edges go)", r"1\1\2"),
+        (r"(partial r) -?\d\.\d", r"\1 0.9"),
+        (r"Single connections go", "No single connection, but a network of them, goes"),
+        (r"(corrected for all edges, p = \d\.\d)", r"\g<1>9"),
+        (r"(has )(\d+) edges between", r"\g<1>1\2 edges between"),
+    ):
+        changed = re.sub(old, new, text)
+        assert changed != text, old
+        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
+        try:
+            left, _ = unchecked_sentences(tmp_path / "changed.html", results, SENTENCES)
+        except AssertionError:
+            continue
+        assert left, f"nobody sees that '{old}' says something else"
+
+
+@pytest.mark.parametrize(("permutations", "said"), [(9, "edges_undecided"), (0, "edges_untested")])
+def test_too_few_permutations_decide_nothing(cohort, permutations, said):
+    name = said
+    options = ["--targets", "score", "--representations", "fc", "--permutations", permutations, "--name", name]
+    folder = run(cohort, *listed(cohort), *options) / name
+    left, read = unchecked_sentences(cohort / "out" / f"group_{name}.html", folder, SENTENCES)
+    assert not left
+    assert said in read
+    assert not {"edges_found", "edges_answer", "edges_networks_found", "edges_no_network"} & set(read)
+
+
 def test_the_sidecar_says_what_was_done(results):
     facts = read_json(results / "edges.json")
     assert facts["Covariates"] == ["mean_fd"]
@@ -273,4 +311,7 @@ def test_pairs_of_networks_are_least_squares_on_their_mean_edges(tmp_path):
         assert row["mean_t"] == pytest.approx(np.mean([r * np.sqrt((people - 2) / (1 - r * r)) for r in each]))
         seen, t = seen + len(columns), [*t, row["t"]]
     assert seen == 15
+    left, read = unchecked_sentences(made.output_dir / "group.html", folder, SENTENCES)
+    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
+    assert read["edges_pairs"] == 1
     assert rows["p_family_wise"].iloc[int(np.argmax(np.abs(t)))] == rows["p_family_wise"].min()

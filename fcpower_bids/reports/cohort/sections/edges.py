@@ -1,0 +1,195 @@
+"""Which connections go with a phenotype: the answer, networks, brains, and the edges themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.edgewise.edge_tables import COMPONENTS, EDGES, SUMMARY, D
+from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
+    GroupTables,
+    Section,
+    count,
+    listed,
+    make_grid,
+    missing,
+    say_p,
+)
+from fcpower_bids.reports.kit.matrices import encode_matrix
+from fcpower_bids.reports.kit.panel import Panel
+
+MOST_PANELS = 6
+MOST_EDGES = 10
+"""Edges of each target and representation in the table of the page; the file has more."""
+EFFECTS = {D: "d", "r": "partial r"}
+
+
+def edges_section(tables: GroupTables) -> list[Section]:
+    """Say of every target which edges go with it."""
+    summary = tables.frame("edges_summary")
+    if summary is None:
+        return []
+    sentences = [*_headline(summary)]
+    for _, row in summary.iterrows():
+        sentences += [_edges_sentence(row, tables), *_network_sentence(row, tables)]
+    return [
+        Section(
+            "edges",
+            "Connections that go with a phenotype",
+            tuple(sentences),
+            tuple(_network_panels(tables)),
+            tuple(_grids(summary, tables)),
+        )
+    ]
+
+
+def _headline(summary: pd.DataFrame) -> Iterator[str]:
+    """One sentence per answer, with the targets that have it."""
+    names: dict[str, list[str]] = {}
+    for target, part in summary.groupby("target", sort=False):
+        names.setdefault(_answer(part), []).append(str(target))
+    for answer, targets in names.items():
+        yield answer.format(listed(targets))
+
+
+def _answer(part: pd.DataFrame) -> str:
+    """By the smallest p corrected for all edges and representations."""
+    if (part["n_permutations"] == 0).all():
+        return "Whether any connection goes with {} was not tested: no permutations were run (--permutations)."
+    if part["smallest_p"].min() >= SIGNIFICANT:
+        return "For {} the permutations are too few, or the blocks too small, to decide."
+    if part["p_max"].min() < SIGNIFICANT:
+        return "Single connections go with {}."
+    if part["p_component"].min() < SIGNIFICANT:
+        return "No single connection, but a network of them, goes with {}."
+    return "For {} no connection was found."
+
+
+def _edges_sentence(row: pd.Series, tables: GroupTables) -> str:
+    what = f"{row['target']} in {tables.title(str(row['representation']))}"
+    n, effect = int(row["n_permutations"]), EFFECTS[str(row["measure"])]
+    total, fdr = f"{int(row['n_edges']):,} edges", f"{int(row['n_fdr']):,} with q below {SIGNIFICANT:g}"
+    if not n:
+        return f"{what}: {total}, {fdr}; none is corrected for all edges."
+    if row["smallest_p"] >= SIGNIFICANT:
+        return (
+            f"{what}: not decided, the smallest p that {count(n, 'permutation')} give here is {row['smallest_p']:.3f}."
+        )
+    p = f"{say_p(row['p_family_wise'])} corrected for all edges, {say_p(row['p_max'])} for all representations too"
+    if not row["n_family_wise"]:
+        return (
+            f"{what}: none of {total} goes with it detectably ({p}; {fdr}); {effect} of ±{row['effect_needed']:.2f} or "
+            "less could not have been told from chance."
+        )
+    hits, stronger = int(row["n_family_wise"]), int(row["n_stronger"])
+    edge = _part(tables.rows("edges"), row).iloc[0]
+    return (
+        f"{what}: {hits:,} of {total} {'goes' if hits == 1 else 'go'} with it ({stronger:,} stronger and "
+        f"{hits - stronger:,} weaker; {fdr}); the largest is {edge['parcel_a']} to {edge['parcel_b']}, {effect} "
+        f"{edge['effect']:.2f} (95 % CI {edge['ci_low']:.2f} to {edge['ci_high']:.2f}; {p})."
+    )
+
+
+def _network_sentence(row: pd.Series, tables: GroupTables) -> Iterator[str]:
+    """What the network-based statistic adds, where it can decide."""
+    if not row["n_permutations"] or row["smallest_p"] >= SIGNIFICANT:
+        return
+    above = f"edges with |t| above {row['threshold']:.2f}"
+    if missing(row["p_component"]):
+        yield f"No two {above} share a parcel."
+        return
+    if row["p_component"] >= SIGNIFICANT:
+        yield f"No network of {above} is larger than chance (smallest {say_p(row['p_component'])})."
+        return
+    found = _part(tables.rows("edges_components"), row)
+    hits, largest = found[found["p_extent"] < SIGNIFICANT], found.iloc[0]
+    yield (
+        f"{count(len(hits), 'network')} of {above} {'is' if len(hits) == 1 else 'are'} larger than chance; the largest "
+        f"has {count(int(largest['n_edges']), 'edge')} between {largest['n_parcels']:.0f} parcels, {largest['sign']} "
+        f"({say_p(largest['p_extent'])})."
+    )
+
+
+def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
+    same = (frame["target"].astype(str) == str(row["target"])) & (frame["representation"] == row["representation"])
+    return frame[same]
+
+
+def _network_panels(tables: GroupTables) -> Iterator[Panel]:
+    """T of the mean edge between two networks, a panel per target."""
+    found = tables.rows("edges_networks")
+    if found.empty:
+        return
+    for number, (target, part) in enumerate(found.groupby("target", sort=False)):
+        if number >= MOST_PANELS:
+            return
+        names = list(dict.fromkeys([*_labels(part, "network_a"), *_labels(part, "network_b")]))
+        matrices = [
+            encode_matrix(tables.title(str(name)), _pair_matrix(own, names), np.arange(len(names)))
+            for name, own in part.groupby("representation", sort=False)
+        ]
+        content: dict[str, Any] = {"names": names, "networks": [[each, i, i + 1] for i, each in enumerate(names)]}
+        hits = part[part["p_family_wise"] < SIGNIFICANT]
+        yield Panel(
+            f"Networks that go with {target}",
+            "t of the mean of all edges between two networks: red where they are stronger with more of it. "
+            f"{count(len(hits), 'pair')} of {len(part):,} {'is' if len(hits) == 1 else 'are'} significant, corrected "
+            "for the number of pairs.",
+            matrices=content | {"matrices": matrices},
+            sources=tables.links("edges_networks"),
+        )
+
+
+def _labels(part: pd.DataFrame, column: str) -> list[str]:
+    return [str(each) for each in part[column].fillna("n/a")]
+
+
+def _pair_matrix(part: pd.DataFrame, names: list[str]) -> np.ndarray:
+    values = np.full((len(names), len(names)), np.nan)
+    for a, b, t in zip(_labels(part, "network_a"), _labels(part, "network_b"), part["t"], strict=True):
+        i, j = names.index(a), names.index(b)
+        values[i, j] = values[j, i] = t
+    return values
+
+
+SUMMARY_SHOWN = (
+    *("target", "representation", "n_people", "df", "n_edges", "n_family_wise", "n_fdr", "p_family_wise", "p_max"),
+    *("measure", "effect_largest", "effect_needed", "n_components", "p_component", "p_component_intensity"),
+)
+EDGES_SHOWN = (
+    *("target", "representation", "parcel_a", "parcel_b", "measure", "effect", "ci_low", "ci_high", "t"),
+    *("p", "q", "p_family_wise", "component"),
+)
+
+
+def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
+    yield make_grid(
+        tables.titled(summary),
+        SUMMARY.shown(*SUMMARY_SHOWN),
+        "What was found",
+        "Needed: the effect from which an edge would have been significant. q and p are two ways of correcting for the "
+        "number of edges: the first bounds the share of false ones, the second the chance of any.",
+        tables.links("edges_summary", "edges_null"),
+    )
+    edges = tables.frame("edges")
+    if edges is not None:
+        yield make_grid(
+            tables.titled(edges.groupby(["target", "representation"], sort=False).head(MOST_EDGES)),
+            EDGES.shown(*EDGES_SHOWN),
+            "The strongest edges of each",
+            "Intervals are those of the edge by itself; the largest of many effects is overestimated.",
+            tables.links("edges"),
+        )
+    components = tables.frame("edges_components")
+    if components is not None:
+        yield make_grid(
+            tables.titled(components.groupby(["target", "representation"], sort=False).head(MOST_EDGES)),
+            COMPONENTS.shown(*COMPONENTS.columns),
+            "Networks of edges",
+            "The p is that of the network: it does not say which of its edges differ.",
+            tables.links("edges_components"),
+        )
