@@ -32,6 +32,8 @@ from fcpower_bids.settings import Places
 SIGNIFICANT = 0.05
 FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
+MOST_ROWS = 2000
+"""Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
 Sources = tuple[tuple[str, str], ...]
 
 
@@ -59,6 +61,18 @@ class Grid:
     def tall(self) -> bool:
         """Whether it has so many rows that it gets a window of its own."""
         return len(self.rows) > FEW_ROWS
+
+    @property
+    def shown(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows that the page shows: the first ones."""
+        return self.rows[:MOST_ROWS]
+
+    @property
+    def rest(self) -> str:
+        """Sentence about the rows that it does not show."""
+        if len(self.rows) <= MOST_ROWS:
+            return ""
+        return f"The first {MOST_ROWS:,} of {len(self.rows):,} rows; the tables behind this page have the others too."
 
 
 @dataclass(frozen=True)

@@ -239,6 +239,19 @@ def test_the_recording_that_moved_is_first_and_leads_to_its_page(outputs, sectio
     assert len(grid.rows) == 80 == len(read_quality_tables(outputs[0].output_dir))
 
 
+def test_a_large_cohort_has_a_page_of_the_usual_size(outputs, tmp_path, monkeypatch):
+    """What stands out is among the rows that are left, and how many are not shown is said."""
+    monkeypatch.setattr("fcpower_bids.reports.cohort.tables.MOST_ROWS", 10)
+    page = write_group_report(outputs[0]).read_text(encoding="utf-8")
+    quality = page[page.index('id="quality"') :]
+    quality = quality[: quality.index('id="motion"')]
+    assert "The first 10 of 80 rows; the tables behind this page have the others too." in quality
+    assert quality.count('<th scope="row">') == 10
+    assert quality.index("sub-001_ses-a_task-rest") < quality.index('<th scope="row">') + 300
+    monkeypatch.undo()
+    assert "rows; the tables behind" not in write_group_report(outputs[0]).read_text(encoding="utf-8")
+
+
 def test_the_flow_counts_recordings_and_people(sections):
     section = next(section for section in sections if section.anchor == "cohort")
     flow = {cells[0].text: (cells[1].text, cells[2].text) for cells in section.grids[0].rows}
