@@ -58,10 +58,12 @@ def correlation_kernel(
         If a feature is NaN or infinite, or a person's features are constant; the sentence names the row.
     """
     gram, total, pivot, width = _accumulate(features, columns, dtype, panel, centred=True)
-    gram -= np.outer(total, total) / width
+    for row, own in enumerate(total):  # row by row: there is no room for a second matrix
+        gram[row] -= own * total / width
     norm = np.sqrt(np.maximum(np.diag(gram), 0.0))
     _refuse(_is_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width)))
-    gram /= np.outer(norm, norm)
+    for row, own in enumerate(norm):
+        gram[row] /= own * norm
     np.fill_diagonal(gram, 1.0)
     return gram
 

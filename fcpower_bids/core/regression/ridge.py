@@ -159,12 +159,10 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
     _check_kernel(kernel)
     kept, inverses, notes = [], [], []
     for penalty in grid:
-        inverse = _penalised_inverse(kernel, penalty)
+        inverse = _penalised_inverse(kernel, penalty, intercept)
         if inverse is None:
             notes.append(DROPPED.format(penalty))
             continue
-        if intercept:
-            _centre(inverse)
         kept.append(penalty)
         inverses.append(inverse)
     for note in notes:
@@ -198,7 +196,10 @@ class KernelPenalties:
     def parts(self) -> Iterator[Solver]:
         """One regression per penalty; keep no more than one."""
         for penalty in self.penalties:
-            yield factorise_kernel(self.kernel, [penalty], self.intercept)
+            inverse = _penalised_inverse(self.kernel, penalty, self.intercept)
+            if inverse is None:
+                raise Unfit(TOO_SMALL)
+            yield KernelSolver(np.array([penalty]), (inverse,))
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
@@ -224,8 +225,8 @@ def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True
         return factorise_kernel(kernel, grid, intercept)
     _check_kernel(kernel)
     # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
-    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * np.abs(kernel).sum(axis=0).max()
-    dropped = [each for each in grid if each < doubtful and _penalised_inverse(kernel, each) is None]
+    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * _norm(kernel)
+    dropped = [each for each in grid if each < doubtful and _penalised_inverse(kernel, each, False) is None]
     if len(dropped) == grid.size:
         raise Unfit(ALL_SINGULAR)
     notes = tuple(DROPPED.format(each) for each in dropped)
@@ -247,18 +248,29 @@ def check_penalties(penalties: ArrayLike) -> FloatArray:
 def _check_kernel(kernel: FloatArray) -> None:
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] < 3:
         raise ValueError(f"A kernel must be square with three people or more, not of shape {kernel.shape}.")
-    if not np.isfinite(kernel).all():
-        row = np.flatnonzero(~np.isfinite(kernel).all(axis=1))[0]
-        raise ValueError(f"The kernel has missing or infinite values, first in row {row}; exclude that person.")
-    if not np.allclose(kernel, kernel.T, rtol=0, atol=1e-6 * np.abs(kernel).max()):
+    largest = apart = 0.0
+    for rows in _strips(len(kernel)):
+        finite = np.isfinite(kernel[rows]).all(axis=1)
+        if not finite.all():
+            row = rows.start + int(np.argmin(finite))
+            raise ValueError(f"The kernel has missing or infinite values, first in row {row}; exclude that person.")
+        largest = max(largest, np.abs(kernel[rows]).max())
+    for rows in _strips(len(kernel)):
+        apart = max(apart, np.abs(kernel[rows] - kernel[:, rows].T).max())
+    if apart > 1e-6 * largest:
         raise ValueError("The kernel is not symmetric.")
 
 
-def _penalised_inverse(kernel: FloatArray, penalty: float) -> FloatArray | None:
-    """(K + l I)^-1, or None where that is singular to working precision."""
+def _norm(matrix: FloatArray) -> float:
+    """Largest sum of absolute values of a row."""
+    return max(float(np.abs(matrix[rows]).sum(axis=1).max()) for rows in _strips(len(matrix)))
+
+
+def _penalised_inverse(kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:
+    """(K + l I)^-1, with an intercept less the direction of the ones; None where singular to working precision."""
     penalised = np.array(kernel, dtype=float, order="F")
     penalised.flat[:: kernel.shape[0] + 1] += penalty
-    norm = np.abs(penalised).sum(axis=0).max()
+    norm = _norm(penalised)
     factor, failed = lapack.dpotrf(penalised, lower=1, clean=1, overwrite_a=1)
     if failed or lapack.dpocon(factor, norm, uplo="L")[0] < kernel.shape[0] * np.finfo(float).eps:
         return None
@@ -267,6 +279,8 @@ def _penalised_inverse(kernel: FloatArray, penalty: float) -> FloatArray | None:
     for rows in _strips(len(inverse)):
         block = inverse[rows, : rows.stop]
         block += np.tril(inverse[: rows.stop, rows].T, rows.start - 1)
+    if intercept:
+        _centre(inverse)
     return inverse
 
 
