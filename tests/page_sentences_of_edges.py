@@ -19,7 +19,7 @@ def edges_answer(page: Page, *said: str) -> None:
     summary = page.table("edges_summary")
     state = {}
     for target, part in summary.groupby("target", sort=False):
-        single, network = part["p_max"].min() < 0.05, part["p_component"].min() < 0.05
+        single, network = part["p_max"].min() < 0.05, part["p_component"].min() < 0.05 / len(part)
         state[target] = "single" if single else "network" if network else "none"
     wanted, names = next((kind, text) for kind, text in zip(("single", "network", "none"), said, strict=True) if text)
     assert re.split(r", | and ", names) == [target for target, own in state.items() if own == wanted]

@@ -68,6 +68,7 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     names, people = _choose(cohort, settings)
     questions = list(_ask(cohort, people, settings))
     tested = list(_test(cohort, people, names, questions, settings))
+    tested.sort(key=lambda each: questions.index(each.question))
     return tell_edges(tested, cohort, _facts(cohort, people, questions, settings))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -160,8 +160,22 @@ def tell_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any
         for spec, each in frames
         if each
     }
+    tables[EDGES.name] = _with_places(tables[EDGES.name], cohort)
     rows = [_summarise(each, [one for one in tested if one.question is each.question]) for each in tested]
     return tables | {SUMMARY.name: Table(pd.DataFrame(rows, columns=list(SUMMARY.columns)), SUMMARY, facts)}
+
+
+def _with_places(edges: Table, cohort: Cohort) -> Table:
+    """Say in the sidecar where the parcels of the listed edges are, for who draws them."""
+    if cohort.centroids is None:
+        return edges
+    there = {*edges.frame["parcel_a"], *edges.frame["parcel_b"]}
+    places = {
+        name: [float(each) for each in place]
+        for name, place in zip(cohort.parcels, cohort.centroids, strict=True)
+        if name in there and np.isfinite(place).all()
+    }
+    return replace(edges, facts={**edges.facts, "Centroids": places})
 
 
 def _list_edges(each: Tested, cohort: Cohort) -> pd.DataFrame:

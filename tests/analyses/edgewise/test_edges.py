@@ -13,7 +13,8 @@ from scipy import stats
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.targets import permuted_rows
-from fcpower_bids.outputs.tables import read_json, read_table
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
+from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import ATLAS, make_outputs
 from tests.inputs.connectomes.test_doors import write_list
 from tests.page_sentences import CATALOGUE, unchecked_sentences
@@ -288,30 +289,56 @@ def test_a_threshold_that_is_none_is_refused(cohort, capsys):
     assert "--nbs-threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
 
 
-def test_pairs_of_networks_are_least_squares_on_their_mean_edges(tmp_path):
-    people = 16
-    made = make_outputs(tmp_path, people, "a")
-    age = read_table(made.bids_dir / "participants.tsv")["age"].to_numpy()
-    folder = run(tmp_path, "--targets", "age", "--permutations", 99, "--min-time", 60, "--representations", "fc")
+def plant_places(made: Settings) -> dict[str, list[float]]:
+    """Where the parcels are, in the copy of the atlas."""
+    (path,) = (made.output_dir / "sourcedata" / "atlases").rglob("*_dseg.tsv")
+    table = read_table(path)
+    places = np.random.default_rng(0).uniform(-50, 50, (len(table), 3)).round(1)
+    write_table(path, table.assign(**dict(zip("xyz", places.T, strict=True))))
+    return {str(name): place for name, place in zip(table["name"], places.tolist(), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory):
+    """Participant outputs whose parcels have networks and places; one target is an edge. Results, matrices, places."""
+    root = tmp_path_factory.mktemp("placed")
+    made = make_outputs(root, 16, "a")
     files = sorted(made.output_dir.rglob("*stat-pearsoncorrelation_relmat.tsv"))
     matrices = np.stack([pd.read_csv(file, sep="\t", index_col=0).to_numpy() for file in files])
-    rows = part(folder, "edges_networks", "age", "fc")
-    first, second = np.triu_indices(6, 1)
-    seen, t = 0, []
+    places, table = plant_places(made), read_table(made.bids_dir / "participants.tsv")
+    write_table(made.bids_dir / "participants.tsv", table.assign(edge=matrices[:, 0, 1]))
+    options = ["--permutations", 99, "--min-time", 60, "--representations", "fc"]
+    return run(root, "--targets", "age", "edge", *options), matrices, table["age"].to_numpy(), places
+
+
+def test_pairs_of_networks_are_least_squares_on_their_mean_edges(placed):
+    folder, matrices, age, _ = placed
+    rows, (first, second) = part(folder, "edges_networks", "age", "fc"), np.triu_indices(6, 1)
+    seen, t, freedom = 0, [], len(age) - 2
     for _, row in rows.iterrows():
         wanted = ["n/a" if each != each else each for each in row[["network_a", "network_b"]]]
         ends = zip(first, second, strict=True)
         columns = [(a, b) for a, b in ends if sorted((ATLAS.networks[a], ATLAS.networks[b])) == sorted(wanted)]
-        mean = np.mean([matrices[:, a, b] for a, b in columns], axis=0)
-        expected = stats.pearsonr(mean, age)
+        expected = stats.pearsonr(np.mean([matrices[:, a, b] for a, b in columns], axis=0), age)
         assert row["effect"] == pytest.approx(expected.statistic)
         assert row["p"] == pytest.approx(expected.pvalue)
         assert row["n_edges"] == len(columns)
         each = [stats.pearsonr(matrices[:, a, b], age).statistic for a, b in columns]
-        assert row["mean_t"] == pytest.approx(np.mean([r * np.sqrt((people - 2) / (1 - r * r)) for r in each]))
+        assert row["mean_t"] == pytest.approx(np.mean([r * np.sqrt(freedom / (1 - r * r)) for r in each]))
         seen, t = seen + len(columns), [*t, row["t"]]
     assert seen == 15
-    left, read = unchecked_sentences(made.output_dir / "group.html", folder, SENTENCES)
-    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
-    assert read["edges_pairs"] == 1
     assert rows["p_family_wise"].iloc[int(np.argmax(np.abs(t)))] == rows["p_family_wise"].min()
+
+
+def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
+    folder, _, _, places = placed
+    left, read = unchecked_sentences(folder.parent / "group.html", folder, SENTENCES)
+    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
+    assert read["edges_pairs"] == 2
+    assert read_json(folder / "edges.json")["Centroids"] == places
+    drawn = (part(folder, "edges", "edge", "fc")["p_family_wise"] < 0.05).sum()
+    assert drawn >= 1
+    assert (part(folder, "edges", "age", "fc")["p_family_wise"] >= 0.05).all()
+    page = (folder.parent / "group.html").read_text(encoding="utf-8")
+    said = f"{drawn} connection{'s' if drawn > 1 else ''} in a brain seen from the left"
+    assert page.count("in a brain seen from the left") == page.count(said) == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.edgewise.edge_tables import COMPONENTS, EDGES, SUMMARY, D
+from fcpower_bids.reports.cohort.brains import draw_connections
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
@@ -23,6 +24,9 @@ from fcpower_bids.reports.kit.matrices import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_PANELS = 6
+MOST_DRAWN = 100
+ALONE = "Each of them is significant by itself."
+TOGETHER = "Of those in a network it is only known that some of them go with it."
 MOST_EDGES = 10
 """Edges of each target and representation in the table of the page; the file has more."""
 EFFECTS = {D: "d", "r": "partial r"}
@@ -41,7 +45,7 @@ def edges_section(tables: GroupTables) -> list[Section]:
             "edges",
             "Connections that go with a phenotype",
             tuple(sentences),
-            tuple(_network_panels(tables)),
+            (*_brain_panels(summary, tables), *_network_panels(tables)),
             tuple(_grids(summary, tables)),
         )
     ]
@@ -57,14 +61,14 @@ def _headline(summary: pd.DataFrame) -> Iterator[str]:
 
 
 def _answer(part: pd.DataFrame) -> str:
-    """By the smallest p corrected for all edges and representations."""
+    """By the smallest p corrected for all edges and representations; that of networks by Bonferroni for the latter."""
     if (part["n_permutations"] == 0).all():
         return "Whether any connection goes with {} was not tested: no permutations were run (--permutations)."
     if part["smallest_p"].min() >= SIGNIFICANT:
         return "For {} the permutations are too few, or the blocks too small, to decide."
     if part["p_max"].min() < SIGNIFICANT:
         return "Single connections go with {}."
-    if part["p_component"].min() < SIGNIFICANT:
+    if len(part) * part["p_component"].min() < SIGNIFICANT:
         return "No single connection, but a network of them, goes with {}."
     return "For {} no connection was found."
 
@@ -117,6 +121,40 @@ def _network_sentence(row: pd.Series, tables: GroupTables) -> Iterator[str]:
 def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
     same = (frame["target"].astype(str) == str(row["target"])) & (frame["representation"] == row["representation"])
     return frame[same]
+
+
+def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
+    """Significant edges in a glass brain, where the places of the parcels are known."""
+    places = tables.facts("edges").get("Centroids", {})
+    drawn = 0
+    for _, row in summary.iterrows():
+        edges = _significant(_part(tables.rows("edges"), row), row, tables).head(MOST_DRAWN)
+        edges = edges[edges["parcel_a"].isin(places) & edges["parcel_b"].isin(places)]
+        if edges.empty or drawn >= MOST_PANELS:
+            continue
+        drawn += 1
+        first, second = ([places[str(name)] for name in edges[column]] for column in ("parcel_a", "parcel_b"))
+        title = tables.title(str(row["representation"]))
+        yield Panel(
+            f"Connections that go with {row['target']} in {title}",
+            "Edges that are significant, by themselves or in a network that is: red where they are stronger with more "
+            f"of it, blue where weaker; of many the strongest. {ALONE if _alone(edges) else TOGETHER}",
+            draw_connections(first, second, edges["t"].tolist()),
+            f"{count(len(edges), 'connection')} in a brain seen from the left, from above and from the right.",
+            sources=tables.links("edges"),
+            wide=True,
+        )
+
+
+def _significant(edges: pd.DataFrame, row: pd.Series, tables: GroupTables) -> pd.DataFrame:
+    """Edges that are significant by themselves or in a network that is, the strongest first."""
+    found = _part(tables.rows("edges_components"), row) if len(tables.rows("edges_components")) else None
+    networks = [] if found is None else found.loc[found["p_extent"] < SIGNIFICANT, "component"].tolist()
+    return edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(networks)]
+
+
+def _alone(edges: pd.DataFrame) -> bool:
+    return bool((edges["p_family_wise"] < SIGNIFICANT).all())
 
 
 def _network_panels(tables: GroupTables) -> Iterator[Panel]:
