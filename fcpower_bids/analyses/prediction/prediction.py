@@ -90,8 +90,8 @@ COMPARISONS = TableSpec(
         COMPARISON_COLUMNS,
         Column.p(
             "p_people",
-            "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
-            "held out, as blocks",
+            "p of a difference in squared out-of-fold error of the fitted models, by sign flips over people; families, "
+            "and sites that are held out, as blocks",
             "p (people)",
         ),
         Column.number("n_blocks", "People, families or sites whose signs are flipped", "Blocks", 0),
