@@ -334,6 +334,7 @@ def handled(page: Page, target: str, title: str, label: str, said: str) -> None:
         "none": "as they are",
         "covariate": "regressed from the target",
         "combat": "taken from the features by ComBat",
+        "both": "taken from features and target",
         "held out": "held out in turn",
     }
     rows = page.rows("harmonisation", target, representation=page.key(title)).dropna(subset=["pooled"])

@@ -116,7 +116,7 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
 
 @pytest.fixture(scope="module")
 def compared(cohort):
-    """The four ways, without the two people of the third scanner."""
+    """The five ways, without the two people of the third scanner."""
     table = cohort.phenotypes
     cohort.phenotypes = table[table["site"] != "three"]
     try:
@@ -129,12 +129,12 @@ def compared(cohort):
 def test_a_target_made_of_sites_misleads_one_way_only(compared):
     made, _ = compared
     table = made.table("harmonisation").set_index("sites")
-    assert table.index.tolist() == ["none", "covariate", "combat", "held out"]
+    assert table.index.tolist() == ["none", "covariate", "combat", "both", "held out"]
     assert table.loc["none", "pooled"] > 0.5
-    assert (table.loc[["covariate", "combat", "held out"], "pooled"] < 0.3).all()
+    assert (table.loc[["covariate", "combat", "both", "held out"], "pooled"] < 0.3).all()
     assert (table["within"].abs() < 0.4).all()
     assert (table["p_permutation"] > 0.05).all()
-    assert table["n_unadjusted"].fillna(-1).tolist() == [-1, -1, 0, -1]
+    assert table["n_unadjusted"].fillna(-1).tolist() == [-1, -1, 0, 0, -1]
     page = re.sub(r"\s+", " ", (made.out / "group_compared.html").read_text())
     said = "score from FC, r with sites as they are {:.2f} (within {:.2f}), regressed from the target"
     assert said.format(*table.loc["none", ["pooled", "within"]]) in page
@@ -146,6 +146,7 @@ def test_a_target_made_of_sites_misleads_one_way_only(compared):
         ("none", []),
         ("covariate", ["--covariates", "site"]),
         ("combat", ["--harmonise", "combat", "--harmonise-keep", "age"]),
+        ("both", ["--covariates", "site", "--harmonise", "combat", "--harmonise-keep", "age"]),
         ("held out", ["--hold-out-sites"]),
     ],
 )

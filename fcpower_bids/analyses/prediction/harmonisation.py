@@ -1,4 +1,4 @@
-"""What each way of handling sites gives: none, a covariate of the target, ComBat of the features, sites held out."""
+"""What each way of handling sites gives: none, covariate of the target, ComBat of the features, both, held out."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
-COVARIATE, HELD_OUT = "covariate", "held out"
+COVARIATE, BOTH, HELD_OUT = "covariate", "both", "held out"
 HANDLINGS = {
     NONE: "as they are",
     COVARIATE: "regressed from the target",
     COMBAT: "taken from the features by ComBat",
+    BOTH: "taken from features and target",
     HELD_OUT: "held out in turn",
 }
 """What is done about sites, in words."""
@@ -47,7 +48,8 @@ HARMONISATION = TableSpec(
         Column.text(
             "sites",
             "none: as they are; covariate: one indicator per site regressed from the target; combat: their shift and "
-            "spread taken from the features; held out: each predicted by a model of the others. All fitted in the fold",
+            "spread taken from the features; both: covariate and combat; held out: each predicted by a model of the "
+            "others. All fitted in the fold",
             "Sites",
         ),
         Column.text("reason", "Why there is no score", "Why not"),
@@ -82,7 +84,7 @@ TABLES = (HARMONISATION,)
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse what allows no comparison."""
     _check(settings)
-    for handling in (NONE, COVARIATE):
+    for handling in (NONE, BOTH):
         open_study(*_choose(handling, cohort, settings))
 
 
@@ -140,7 +142,7 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
     site = str(settings.site_column)
     others = tuple(name for name in settings.covariates if name != site)
     chosen = dataclasses.replace(settings, covariates=others, hold_out_sites=handling == HELD_OUT)
-    if handling == COVARIATE:
+    if handling in (COVARIATE, BOTH):
         # The covariates of a preset stand in only where none are named.
         preset = open_study(cohort, chosen).preset
         chosen = dataclasses.replace(chosen, covariates=(*preset.covariates, site))
@@ -151,12 +153,13 @@ def _choose(handling: str, cohort: Cohort, settings: Analysis) -> tuple[Cohort, 
 
 def _score(study: Study, handling: str) -> Iterator[dict[str, Any]]:
     entries, null = Entries(study), []
-    for entry, _, solver in make_solvers(study.representations(), study, COMBAT if handling == COMBAT else NONE):
+    adjusted = handling in (COMBAT, BOTH)
+    for entry, _, solver in make_solvers(study.representations(), study, COMBAT if adjusted else NONE):
         entries.add(entry, cross_validate(solver, study, f"{entry}, sites {HANDLINGS[handling]}"))
         null += null_rows(solver, study, entry)
     pooled, p_values = entries.pooled(), null_p_values(null)
     sites = tabulate_sites(study, entries.people())[PREDICTION_SITES.name].frame
-    unadjusted = len(people_unadjusted(study)) if handling == COMBAT else None
+    unadjusted = len(people_unadjusted(study)) if adjusted else None
     for target in study.targets:
         for entry in entries.results:
             own, parts = (
