@@ -163,7 +163,7 @@ def _name_networks(axis: Axes, networks: Sequence[tuple[str, float, float]]) -> 
 
 def _draw_scale(figure: Figure, bottom: float) -> None:
     """Draw the colours of the carpets beside the axis of time."""
-    from matplotlib.cm import ScalarMappable
+    from matplotlib.cm import ScalarMappable  # slow to load, and most runs of a worker draw nothing
     from matplotlib.colors import Normalize
 
     room = figure.add_axes((RIGHT + 0.008, 0.4 * bottom, 0.075, 0.09 * bottom + 0.004))
