@@ -18,6 +18,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Take from the site itself what the search needs in pages that are opened from the disk."""
+    return output.replace("https://unpkg.com/iframe-worker/shim", "iframe_worker.js")
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Do the same for the page of what is not there."""
+    return on_post_page(output_content)
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Lead links that leave docs/ for the README to the first page."""
     return markdown.replace("](../README.md", "](index.md")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, PAGES, ROOT, headings, links, read, without_blocks
+import fcpower_bids
+from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, headings, links, read, without_blocks
+from tests.reports.browser import Browser, find_chromium
 
 TARGETS = [(page, link) for page in PAGES for link in links(page) if not link.startswith(("http://", "https://"))]
 
@@ -58,17 +61,66 @@ def test_lists_begin_after_an_empty_line(page):
     assert joined == []
 
 
-def test_it_builds_into_a_site_that_needs_no_network(tmp_path):
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install -e '.[docs]')")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built anew."""
+    for name in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(name, reason=f"{name} is not installed (pip install -e '.[docs]')")
+    folder = tmp_path_factory.mktemp("built") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    built = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "site").glob("*.html")}
+    return folder
+
+
+def test_the_site_has_every_page_and_needs_no_network(site):
+    built = {path.name: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
     assert set(built) == {"404.html", "index.html", *(page.with_suffix(".html").name for page in DOCS.glob("*.md"))}
     for name, text in built.items():
-        fetched = re.findall(r"<(?:script|img|iframe)[^>]* src=\"([^\"]+)\"|<link[^>]* href=\"([^\"]+)\"", text)
+        fetched = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", text)
         assert not [one for pair in fetched for one in pair if re.match(r"(https?:)?//", one)], name
-    for style in (tmp_path / "site").rglob("*.css"):
+    for style in site.rglob("*.css"):
         assert not re.search(r"(url|@import)\s*\(?['\"]?https?:", style.read_text(encoding="utf-8")), style.name
     assert '<h1 id="fcpower_bids">' in built["index.html"]
     assert 'href="quickstart.html"' in built["index.html"], "links of the README lead to pages of the site"
+    for name in fcpower_bids.__all__:
+        assert name == "__version__" or f">{name}<" in built["reference.html"], "the reference has what is offered"
+
+
+def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, tmp_path):
+    binary = find_chromium()
+    if binary is None:
+        pytest.skip("there is no Chromium on the path")
+    browser = Browser(binary, tmp_path)
+    try:
+        browser.open(site / "index.html")
+        browser.evaluate("document.querySelector('label[for=__search]').click()")
+        browser.evaluate("document.querySelector('input.md-search__input').focus()")
+        browser.write("fingerprint")
+        found = 0
+        for _ in range(100):
+            found = browser.evaluate("document.querySelectorAll('.md-search-result__item').length")
+            if found:
+                break
+            time.sleep(0.1)
+        assert found
+        assert browser.messages == []
+        assert [one for one in browser.requests if one.startswith("http")] == []
+    finally:
+        browser.close()
+
+
+def test_the_gallery_draws_its_figures_and_the_readme_tells_what_they_show(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    (tmp_path / "figures").mkdir()
+    said: dict = {}
+    for block in code_blocks(read(DOCS / "gallery.md"), "python"):
+        exec(block, said)
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {path.name for path in (DOCS / "figures").iterdir()}
+    by_fc, by_power = (said["recognised"](alpha) for alpha in (1.0, 0.35))
+    words = " ".join(read(ROOT / "README.md").split())
+    assert f"{by_fc} are recognised in a second scan by FC, {by_power} by FC to the power 0.35" in words
+    assert capsys.readouterr().out == f"{by_fc} of 40 with FC, {by_power} with FC^0.35\nr = {said['r']:.2f}\n"
+    assert f"r = {said['r']:.2f} over ten folds" in read(DOCS / "figures" / "prediction.svg")
