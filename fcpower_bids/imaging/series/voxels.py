@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ def average_voxels(
         If a file is damaged, the mask is empty or on another grid, or an atlas is CIFTI.
     """
     brain = _read_brain(bold, header, mask)
-    placed, in_view = zip(*(_place_atlas(bold, header, atlas) for atlas in atlases), strict=True)
+    placed, in_view = zip(*(_place_atlas(header, atlas) for atlas in atlases), strict=True)
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
     voxels = np.flatnonzero(brain & np.any(placed, axis=0))
@@ -188,12 +189,30 @@ def _tally(stream: _Stream, voxels: np.ndarray, add_up: _ParcelSums) -> _Tally:
     return _Tally(deviations, first, constant, broken, figures, slices)
 
 
-def _place_atlas(bold: Path, header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+def _place_atlas(header: HeaderSummary, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Return the parcel (1 to P, 0 for none) of every voxel in file order, and each parcel's share inside the grid."""
-    labels, affine = read_volume_labels(atlas.image)
-    parcels = index_labels(labels, atlas.labels)
-    share = share_inside(parcels, atlas.n_parcels, affine, *header.grid)
-    return resample_labels(parcels, affine, *header.grid).ravel(order="F"), share
+    shape, affine = header.grid
+    facts = atlas.image.stat() if atlas.image.exists() else None
+    state = facts and (facts.st_size, facts.st_mtime_ns)
+    return _place_labels(atlas.image, state, atlas.labels, shape, tuple(affine.ravel()))
+
+
+@lru_cache(maxsize=2)  # most recordings of a dataset are on one grid, and resampling costs as much as fifty volumes
+def _place_labels(
+    image: Path,
+    _state: tuple[int, int] | None,
+    labels: tuple[int, ...],
+    shape: tuple[int, ...],
+    affine: tuple[float, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    values, own_affine = read_volume_labels(image)
+    parcels = index_labels(values, labels)
+    grid = shape, np.reshape(affine, (4, 4))
+    share = share_inside(parcels, len(labels), own_affine, *grid)
+    placed = resample_labels(parcels, own_affine, *grid).ravel(order="F")
+    for array in (placed, share):
+        array.flags.writeable = False  # the next recording is given the same
+    return placed, share
 
 
 def check_volumetric(bold: Path, atlas: Atlas) -> None:
