@@ -33,7 +33,7 @@ def here(function, calls, *_how):
 @pytest.fixture
 def without_workers(monkeypatch):
     """No processes and no pages: what is compared does not depend on them."""
-    monkeypatch.setattr(participant, "_report", lambda names, settings: None)
+    monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
     for module in (batches, combination):
         monkeypatch.setattr(module, "run_calls", here)
 

@@ -86,7 +86,7 @@ def write_recording(stem, values, parcels, affine):
 def finished(fmriprep, shared):
     options = ("--atlas", "Schaefer400", "--atlas-dir", shared / "atlases", *PLAIN)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(participant, "_report", lambda *_: None)  # pages of 37 people are not the point here
+        patch.setattr(participant, "_report", lambda *_, **__: None)  # pages of 37 people are not the point here
         return run_app(fmriprep, fmriprep.parent / "out", *options)
 
 

@@ -46,7 +46,7 @@ def counted(monkeypatch, tmp_path):
 
     monkeypatch.setattr(streaming, "fill", count_volume)
     monkeypatch.setattr(Step, "_run_interface", count_node)
-    monkeypatch.setattr(participant, "_report", lambda names, settings: None)
+    monkeypatch.setattr(participant, "_report", lambda *_, **__: None)
     (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
 
     def run(*arguments):

@@ -233,7 +233,7 @@ def test_several_atlases_in_one_pass_equal_each_alone(tmp_path, run, rng, monkey
     together = parcellate(bold, mask, [atlas, other])
     assert len(opened) == 2, "one look at the first volume, one pass"
     for one, both in zip(alone, together, strict=True):
-        for expected, value in zip(one[:-1], both[:-1], strict=True):
+        for expected, value in zip(one[:4], both[:4], strict=True):
             np.testing.assert_array_equal(value, expected)
 
 
