@@ -17,6 +17,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
 from fcpower_bids.executors import executing
+from fcpower_bids.machine import giving
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
@@ -53,7 +54,8 @@ def run_group(settings: Settings) -> int:
     folder, attempts = settings.results, Attempts(settings)
     if not settings.reports_only:
         import_sources(settings)
-        cohort, by_atlas = open_cohorts(settings)
+        with giving(settings.mem_mb):
+            cohort, by_atlas = open_cohorts(settings)
         _tell_decisions(cohort, settings)
         with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
             _write_tables(cohort, by_atlas, attempts)
@@ -69,7 +71,7 @@ def run_group(settings: Settings) -> int:
 
 def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as own:
+    with untouched(settings) as own, giving(settings.mem_mb):
         import_sources(own)
         cohort, by_atlas = open_cohorts(own)
         if not settings.check:

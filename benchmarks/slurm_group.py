@@ -1,0 +1,89 @@
+"""The group level on workers that dask-jobqueue submits to a SLURM of two nodes, which is started here.
+
+Usage: ``python -m benchmarks.slurm_group`` as root, with SLURM, munge and dask-jobqueue. Where one is missing it says
+so in one line and ends with 0.
+
+A demo cohort is analysed by one process, then by two jobs of SLURM of which one is cancelled while it works. Every
+table has to be the same byte for byte; the exit status is 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from benchmarks.slurm import NEEDED, cluster
+from fcpower_bids.demo import DemoDesign, make_dataset
+
+ASKED = ("--analyses", "prediction", "--targets", "planted_score", "--covariates", "age", "--permutations", "200")
+PROTOCOL = ("--folds", "5", "--inner-folds", "3", "--repeats", "20", "--quiet")
+ENGINE = """\
+cluster: SLURMCluster
+jobs: 2
+options:
+  cores: 1
+  processes: 1
+  memory: 1GB
+  job_directives_skip: ["--mem"]
+  interface: lo
+"""
+
+
+def run(folder: Path, environment: dict[str, str], level: str, *options: str) -> float:
+    """Run the application, and return the seconds that it took."""
+    words = [sys.executable, "-m", "fcpower_bids", str(folder / "bids"), str(folder / "out"), level, *options]
+    started = time.monotonic()
+    subprocess.run(words, env=environment, cwd=folder, check=True)
+    return time.monotonic() - started
+
+
+def cancel_one(environment: dict[str, str], found: list[str]) -> None:
+    """Cancel the first of two jobs a little after both have begun."""
+    for _ in range(600):
+        said = subprocess.run(
+            ["squeue", "-h", "-t", "R", "-o", "%i %N"], env=environment, capture_output=True, text=True
+        )
+        jobs = said.stdout.splitlines()
+        if len(jobs) > 1:
+            time.sleep(4)
+            subprocess.run(["scancel", jobs[0].split()[0]], env=environment, check=True)
+            found += jobs
+            return
+        time.sleep(0.2)
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    missing = [name for name in (*NEEDED, "sbatch", "squeue") if shutil.which(name) is None]
+    missing += [] if importlib.util.find_spec("dask_jobqueue") else ["dask-jobqueue"]
+    if missing or os.geteuid() != 0:
+        print(f"SKIPPED the group level on SLURM: {', '.join(missing) + ' not found' if missing else 'needs root'}.")
+        return 0
+    with tempfile.TemporaryDirectory() as name, cluster(folder := Path(name)) as environment:
+        make_dataset(folder / "bids", DemoDesign(subjects=12, volumes=100, troubles=False))
+        run(folder, environment, "participant", "--atlas", "builtin", "--quiet")
+        (folder / "engine.yml").write_text(ENGINE)
+        alone = run(folder, environment, "group", *ASKED, *PROTOCOL, "--nprocs", "1", "--name", "alone")
+        jobs: list[str] = []
+        threading.Thread(target=cancel_one, args=(environment, jobs), daemon=True).start()
+        options = ("--executor", str(folder / "engine.yml"), "--name", "slurm")
+        spread = run(folder, environment, "group", *ASKED, *PROTOCOL, *options)
+        tables = sorted((folder / "out" / "group" / "alone").glob("*.tsv"))
+        same = [each.read_bytes() == (each.parents[1] / "slurm" / each.name).read_bytes() for each in tables]
+    print(
+        f"one process {alone:.0f} s; SLURM {spread:.0f} s; jobs and nodes: {'; '.join(jobs)}, the first was cancelled"
+    )
+    print(f"{sum(same)} of {len(same)} tables are the same byte for byte")
+    return 0 if all(same) and len(same) > 8 and len(jobs) > 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
