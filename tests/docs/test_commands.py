@@ -371,7 +371,8 @@ def compare_installation(text: str, study: Path, place: Path) -> None:
     if not pinned:
         recipe = read(ROOT / "Makefile").replace("$(BIN)/python -m ", "").replace("--quiet ", "")
         recipe = recipe.replace("-e '.[encoder]'", "'.[encoder]'")  # a user needs no editable one
-        names = "name = fcpower_bids" in read(ROOT / "setup.cfg") and text == "pip install fcpower_bids"
+        extras = re.findall(r"^(\w+) =$", read(ROOT / "setup.cfg").partition("extras_require]")[2], re.M)
+        names = text in ("pip install fcpower_bids", *(f"pip install 'fcpower_bids[{extra}]'" for extra in extras))
         assert names or text.removesuffix(" .") in recipe or text == "python -m venv .venv && . .venv/bin/activate"
 
 
