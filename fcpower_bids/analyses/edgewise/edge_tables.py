@@ -132,4 +132,15 @@ NULL = TableSpec(
     ),
     ("target", "representation", "permutation"),
 )
-TABLES = (EDGES, NETWORK_PAIRS, COMPONENTS, SUMMARY, NULL)
+MATRIX = TableSpec(
+    "edges_LABEL_target-TARGET-REPRESENTATION",
+    "Every edge as a symmetric matrix of parcels by parcels. LABEL is `t`, `slope` (change of the edge per unit of the "
+    "target) or `p` (family-wise). Left out, as the sidecar of `edges` then says, where all of them would have more "
+    "than ten million numbers.",
+    join_columns(
+        Column.text("Node", "Parcel of the row"),
+        Column.number("one per parcel", "The statistic of the edge between the two; `n/a` on the diagonal"),
+    ),
+    ("Node",),
+)
+TABLES = (EDGES, NETWORK_PAIRS, COMPONENTS, SUMMARY, NULL, MATRIX)

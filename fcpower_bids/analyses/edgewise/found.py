@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from fcpower_bids.analyses.edgewise.edge_matrices import LABELS, MOST_CELLS, matrices_of
 from fcpower_bids.analyses.edgewise.edge_tables import (
     COMPONENTS,
     EDGES,
@@ -161,6 +162,13 @@ def tell_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any
         if each
     }
     tables[EDGES.name] = _with_places(tables[EDGES.name], cohort)
+    if len(tested) * len(LABELS) * len(cohort.parcels) ** 2 > MOST_CELLS:
+        left_out = {"MatricesLeftOut": f"More than {MOST_CELLS:,} numbers; ask for fewer targets."}
+        tables[EDGES.name] = replace(tables[EDGES.name], facts={**tables[EDGES.name].facts, **left_out})
+    else:
+        for one in tested:
+            asked = one.question.target, one.representation, one.edges, one.weight
+            tables |= matrices_of(*asked, cohort.parcels, facts)
     rows = [_summarise(each, [one for one in tested if one.question is each.question]) for each in tested]
     return tables | {SUMMARY.name: Table(pd.DataFrame(rows, columns=list(SUMMARY.columns)), SUMMARY, facts)}
 

@@ -60,7 +60,10 @@ def describe_tables() -> str:
 
 def _describe(table: TableSpec) -> str:
     bar = chr(92) + "|"
-    rows = [f"| `{one.written}` | {one.meaning.replace('|', bar)} |" for one in table.columns.values()]
+    rows = [
+        f"| {one.written if ' ' in one.written else f'`{one.written}`'} | {one.meaning.replace('|', bar)} |"
+        for one in table.columns.values()
+    ]
     return (
         "\n".join([f"### `{table.name}.tsv`\n\n{table.meaning}\n", "| column | meaning |", "|---|---|", *rows]) + "\n"
     )

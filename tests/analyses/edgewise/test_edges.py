@@ -146,6 +146,25 @@ def test_corrected_p_are_those_of_permuted_residuals(results, inputs, target, na
     np.testing.assert_allclose(rows["p_permutation"], alone)
 
 
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_matrices_hold_every_edge(results, inputs, target, name):
+    """pandas reads them as any program does; they are those of least squares and of the table."""
+    edges, targets, motion = inputs
+    slope, t, _ = least_squares(edges[name], targets[target], motion)
+    for label, expected in (("t", t), ("slope", slope)):
+        path = results / f"edges_{label}_target-{target}-{name.replace('_', '-')}.tsv"
+        matrix = pd.read_csv(path, sep="\t", index_col="Node", na_values="n/a")
+        assert matrix.index.tolist() == matrix.columns.tolist() == NAMES
+        np.testing.assert_allclose(matrix.to_numpy()[UPPER], expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_array_equal(matrix.to_numpy(), matrix.to_numpy().T)
+        assert np.isnan(np.diag(matrix)).all()
+    assert read_json(path.with_suffix(".json"))["Statistic"] == "slope"
+    matrix = pd.read_csv(results / f"edges_p_target-{target}-{name.replace('_', '-')}.tsv", sep="\t", index_col="Node")
+    rows = part(results, "edges", target, name)
+    listed_p = [matrix.loc[a, b] for a, b in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
+    np.testing.assert_allclose(listed_p, rows["p_family_wise"])
+
+
 def networks_of(t: np.ndarray) -> np.ndarray:
     """Edges, parcels, intensity and sign of every network of two edges or more above the threshold, by networkx."""
     found = []
