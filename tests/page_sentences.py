@@ -105,6 +105,7 @@ def _read(block: str, page: Page, catalogue: Catalogue, without: tuple[str, ...]
 
 WITHOUT_TABLE = (
     r"fcpower_bids \S+",
+    r"Made on \S+ by fcpower_bids \S+.*",
     r"COD is 1 for perfect predictions, 0 for .*",
     r".*\(the paper, Appendix F\)",
     r".*\(Shrout and Fleiss 1979\), averaged\.?",

@@ -113,6 +113,13 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def unfold(self) -> None:
+        """Open every folded part of the page, and wait until what is in it has its size."""
+        self.evaluate(
+            "document.querySelectorAll('details').forEach((part) => { part.open = true; });"
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
     def point(self, x: float, y: float) -> None:
         """Move the mouse."""
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

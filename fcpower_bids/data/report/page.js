@@ -105,7 +105,7 @@
       context.textBaseline = "middle";
       context.lineWidth = 0.7;
       context.strokeStyle = "#000";
-      context.fillStyle = "#1b1f24";
+      context.fillStyle = getComputedStyle(document.body).color;
       let free = 0;
       for (const [name, start, stop] of given.networks) {
         context.strokeRect(band + start * step, start * step, (stop - start) * step, (stop - start) * step);
@@ -182,17 +182,28 @@
       });
     });
     if (together) together.addEventListener("change", draw);
-    const folded = group.closest("details");
-    if (folded) folded.addEventListener("toggle", draw);
+    for (let part = group.closest("details"); part; part = part.parentElement.closest("details")) part.addEventListener("toggle", draw);
     window.addEventListener("resize", draw);
     draw();
   }
   document.querySelectorAll(".matrices").forEach(setUp);
 
   // What scrolls sideways is reached by the keyboard.
-  for (const box of document.querySelectorAll(".scroll")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  function reach() {
+    for (const box of document.querySelectorAll(".scroll")) if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
   }
+  reach();
+  for (const part of document.querySelectorAll("details")) part.addEventListener("toggle", reach);
+
+  // A link into a folded part unfolds it.
+  function unfold() {
+    const aim = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = aim; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+    if (aim) aim.scrollIntoView();
+  }
+  window.addEventListener("hashchange", unfold);
+  for (const link of document.querySelectorAll("a[href^='#']")) link.addEventListener("click", () => setTimeout(unfold));
+  unfold();
 
   // On paper nothing stays folded.
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));

@@ -39,12 +39,13 @@ Sources = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what it shows, by what it is sorted, where it leads, whether it stands out."""
+    """One cell of a table: what it shows, by what it is sorted, where it leads, whether it stands out or is best."""
 
     text: str
     value: Any = ""
     address: str = ""
     outlier: bool = False
+    best: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
     prediction_cautions,
 )
+from fcpower_bids.reports.cohort.overview import targets_by_representation
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.seen import seen_rows
-from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, listed, percent
+from fcpower_bids.reports.cohort.tables import Grid, GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
 FURTHER = ("motion", "sites", "edges", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
@@ -46,6 +47,8 @@ class GroupVerdict:
         Of each further analysis: title, first sentence, anchor.
     cautions : tuple of str
         What limits the findings.
+    overview : Grid or None
+        Targets against representations.
     """
 
     level: str
@@ -54,6 +57,7 @@ class GroupVerdict:
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
     further: tuple[tuple[str, str, str], ...]
     cautions: tuple[str, ...]
+    overview: Grid | None = None
 
 
 def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
@@ -91,7 +95,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     headline = _headline(targets, tables, bool(further))
     if alarms := count_alarms(tables):
         headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
-    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions)
+    overview = targets_by_representation(targets, tables)
+    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions, overview)
 
 
 def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +23,8 @@ from fcpower_bids._version import __version__
 from fcpower_bids.reports.kit.figures import colour_table
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
+CONTAINER = "FCPOWER_CONTAINER"
+"""Variable of the environment with name or digest of the container; it stands at the foot of every page."""
 IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
 """What neither an address nor an attribute may hold as it is."""
 MATRICES = "page.js"
@@ -39,7 +43,8 @@ def render_page(template: str, *, script_name: str = MATRICES, **content: Any) -
             policy=_policy([style], [script]),
             colours="".join(colour_table("RdBu_r")) if script_name == MATRICES else "",
             version=__version__,
-            **content,
+            container=os.environ.get(CONTAINER, ""),
+            **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )
 

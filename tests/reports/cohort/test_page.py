@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +62,7 @@ def sections(outputs):
 @pytest.fixture
 def opened(browser, page):
     browser.open(page)
+    browser.unfold()
     return browser
 
 
@@ -323,12 +326,84 @@ def test_the_same_tables_give_the_same_page(outputs, page):
     assert write_group_report(outputs[0]).read_bytes() == before
 
 
+def test_the_first_table_has_the_scores_and_the_verdict_of_every_target(outputs, page):
+    text = page.read_text(encoding="utf-8")
+    table = re.search(r"<table.*?</table>", text, re.S)[0]
+    cells = [
+        [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in re.findall(r"<t[dh].*?</t[dh]>", row, re.S)]
+        for row in re.findall(r"<tr>.*?</tr>", table, re.S)
+    ]
+    summary = read_table(outputs[1].path("prediction_summary"))
+    names = list(dict.fromkeys(summary["representation"]))
+    assert [row[0] for row in cells[1:]] == list(dict.fromkeys(summary["target"]))
+    for target, label, *scores, verdict in cells[1:]:
+        own = summary[summary["target"] == target].set_index("representation")
+        score = "auc" if own["auc_fold_mean"].notna().any() else "r"
+        assert label == {"auc": "AUC", "r": "r"}[score]
+        assert scores == [f"{own[f'{score}_fold_mean'][name]:.2f}" for name in names]
+        found = own["p_max"].min() < 0.05
+        assert verdict.startswith("predicted" if found else "nothing found"), verdict
+        assert f"{own['p_max'].min():.3f}" in verdict or "< 0.001" in verdict
+    best = re.findall(r'class="best"><bdi>(.*?)</bdi>', table)
+    assert len(best) == len(cells) - 1
+
+
+def test_the_foot_says_when_and_in_which_container(outputs, monkeypatch):
+    monkeypatch.setenv("FCPOWER_CONTAINER", "fcpower@sha256:<0>")
+    text = write_group_report(outputs[0]).read_text(encoding="utf-8")
+    assert f"Made on {time.strftime('%Y-%m-%d')} by fcpower_bids" in text
+    assert "in the container <bdi>fcpower@sha256:&lt;0&gt;</bdi>" in text
+    monkeypatch.delenv("FCPOWER_CONTAINER")
+    assert "in the container" not in write_group_report(outputs[0]).read_text(encoding="utf-8")
+
+
 # In a real browser
 
 
 def test_the_page_is_silent_and_asks_for_nothing_but_itself(opened, page):
     assert opened.messages == []
     assert [url for url in opened.requests if not url.startswith("data:")] == [page.absolute().as_uri()]
+
+
+def test_a_link_unfolds_the_part_that_it_leads_to(browser, page):
+    browser.open(page)
+    folded = "[...document.querySelectorAll('details.part')].filter((part) => part.open).map((part) => part.id)"
+    assert browser.evaluate(folded) == []
+    browser.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    browser.evaluate("document.querySelector('nav a[href=\"#quality\"]').click()")
+    browser.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert browser.evaluate(folded) == ["quality"]
+    assert abs(browser.evaluate("document.getElementById('quality').getBoundingClientRect().top")) < 900
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1300, "dark")])
+def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page)
+    browser.unfold()
+    try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        ink, paper = (
+            sum(map(int, re.findall(r"\d+", browser.evaluate(f"getComputedStyle(document.body).{name}"))[:3]))
+            for name in ("color", "backgroundColor")
+        )
+        assert (ink > 600 > 100 > paper) if scheme == "dark" else (ink < 150 < 700 < paper)
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+        browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+def test_on_paper_nothing_is_cut_off(browser, page):
+    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=1040, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.open(page)
+    browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    try:
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 718
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+        browser.call("Emulation.setEmulatedMedia", media="")
 
 
 def test_every_image_loads_and_says_what_it_shows(opened):
@@ -397,6 +472,7 @@ def test_malicious_text_is_shown_as_text(browser, tmp_path):
     assert browser.messages == []
     assert browser.evaluate("window.pwned === undefined")
     assert browser.evaluate("[...document.images].every((one) => one.naturalWidth > 0 && !one.hasAttribute('onerror'))")
+    browser.unfold()
     text = browser.evaluate("document.body.innerText")
     for evil in (*EVIL[:2], *EVIL[2:6]):
         assert evil in text

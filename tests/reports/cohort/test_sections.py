@@ -72,6 +72,7 @@ def sections(outputs):
 @pytest.fixture
 def opened(browser, page):
     browser.open(page)
+    browser.unfold()
     return browser
 
 

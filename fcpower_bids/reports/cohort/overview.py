@@ -1,0 +1,61 @@
+"""The first table of the page: targets against representations, a score and a verdict each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fcpower_bids.reports.cohort.findings import FOUND, NOT_DECIDED, NOT_FOUND, NOT_TESTED, ONLY_SEEN, Finding
+from fcpower_bids.reports.cohort.seen import seen_rows
+from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, say_p
+from fcpower_bids.reports.kit.page import show_number
+
+VERDICTS = {
+    FOUND: "predicted",
+    NOT_FOUND: "nothing found",
+    NOT_DECIDED: "not decided: too few permutations",
+    NOT_TESTED: "not tested against chance",
+    ONLY_SEEN: "no score: encoders trained on these people",
+}
+SEEN = "trained on them"
+
+
+def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
+    """Return the table, a row per target; None where nothing was predicted.
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+    tables : GroupTables
+        Of the same results.
+    """
+    summary = tables.frame("prediction_summary")
+    if summary is None or not findings:
+        return None
+    names = [str(name) for name in summary["representation"].unique()]
+    rows = [_row(finding, summary[summary["target"].astype(str) == finding.target], names) for finding in findings]
+    header = ("Target", "Score", *map(tables.title, names), "Verdict")
+    text = (
+        "Mean over the folds; the best representation of a target is bold. The p of the verdict is corrected for the "
+        "number of representations, not for the number of targets."
+    )
+    return Grid("", text, header, tuple(rows), tables.links("prediction_summary"))
+
+
+def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cell, ...]:
+    scores = dict(zip(own["representation"].astype(str), own[f"{finding.score}_fold_mean"], strict=True))
+    seen = set(own["representation"].astype(str)[seen_rows(own)])
+    best = "" if finding.state == ONLY_SEEN else str(finding.summary["representation"].iloc[0])
+    cells = [
+        Cell(SEEN, "n/a")
+        if name in seen
+        else Cell(show_number(scores.get(name)), _sorted_by(scores.get(name)), best=name == best)
+        for name in names
+    ]
+    p = f" ({say_p(finding.p)})" if finding.p == finding.p else ""
+    return (Cell(finding.target), Cell(finding.label), *cells, Cell(VERDICTS[finding.state] + p))
+
+
+def _sorted_by(score: float | None) -> float | str:
+    return "n/a" if missing(score) or score is None else float(score)
