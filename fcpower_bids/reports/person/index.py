@@ -13,6 +13,7 @@ from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE
 from fcpower_bids.outputs.tables import MISSING
 from fcpower_bids.reports.kit.page import render_page
@@ -118,7 +119,7 @@ def _seen_from(account: Account) -> dict[str, Any]:
         figures = _figures(account)
         said += cautions_of(account) if used else []
     except FcPowerError as error:
-        return {"values": [None] * len(FIGURES), "said": [*said, str(error)]}
+        return {"values": [None] * len(FIGURES), "said": [*said, without_folders(str(error))]}
     return {"values": [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()], "said": said}
 
 
