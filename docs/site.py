@@ -20,7 +20,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_post_page(output: str, **_: Any) -> str:
     """Take from the site itself what the search needs in pages that are opened from the disk."""
-    return output.replace("https://unpkg.com/iframe-worker/shim", "iframe_worker.js")
+    return output.replace("https://unpkg.com/iframe-worker/shim", "search_from_disk.js")
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
