@@ -23,7 +23,16 @@ PACKAGE = Path(fcpower_bids.__file__).parent
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
     folder = tmp_path_factory.mktemp("selftest") / "new"
-    assert main(["selftest", str(folder)]) == 0
+    assert main(["selftest", str(folder), "--encoder-weights", str(write_encoder(folder.parent / "mine"))]) == 0
+    return folder
+
+
+def write_encoder(folder: Path) -> Path:
+    from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+    from fcpower_bids.encoders.fbert import FBert, FBertConfig
+
+    config = FBertConfig(n_parcels=3, d=8, layers=1, heads=2)
+    save_checkpoint(folder, FBert(config, seed=4), config, ModelCard(("a", "b", "c")))
     return folder
 
 
@@ -51,6 +60,28 @@ def test_the_first_step_that_differs_is_named(tested, tmp_path, step, pattern, c
     assert compare_steps(tmp_path / "copy", read_answers(None)).first_fault == step
     file.unlink()
     assert compare_steps(tmp_path / "copy", read_answers(None)).first_fault == step
+
+
+def test_an_encoder_is_tested_with_its_weights(tested, tmp_path):
+    """One weight changed, and no proof: a step that differs, and one with nothing to compare with."""
+    from safetensors.numpy import load_file, save_file
+
+    record = json.loads((tested / "selftest.json").read_text())
+    assert "encoder mine" in record["steps"]
+    weights = shutil.copytree(tested.parent / "mine", tmp_path / "mine")
+    tensors = load_file(weights / "model.safetensors")
+    name = max(tensors, key=lambda one: tensors[one].size)
+    tensors[name].flat[0] += 1e-4
+    save_file(tensors, weights / "model.safetensors")
+    assert compare_steps(tested, read_answers(None), [weights]).first_fault == "encoder mine"
+    config = json.loads((weights / "config.json").read_text())
+    del config["proof"]
+    (weights / "config.json").write_text(json.dumps(config))
+    outcome = compare_steps(tested, read_answers(None), [weights])
+    assert outcome.first_fault is None
+    assert outcome.table.set_index("step").loc["encoder mine", "verdict"] == "not stored"
+    against = compare_steps(tested, read_answers(tested / "selftest.json"), [weights])
+    assert against.first_fault == "encoder mine", "an earlier record is compared with"
 
 
 def test_a_changed_coefficient_of_the_filter_is_named_by_the_command(tmp_path):

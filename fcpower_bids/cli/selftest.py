@@ -20,6 +20,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="fcpower_bids selftest", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="new folder for the files and the record [temporary]")
     parser.add_argument("--against", type=Path, help="selftest.json of an earlier test, to see which numbers moved")
+    parser.add_argument(
+        "--encoder-weights", type=Path, nargs="+", default=(), help="folders of encoders, each to be tested as well"
+    )
     return parser
 
 
@@ -32,11 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fcpower_bids.workflows.selftest import run_selftest
 
     if options.folder is not None:
-        outcome = run_selftest(options.folder.resolve(), options.against, _say)
+        outcome = run_selftest(options.folder.resolve(), options.against, _say, options.encoder_weights)
         _write(outcome, options.folder)
     else:
         with tempfile.TemporaryDirectory(prefix="fcpower_selftest_") as folder:
-            outcome = run_selftest(Path(folder), options.against, _say)
+            outcome = run_selftest(Path(folder), options.against, _say, options.encoder_weights)
     return _tell(outcome)
 
 
@@ -51,9 +54,10 @@ def _write(outcome: Outcome, folder: Path) -> None:
 
 
 def _tell(outcome: Outcome) -> int:
+    width = max(14, outcome.table["step"].str.len().max() + 2)
     for row in outcome.table.to_dict("records"):
         difference = f"{row['difference']:.1e}" if row["difference"] == row["difference"] else ""
-        _say(f"{row['step']:<14}{row['verdict']:<12}{difference:<10}(allowed {row['tolerance']:.0e})")
+        _say(f"{row['step']:<{width}}{row['verdict']:<12}{difference:<10}(allowed {row['tolerance']:.0e})")
     _say(", ".join(f"{name} {number}" for name, number in outcome.record["packages"].items()))
     _say(f"record SHA-256 {outcome.digest}")
     fault = outcome.first_fault

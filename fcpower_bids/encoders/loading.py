@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.encoders.checkpoints import (
+    PROOF,
     CheckpointError,
     EncoderUnavailable,
     ModelCard,
@@ -22,6 +24,7 @@ from fcpower_bids.encoders.checkpoints import (
 )
 from fcpower_bids.encoders.embedding import FBertEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
+from fcpower_bids.encoders.proof import prove
 from fcpower_bids.encoders.release import HUB_IDS, LICENCE, NOTICE
 from fcpower_bids.errors import RecordingError, UsageError
 
@@ -59,6 +62,27 @@ def load_fbert(
     check_proof(folder, config, model.state_dict())
     source = {"weights": str(weights), "revision": revision, "sha256": file_sha256(path)}
     return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+
+
+def read_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what a checkpoint of F-BERT embeds here, and what it embedded when it was written.
+
+    Returns
+    -------
+    found, written : dict, dict or None
+        As `fcpower_bids.encoders.proof.prove`; None for a checkpoint without a proof.
+
+    Raises
+    ------
+    CheckpointError
+        It is none, or its ``config.json`` is not as it was written.
+    """
+    folder = locate(weights, None)
+    config, _ = read_config(folder)
+    path = folder / "model.safetensors"
+    model = FBert(config).eval()
+    load_strictly(model, rename_keys(read_tensors(path)), str(path))
+    return prove(config, model.state_dict()), json.loads((folder / "config.json").read_text("utf-8")).get(PROOF)
 
 
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:

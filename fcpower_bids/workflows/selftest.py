@@ -11,7 +11,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +31,7 @@ from fcpower_bids.schema import Column, TableSpec, join_columns
 ANSWERS = resources.files("fcpower_bids") / "data" / "selftest.json"
 FloatArray = NDArray[np.float64]
 PROJECTIONS, STRIDE = 4, 0.7548776662
+ENCODER_TOLERANCE = 1e-3
 PACKAGES = ("numpy", "scipy", "pandas", "nibabel", "nilearn", "nipype", "pybids", "torch")
 DATASET = ("--subjects", "1", "--sessions", "1", "--volumes", "120", "--no-troubles", "--no-truth")
 OPTIONS = ("--atlas", "builtin", "--alpha", "0.35", "--nprocs", "1", "--quiet", "--skip-bids-validation")
@@ -110,7 +111,12 @@ class Outcome:
         return None if wrong.empty else str(wrong["step"].iloc[0])
 
 
-def run_selftest(folder: Path, against: Path | None = None, say: Callable[[str], None] = print) -> Outcome:
+def run_selftest(
+    folder: Path,
+    against: Path | None = None,
+    say: Callable[[str], None] = print,
+    checkpoints: Sequence[Path] = (),
+) -> Outcome:
     """Make the recording, run the participant level on it in processes of its own, and compare every step.
 
     Parameters
@@ -121,6 +127,8 @@ def run_selftest(folder: Path, against: Path | None = None, say: Callable[[str],
         Record of an earlier test (``selftest.json``) in the place of the stored answers.
     say : callable
         Takes a line about what is going on.
+    checkpoints : sequence of Path
+        Folders of encoders with weights; each embeds a fixed series and is a step of its own.
 
     Raises
     ------
@@ -139,12 +147,13 @@ def run_selftest(folder: Path, against: Path | None = None, say: Callable[[str],
         if done.returncode:
             raise DatasetError(f"'python {' '.join(line)}' ended with {done.returncode}: {done.stderr}")
         say(f"{module}: done")
-    return compare_steps(folder, expected)
+    return compare_steps(folder, expected, checkpoints)
 
 
-def compare_steps(folder: Path, expected: Mapping[str, Any]) -> Outcome:
-    """Compare the files of the test with stored numbers."""
-    rows, numbers = [], {}
+def compare_steps(folder: Path, expected: Mapping[str, Any], checkpoints: Sequence[Path] = ()) -> Outcome:
+    """Compare the files of the test, and what encoders compute, with stored numbers."""
+    rows: list[tuple[str, str, float, float]] = []
+    numbers: dict[str, Any] = {}
     for step in STEPS:
         file = next(iter(sorted(folder.glob(step.pattern))), None)
         stored = expected["steps"].get(step.name)
@@ -153,9 +162,12 @@ def compare_steps(folder: Path, expected: Mapping[str, Any]) -> Outcome:
                 rows.append((step.name, MISSING, np.nan, step.tolerance))
             continue
         numbers[step.name] = fingerprint(file)
-        difference = _difference(numbers[step.name], stored) if stored else np.nan
-        verdict = NEW if stored is None else OK if difference <= step.tolerance else DIFFERENT
-        rows.append((step.name, verdict, difference, step.tolerance))
+        rows.append((step.name, *_verdict(numbers[step.name], stored, step.tolerance), step.tolerance))
+    for checkpoint in checkpoints:
+        name = f"encoder {checkpoint.resolve().name}"
+        numbers[name], proven = read_encoder(checkpoint)
+        stored = expected["steps"].get(name, proven)
+        rows.append((name, *_verdict(numbers[name], stored, ENCODER_TOLERANCE), ENCODER_TOLERANCE))
     record = {"version": __version__, "machine": platform.machine(), "packages": _versions(), "steps": plain(numbers)}
     digest = hashlib.sha256(json_text(record).encode()).hexdigest()
     return Outcome(pd.DataFrame(rows, columns=list(SELFTEST.columns)), record, digest)
@@ -170,12 +182,48 @@ def fingerprint(file: Path) -> dict[str, Any]:
         ``shape``; ``names``, a digest of the headings and of all text; ``rms`` of the numbers; ``projections`` on fixed
         cosines, which tell any change of value or of order. Missing numbers count as text.
     """
-    values, text, shape = _arrays_of(file) if file.suffix == ".npz" else _cells_of(file)
+    return _numbers(*(_arrays_of(file) if file.suffix == ".npz" else _cells_of(file)))
+
+
+def read_encoder(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what an encoder computes of a fixed series here, and what it did when it was written.
+
+    Parameters
+    ----------
+    folder : Path
+        Checkpoint of F-BERT.
+
+    Returns
+    -------
+    found, stored : dict, dict or None
+        As `fingerprint`, with the checksum of the tensors in ``names``; None where the checkpoint has no proof.
+
+    Raises
+    ------
+    CheckpointError
+        It is none, or its ``config.json`` has changed since it was written.
+    """
+    from fcpower_bids.encoders.loading import read_proof  # loads torch
+
+    return tuple(  # type: ignore[return-value]
+        proof and _numbers(np.array(proof["probe_embedding"]), [proof["tensors_sha256"]], [])
+        for proof in read_proof(folder)
+    )
+
+
+def _numbers(values: FloatArray, text: list[str], shape: list[list[int]]) -> dict[str, Any]:
     grid, scale = np.arange(1, len(values) + 1), max(np.sqrt(len(values)), 1)
     projections = [float(values @ np.cos(STRIDE * k * grid) / scale) for k in range(PROJECTIONS)]
     names = hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
     rms = float(np.sqrt(np.mean(values**2))) if len(values) else 0.0
     return {"shape": shape, "names": names, "rms": rms, "projections": projections}
+
+
+def _verdict(found: Mapping[str, Any], stored: Mapping[str, Any] | None, tolerance: float) -> tuple[str, float]:
+    if stored is None:
+        return NEW, np.nan
+    difference = _difference(found, stored)
+    return OK if difference <= tolerance else DIFFERENT, difference
 
 
 def _arrays_of(file: Path) -> tuple[FloatArray, list[str], list[list[int]]]:
