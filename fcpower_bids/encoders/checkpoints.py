@@ -178,6 +178,12 @@ def _check_labels(path: Path, labels: tuple[str, ...], n_parcels: int) -> None:
         )
 
 
+def read_proof(folder: Path) -> dict[str, Any] | None:
+    """Return what a checkpoint says of itself for `fcpower_bids.encoders.proof`, or None."""
+    proof: dict[str, Any] | None = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(PROOF)
+    return proof
+
+
 def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
     """Compare tensors, and what they compute, with what was written beside them; a checkpoint without is only noted.
 
@@ -188,7 +194,7 @@ def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) 
     """
     from fcpower_bids.encoders.proof import fault  # loads torch
 
-    proof = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(PROOF)
+    proof = read_proof(folder)
     if proof is None:
         logger.warning(
             "%s has no proof of its weights (older, or made elsewhere): a damaged tensor or a wrong number of heads "

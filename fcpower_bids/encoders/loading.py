@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.encoders.checkpoints import (
-    PROOF,
     CheckpointError,
     EncoderUnavailable,
     ModelCard,
@@ -20,6 +18,7 @@ from fcpower_bids.encoders.checkpoints import (
     load_strictly,
     locate,
     read_config,
+    read_proof,
     read_tensors,
 )
 from fcpower_bids.encoders.embedding import FBertEncoder
@@ -64,7 +63,7 @@ def load_fbert(
     return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
-def read_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what a checkpoint of F-BERT embeds here, and what it embedded when it was written.
 
     Returns
@@ -82,7 +81,7 @@ def read_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     path = folder / "model.safetensors"
     model = FBert(config).eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
-    return prove(config, model.state_dict()), json.loads((folder / "config.json").read_text("utf-8")).get(PROOF)
+    return prove(config, model.state_dict()), read_proof(folder)
 
 
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:

@@ -203,11 +203,11 @@ def read_encoder(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     CheckpointError
         It is none, or its ``config.json`` has changed since it was written.
     """
-    from fcpower_bids.encoders.loading import read_proof  # loads torch
+    from fcpower_bids.encoders.loading import embed_proof  # loads torch
 
     return tuple(  # type: ignore[return-value]
         proof and _numbers(np.array(proof["probe_embedding"]), [proof["tensors_sha256"]], [])
-        for proof in read_proof(folder)
+        for proof in embed_proof(folder)
     )
 
 
