@@ -9,7 +9,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.cli.options import option_fields
 
 TEXT = (Path(__file__).resolve().parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
-GROUP_LEVEL = set(ANALYSES) - {"qc_fc", "harmonisation"}  # the paper has no such tables
+GROUP_LEVEL = set(ANALYSES) - {"qc_fc", "harmonisation", "edges"}  # the paper has no such tables
 
 
 def test_every_analysis_of_the_paper_is_a_command():

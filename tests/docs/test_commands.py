@@ -64,6 +64,7 @@ SMALLER = {
     "--permutations 1000": "--permutations 2",
     "--analyses all": "--analyses qc_fc spectrum_geometry",  # the study itself is made with all
     "--min-time 180": "--min-time 60",
+    "--covariates age mean_fd --analyses edges": "--covariates age --analyses edges",
     "--preset paper --composite": "--preset paper --analyses prediction --composite",  # all has its own
     "group --analyses learning_curves": "group --analyses learning_curves --scan-minutes 1.5",
 }

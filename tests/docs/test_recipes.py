@@ -15,6 +15,7 @@ import pytest
 
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.tables import read_json, read_table
+from fcpower_bids.settings import LEVELS
 from tests.docs.conftest import QUICK, SPACE
 from tests.docs.pages import DOCS, FENCE, ROOT, read
 
@@ -61,7 +62,7 @@ def test_there_is_a_recipe_for_each_of_them():
 
 
 def test_the_new_names_can_be_chosen(extended):
-    shown = start(extended, "-m", "fcpower_bids", "--help")
+    shown = "".join(start(extended, "-m", "fcpower_bids", level, "--help") for level in LEVELS)
     assert [name for name in NEW if name not in shown] == ["smoothness", "Mine60"], (
         "an output, and atlases are too many"
     )
