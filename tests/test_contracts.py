@@ -20,7 +20,6 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 MAY_TOUCH_FILES = {
-    "machine": "limits of memory",
     "workers": "whether there is a home",
     "store": "the one place that writes files whole",
     "claims": "who is at work on what",
