@@ -92,15 +92,15 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     cautions = (*warned, *prediction_cautions(targets, tables), *_identification_cautions(tables))
     checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
     level = "stop" if not answers and not further and not checked else "caution" if cautions else "ok"
-    headline = _headline(targets, tables, bool(further))
+    headline = _headline(targets, tables, further)
     if alarms := count_alarms(tables):
         headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
     overview = targets_by_representation(targets, tables)
     return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions, overview)
 
 
-def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
-    said = []
+def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
+    said: list[str] = []
     found = [finding.target for finding in targets if finding.state == FOUND]
     undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
     untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
@@ -120,7 +120,8 @@ def _headline(targets: list[Finding], tables: GroupTables, others: bool) -> str:
     if len(rows):
         best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
         said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")
-    if not said and others:
+    said = said or [sentence for _, sentence, anchor in further if anchor == "edges"]
+    if not said and further:
         return "Nothing was predicted and nobody identified; the other analyses are below."
     return " ".join(said) or "There are no results of the group level yet."
 
