@@ -91,6 +91,9 @@ class GroupLevel(Choices):
     first_session: bool = option(
         False, "group", "of everybody the first session alone (that is left, by the order of the labels)"
     )
+    tasks_apart: bool = option(
+        False, "group", "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does"
+    )
     equal_minutes: bool = option(
         False, "group", "cut every scan to the length of the shortest one, and compute FC again from the stored series"
     )

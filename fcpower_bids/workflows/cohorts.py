@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
-from fcpower_bids.errors import DatasetError, Unfit
+from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join
 from fcpower_bids.records import Cohort
@@ -25,16 +26,38 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     """Load the cohort of the analyses, and one per atlas where an analysis compares atlases.
 
     These are the atlases of ``--atlas``, else all that the participant level wrote. The first one is that of the
-    other analyses; without ``--atlas`` it is the default atlas if that is there.
+    other analyses; without ``--atlas`` it is the default atlas if that is there. With ``--tasks-apart`` there is one
+    per atlas and task, and the other analyses have all tasks together.
     """
     if not OF_COHORTS & set(analyses_to_run(settings)):
         return complete_cohort(open_cohort(settings), settings), {}
     each = {name: dataclasses.replace(settings, atlas=(name,)) for name in _atlases(settings)}
     if not each:
         return open_cohort(settings), {}
+    first, *_ = each
+    if settings.tasks_apart:
+        whole = open_cohort(each[first])
+        return complete_cohort(whole, each[first]), {name: open_cohort(own) for name, own in _by_task(each).items()}
     cohorts = {name: open_cohort(own) for name, own in each.items()}
-    first = next(iter(each))
     return complete_cohort(cohorts[first], each[first]), cohorts
+
+
+def _by_task(each: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Settings of every atlas and task, by both names.
+
+    Raises
+    ------
+    UsageError
+        Fewer than two tasks are named.
+    """
+    tasks = list(dict.fromkeys(task.removeprefix("task-") for task in next(iter(each.values())).task_id))
+    if len(tasks) < 2:
+        raise UsageError("--tasks-apart compares tasks: name two or more with --task-id.")
+    return {
+        f"{atlas}, task-{task}": dataclasses.replace(own, task_id=(task,))
+        for atlas, own in each.items()
+        for task in tasks
+    }
 
 
 def open_cohort(settings: Settings) -> Cohort:

@@ -24,7 +24,11 @@ from fcpower_bids.settings import Analysis
 SHARED, OWN = "shared", "own"
 
 ATLAS_COLUMNS = join_columns(
-    Column.text("atlas", "Parcellation; A & B: the kernels of all, by multi-kernel ridge regression", "Parcellation"),
+    Column.text(
+        "atlas",
+        "Parcellation, and task with --tasks-apart; A & B: the kernels of all, by multi-kernel ridge regression",
+        "Parcellation",
+    ),
     Column.text(
         "people",
         "shared: the people whom every parcellation describes; own: all people of this parcellation, as a bridge "
@@ -88,7 +92,7 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     if len(cohorts) < 2:
         raise Unfit(
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
-            "participant level with several names after --atlas."
+            "participant level with several names after --atlas (or compare tasks: --tasks-apart)."
         )
     names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
     if not names:
