@@ -143,7 +143,8 @@ def _best_sentence(target: str, scores: pd.DataFrame, pairs: pd.DataFrame, table
     if not rows:
         return said + "; it could not be compared with the others."
     if not same:
-        return said + f"; it differs from all {len(rows)} others (Holm's correction)."
+        others = "the other" if len(rows) == 1 else f"all {len(rows)} others"
+        return said + f"; it differs from {others} (Holm's correction)."
     return said + f"; not distinguishable from {', '.join(same)} (Holm's correction over the pairs)."
 
 
