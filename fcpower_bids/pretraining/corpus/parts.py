@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from fcpower_bids.pretraining.corpus.pack import FORMAT
 from fcpower_bids.pretraining.corpus.shards import write_arrays
+from fcpower_bids.store import TEMPORARY
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class Parts:
                 continue
             found.append(part)
             self.next = int(path.stem) + 1
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if TEMPORARY.fullmatch(path.name):  # it was being written when the run was killed
+                path.unlink()
         return found
 
     def _read(self, path: Path) -> Part | None:
