@@ -52,7 +52,7 @@ demo: install
 	@echo "What became of every recording: $(DEMO)/fcpower/logs/status.tsv"
 
 test: install-test
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 
 # What --dry-run says against what a run does, on every faulty tree and request; `make test` takes a sample. Then kills, two
 # runs at once, full disks, hostile folders: about half an hour; the parts that need root say SKIPPED without.
