@@ -25,6 +25,10 @@ FREE = {
         re.compile(rb"^participant_label = .*$", re.M),
         "only the participants of the last command differ",
     ),
+    "group/settings.toml": (
+        re.compile(rb"^(?:nprocs|mem_mb) = .*$", re.M),
+        "only the cores and the memory of the job differ",
+    ),
 }
 IGNORED = ("work", "logs/crashes", "logs/slurm")
 
