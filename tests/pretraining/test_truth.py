@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -113,15 +115,27 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
+def is_there(group: int) -> bool:
+    """Whether a process of the group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, monkeypatch, caplog):
     plant_outputs(tmp_path, made_recordings(people=150))
     words = [sys.executable, "-m", "fcpower_bids", tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
-    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.DEVNULL)
+    words = [str(word) for word in words]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
     parts = tmp_path / "out" / "corpus" / "parts"
     while process.poll() is None and len(list(parts.glob("*.safetensors"))) < 100:
         time.sleep(0.002)
-    process.kill()
+    os.killpg(process.pid, signal.SIGKILL)  # with its workers, as a scheduler does
     process.wait()
+    while is_there(process.pid):
+        time.sleep(0.01)
     beside(parts / "0000200.safetensors").touch()  # as when the signal comes while a part is written
     stored = len([path for path in parts.glob("*.safetensors") if not path.name.startswith(".")])
     assert 100 <= stored < 300
