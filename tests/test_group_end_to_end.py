@@ -470,6 +470,16 @@ def test_mixed_exponents_are_refused(study, capsys):
     assert "power0p5" in capsys.readouterr().err
 
 
+def kernel_of_power(files) -> np.ndarray:
+    """Correlations of FC^.35 between all files."""
+    edges = []
+    for file in files:
+        values, vectors = np.linalg.eigh(pd.read_csv(file, sep="\t", index_col=0).to_numpy())
+        values[values <= 1e-10 * values.max()] = 0
+        edges.append((vectors * values**0.35 @ vectors.T)[np.triu_indices(len(values), 1)])
+    return np.corrcoef(edges)
+
+
 def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(study / "out", out, ignore=shutil.ignore_patterns("group", "logs", "*.html"))
@@ -477,12 +487,7 @@ def test_scans_of_one_name_are_one_person_and_exchanged_ones_are_found(study, tm
     table = read_table(out / "group" / "identify_pairs.tsv")
     assert set(table["participant_id"]) == {"sub-03"}
     files = sorted(out.rglob("*_stat-pearsoncorrelation_relmat.tsv"))
-    edges, persons = [], np.array([file.name[:6] for file in files])
-    for file in files:
-        values, vectors = np.linalg.eigh(pd.read_csv(file, sep="\t", index_col=0).to_numpy())
-        values[values <= 1e-10 * values.max()] = 0
-        edges.append((vectors * values**0.35 @ vectors.T)[np.triu_indices(len(values), 1)])
-    kernel = np.corrcoef(edges)
+    persons, kernel = np.array([file.name[:6] for file in files]), kernel_of_power(files)
     first = table.iloc[0]
     place = {file.name.removesuffix("_relmat.tsv"): row for row, file in enumerate(files)}
     assert first["similarity"] == pytest.approx(kernel[place[first["scan"]], place[first["other_scan"]]])

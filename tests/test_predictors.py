@@ -108,6 +108,18 @@ def regress(kernel, target, rows, at, penalty):
     return model.predict((cross - own.mean(axis=0)) @ ones) + target[rows].mean()
 
 
+def tried_mixtures(kernels, target, train, test, inner) -> dict:
+    """Score of the inner folds and predictions of the test people, for every mixture of two kernels and penalty."""
+    tried = {}
+    for share in [0.5, *(np.arange(11) / 10)]:
+        kernel = share * kernels[0] + (1 - share) * kernels[1]
+        for penalty in (0.1, 1.0, 10.0):
+            held = [regress(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner]
+            score = np.corrcoef(np.concatenate(held), target[np.concatenate(inner)])[0, 1]
+            tried.setdefault((share, penalty), (score, regress(kernel, target, train, test, penalty)))
+    return tried
+
+
 def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
     made, edges = predicted
     options = ["--targets", "score", "--covariates", "age", "--predictors", "kernel_ridge", "multikernel"]
@@ -119,13 +131,7 @@ def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
     kernels = [np.corrcoef(edges), np.corrcoef([matrix[np.triu_indices(60, 1)] for matrix in powers])]
     entry, shares = "fc+fc_power:multikernel", []
     for number, train, test, inner in folds_of(tables):
-        target, tried = residuals(made.phenotypes, train), {}
-        for share in [0.5, *(np.arange(11) / 10)]:
-            kernel = share * kernels[0] + (1 - share) * kernels[1]
-            for penalty in (0.1, 1.0, 10.0):
-                held = [regress(kernel, target, np.setdiff1d(train, rows), rows, penalty) for rows in inner]
-                score = np.corrcoef(np.concatenate(held), target[np.concatenate(inner)])[0, 1]
-                tried.setdefault((share, penalty), (score, regress(kernel, target, train, test, penalty)))
+        tried = tried_mixtures(kernels, residuals(made.phenotypes, train), train, test, inner)
         best = max(tried, key=lambda each: tried[each][0])
         shares.append(best[0])
         names = made.phenotypes["participant_id"].to_numpy()[test]

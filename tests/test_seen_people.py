@@ -110,21 +110,16 @@ def share_found(study, labels, kind: str) -> float:
     return float(np.mean([*(r.argmax(1) == range(n)), *(r.argmax(0) == range(n))]))
 
 
-def test_scores_are_marked_and_those_of_the_others_stand_beside_them(study):
-    quick = (
-        "--folds",
-        "3",
-        "--inner-folds",
-        "2",
-        "--repeats",
-        "2",
-        "--permutations",
-        "20",
-        "--predictors",
-        "kernel_ridge",
-        "ridge",
-    )
-    assert group(study, "--analyses", "prediction", "fingerprinting", *quick, "--quiet") == 0
+@pytest.fixture(scope="module")
+def scored(study):
+    """Tables of the prediction and the identification."""
+    quick = "--folds 3 --inner-folds 2 --repeats 2 --permutations 20 --predictors kernel_ridge ridge --quiet"
+    assert group(study, "--analyses", "prediction", "fingerprinting", *quick.split()) == 0
+    return study
+
+
+def test_scores_are_marked_and_those_of_the_others_stand_beside_them(scored):
+    study = scored
     whole = table(study, "identification").set_index("representation")
     apart = table(study, "identification_unseen").set_index("representation")
     assert whole.loc[EMBEDDING, "n_trained"] == 2
@@ -137,6 +132,10 @@ def test_scores_are_marked_and_those_of_the_others_stand_beside_them(study):
     scans = table(study, "identification_scans").set_index(["representation", "participant_id"])["seen_in_pretraining"]
     assert set(scans[EMBEDDING, "sub-01"]) == {"trained"}
     assert set(scans[EMBEDDING, "sub-03"]) == {"no"}
+
+
+def test_predictions_are_marked_and_scored_again_without_them(scored):
+    study = scored
     predictions = table(study, "predictions")
     marked = predictions[predictions["seen_in_pretraining"] == "trained"]
     assert set(marked["participant_id"]) == {"sub-01", "sub-02"}
@@ -150,7 +149,11 @@ def test_scores_are_marked_and_those_of_the_others_stand_beside_them(study):
             r = np.mean([one["observed"].corr(one["predicted"]) for _, one in rest.groupby("repeat")])
             assert unseen.loc[name, column] == pytest.approx(r)
         assert (unseen.loc[name, "n_people"], unseen.loc[name, "n_unseen"]) == (12, 10)
-    page = (study / "out" / "group.html").read_text()
+
+
+def test_the_page_gives_them_no_headline_and_names_the_others(scored):
+    apart = table(scored, "identification_unseen").set_index("representation")
+    page = (scored / "out" / "group.html").read_text()
     share = f"{100 * apart.loc[EMBEDDING, 'accuracy']:.0f} %"
     assert "embedding fbert is no finding here: its encoder was trained on 2 of these 12 people" in page
     assert f"Among the 10 people whom no encoder was trained on it finds {share}" in page

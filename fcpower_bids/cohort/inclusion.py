@@ -172,8 +172,8 @@ def _status_row(status: Status, places: set[tuple[str | None, str | None]], sett
 
 def bare(label: str, key: str) -> str:
     """Return a label without its key, a run without leading zeros."""
-    bare = str(label).removeprefix(f"{key}-")
-    return bare.lstrip("0") or bare if key == "run" else bare
+    own = str(label).removeprefix(f"{key}-")
+    return own.lstrip("0") or own if key == "run" else own
 
 
 def exclude_by_quality(

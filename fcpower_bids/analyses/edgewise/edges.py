@@ -22,6 +22,7 @@ from fcpower_bids.core.edgewise.pairs import average_pairs, number_pairs
 from fcpower_bids.core.edgewise.permuted import permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
 
@@ -113,7 +114,6 @@ def _test(
 ) -> Iterator[Tested]:
     known = set(cohort.networks) != {UNKNOWN}
     pair = number_pairs(cohort.networks)[1] if known else None
-    memory = settings.mem_mb * 1e6 / 2 if settings.mem_mb else np.inf
     for each in build_representations(cohort, people.scans, names, settings):
         features = each.features()
         means = None if pair is None else average_pairs(features, pair)
@@ -122,7 +122,7 @@ def _test(
                 found, of_pairs = (
                     None
                     if source is None
-                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, memory)
+                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, room())
                     for source, threshold in ((features, asked.threshold), (means, np.inf))
                 )
             assert found is not None

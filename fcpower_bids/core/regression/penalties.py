@@ -124,10 +124,7 @@ def nested_cv_extending(
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
     best = result.best_scores.copy()
     at_edge = np.zeros(chosen.shape, dtype=bool)
-    for edge, decades in (
-        (ladder.penalties.max(), range(DECADES[-1] + 1, LAST_DECADE + 1)),
-        (ladder.penalties.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1)),
-    ):
+    for edge, decades in _beyond(ladder.penalties):
         going = (result.chosen == edge) & np.isfinite(best)
         for decade in decades:
             rows = np.flatnonzero(going.any(axis=1)).tolist()
@@ -150,6 +147,14 @@ def nested_cv_extending(
         )
     return dataclasses.replace(
         result, chosen=chosen, predicted=tuple(predicted), best_scores=best, at_edge=at_edge, notes=tuple(notes)
+    )
+
+
+def _beyond(penalties: FloatArray) -> tuple[tuple[float, range], ...]:
+    """Both edges of a grid, with the decades that lie beyond each."""
+    return (
+        (penalties.max(), range(DECADES[-1] + 1, LAST_DECADE + 1)),
+        (penalties.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1)),
     )
 
 
@@ -205,10 +210,7 @@ def select_penalties(
     chosen, scores = base.penalties[best], np.take_along_axis(grid, best[None], axis=0)[0]
     if not isinstance(solver, PenaltyLadder):
         return chosen, scores
-    for edge, decades in (
-        (base.penalties.max(), range(DECADES[-1] + 1, LAST_DECADE + 1)),
-        (base.penalties.min(), range(DECADES[0] - 1, -LAST_DECADE - 1, -1)),
-    ):
+    for edge, decades in _beyond(base.penalties):
         going = (base.penalties[best] == edge) & np.isfinite(scores)
         for decade in decades:
             if not going.any():

@@ -19,6 +19,7 @@ from fcpower_bids.machine import room
 FloatArray = NDArray[np.float64]
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
+TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 STRIP = 512
 """Rows of a matrix that are changed at a time."""
@@ -312,7 +313,7 @@ def _root(matrix: FloatArray) -> FloatArray:
     """Lower Cholesky factor; LAPACK is called directly, since every inner fold and penalty needs it."""
     factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
     if failed:
-        raise Unfit("The smallest penalty is too small for this kernel; remove it from the grid.")
+        raise Unfit(TOO_SMALL)
     return factor
 
 
@@ -324,9 +325,6 @@ def _solve(root: FloatArray, right: FloatArray, transposed: bool = False) -> Flo
     # From the right BLAS reads row-major columns as they lie; that is faster by a quarter than from the left.
     solved: FloatArray = blas.dtrsm(1.0, root, right.T, side=1, lower=1, trans_a=int(not transposed), overwrite_b=1)
     return solved.T
-
-
-TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,11 +89,7 @@ def read_slices(path: Path) -> Slices | None:
     """
     if not path.exists():
         return None
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = Slices(**{name: file[name] for name in Slices._fields})
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
+    found = Slices(**_read(path, Slices._fields))
     if len({one.shape for one in found[:4]}) > 1 or found.mean.ndim != 3 or len(found.heights) != len(found.mean):
         raise DatasetError(f"{path} holds no slices. Remove it; the page does without.")
     return found
@@ -108,12 +105,18 @@ def read_preview(path: Path) -> Preview | None:
     """
     if not path.exists():
         return None
+    found = _read(path, ("carpet", "frequencies", "power"))
+    carpet = found["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
+    carpet[found["carpet"] == NO_VALUE] = np.nan
+    return Preview(carpet, found["frequencies"], found["power"].astype(np.float64))
+
+
+def _read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by their names."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            carpet = file["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
-            carpet[file["carpet"] == NO_VALUE] = np.nan
-            return Preview(carpet, file["frequencies"], file["power"].astype(np.float64))
-    except (OSError, ValueError, KeyError) as error:
+            return {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
 
 

@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fcpower_bids.claims import HEARTBEAT
+from fcpower_bids.machine import cores
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import begin_worker, in_safe_folder
 from fcpower_bids.workflows.execution.endings import WorkerDied, cause_of_death, memory_kills
@@ -77,8 +78,7 @@ def processes(settings: Settings) -> int:
     """Return how many recordings are worked on at a time."""
     if settings.low_mem:
         return 1
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = (settings.nprocs or available) // settings.omp_nthreads
+    wanted = (settings.nprocs or cores()) // settings.omp_nthreads
     if settings.mem_mb:
         need = MEMORY_GB_ENCODER if settings.encoder is not None else MEMORY_GB
         wanted = min(wanted, int(settings.mem_mb / 1024 / need))

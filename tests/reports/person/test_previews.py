@@ -72,3 +72,8 @@ def test_a_broken_preview_names_the_file(tmp_path):
     path.write_bytes(b"PK not a zip")
     with pytest.raises(DatasetError, match=r"preview\.npz"):
         read_preview(path)
+    np.savez(path, carpet=np.zeros((9, 9), np.uint8), frequencies=np.zeros(3), power=np.zeros(3))
+    assert read_preview(path) is not None
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(DatasetError, match=r"preview\.npz"):
+        read_preview(path)
