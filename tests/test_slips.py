@@ -129,6 +129,7 @@ def in_this_process(function, calls, *_how):
 
 PAGES = {
     "panel": Slip("fcpower_bids.reports.kit.figures.draw_motion", raising(TypeError("float")), "TypeError"),
+    "brain": Slip("fcpower_bids.reports.person.panels.draw_brain", raising(IndexError("slice 7")), "IndexError"),
     "verdict": Slip("fcpower_bids.reports.person.page.judge", raising(AttributeError("no row")), "AttributeError"),
 }
 
@@ -143,6 +144,17 @@ def test_a_slip_on_a_page_of_a_participant_is_said_and_fails_the_command(demo, p
     assert "Internal error, please report it with logs/crashes/sub-01" in found.err
     assert set(found.states().values()) == {"done"}
     assert any(one.error in path.read_text() for path in (processed / "logs" / "crashes").glob("sub-01*.txt"))
+
+
+INDEX = "fcpower_bids.reports.person.index._figures"
+
+
+def test_a_slip_on_the_index_fails_the_participant_level(demo, processed, monkeypatch):
+    monkeypatch.setattr(INDEX, raising(KeyError("max_fd")))
+    monkeypatch.setattr("fcpower_bids.workflows.participant.run_calls", in_this_process)
+    found = run_app(demo / "in", processed, *IN_PROCESS, "--reports-only")
+    assert found.code == 4
+    assert "There is no new index.html. Internal error, please report it with logs/crashes/index_page" in found.err
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +202,34 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     page = (cohort.output_dir / "group.html").read_text()
     assert "1 failed" in page
     assert f"logs/crashes/group_{place}.txt" in page
+
+
+@pytest.mark.parametrize("place", ["edges.permute_edges", "found.cohens_d", "edges.tell_edges"])
+def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
+    monkeypatch.setattr(f"fcpower_bids.analyses.edgewise.{place}", raising(IndexError("edge 15")))
+    code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")
+    assert code == 5
+    assert "fcpower_bids: edges: Internal error, please report it with logs/crashes/group_edges" in err
+
+
+def test_a_slip_on_the_index_or_in_the_decisions_fails_the_group_level(cohort, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("fcpower_bids.reports.person.index._rows", raising(KeyError("page")))
+        code, err = run_group(cohort, capsys)
+    assert code == 4
+    assert "Internal error, please report it with logs/crashes/group_index" in err
+    monkeypatch.setattr("fcpower_bids.cohort.decisions.decisions_file", raising(TypeError("None")))
+    code, err = run_group(cohort, capsys)
+    assert code == 1
+    assert "internal error (TypeError('None')); please report it" in err
+
+
+def test_a_slip_in_a_task_of_an_executor_is_ours(cohort, capsys, monkeypatch):
+    monkeypatch.setattr("fcpower_bids.analyses.engine.cross_validation.share", raising(ValueError("planted")))
+    (cohort.output_dir / "group" / "analyses.json").unlink(missing_ok=True)
+    code, err = run_group(cohort, capsys, "--analyses", "prediction")
+    assert code == 5
+    assert "prediction: Internal error" in err
 
 
 def test_when_every_analysis_fails_the_code_says_so_and_debug_shows_the_traceback(cohort, capsys, monkeypatch):
