@@ -214,6 +214,28 @@ def test_sound_recordings_are_not_accused(damaged):
         assert "The recording can be used." in (damaged.output / f"sub-{number:02d}.html").read_text()
 
 
+def test_agreement_with_the_table_is_that_of_the_files(damaged):
+    """Level, and correlation of the changes, of the mean over the brain and of DVARS, from every voxel of the mask."""
+    bids = damaged.output.parent / "in"
+    for number in range(1, SOUND + 1):
+        (row,) = pd.read_csv(damaged.file(f"sub-{number:02d}", "desc-fcpower_qc.tsv"), sep="\t").to_dict("records")
+        (bold,) = bids.rglob(f"sub-{number:02d}_*desc-preproc_bold.nii.gz")
+        (mask,) = bids.rglob(f"sub-{number:02d}_*desc-brain_mask.nii.gz")
+        (confounds,) = bids.rglob(f"sub-{number:02d}_*desc-confounds_timeseries.tsv")
+        voxels = np.asarray(nibabel.load(bold).dataobj, float)[np.asarray(nibabel.load(mask).dataobj) > 0]
+        table = pd.read_csv(confounds, sep="\t", na_values="n/a")
+        rows = slice(int(row["dummy_volumes"]) + 1, None)
+        level = np.median(voxels.mean(0)[rows]) / np.median(table["global_signal"][rows])
+        assert row["table_level"] == pytest.approx(level, rel=0.01)
+        dvars = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))
+        ours = {"global_signal": np.diff(voxels.mean(0)), "dvars": dvars}
+        theirs = {"global_signal": np.diff(table["global_signal"]), "dvars": table["dvars"].to_numpy()[1:]}
+        for name, values in ours.items():
+            start = rows.start - 1
+            both = np.corrcoef(values[start:], theirs[name][start:])[0, 1]
+            assert row[f"table_{name}"] == pytest.approx(both, abs=0.03)
+
+
 def test_the_group_level_says_which_scans_have_a_caution(damaged):
     """The cautions of the pages are a column of ``scans.tsv``, and findings of the check that count them."""
     bids = damaged.output.parent / "in"

@@ -97,6 +97,28 @@ def test_the_page_is_there(analysed):
     assert "null_score" in page
 
 
+def test_the_first_table_of_the_page_is_what_the_predictions_and_the_null_give(analysed):
+    page = (analysed / "group.html").read_text(encoding="utf-8")
+    body = page[page.index("<table") : page.index("</table>")]
+    rows = [re.findall(r"<t[hd]([^>]*)><bdi>(.*?)</bdi>", row) for row in body.split("<tr>")[2:]]
+    predicted = read_table(analysed / "group" / "predictions.tsv")
+    null = read_table(analysed / "group" / "null.tsv")
+    assert {row[0][1] for row in rows} == {"planted_score", "null_score"}
+    for (_, target), _, fc, power, (_, verdict) in rows:
+        shown = {"fc": fc, "fc_power": power}
+        own = predicted[predicted["target"] == target]
+        scores = {
+            name: np.mean([np.corrcoef(fold["observed"], fold["predicted"])[0, 1] for _, fold in part])
+            for name, part in ((name, own[own["representation"] == name].groupby(["repeat", "fold"])) for name in shown)
+        }
+        for name, (marks, text) in shown.items():
+            assert float(text) == pytest.approx(scores[name], abs=0.0051)
+            assert ("best" in marks) == (name == max(scores, key=scores.get))
+        largest = null[null["target"] == target].groupby("permutation")["score"].max()
+        p = (1 + (largest[1:] >= largest[0]).sum()) / len(largest)
+        assert verdict == f"{'predicted' if p < 0.05 else 'nothing found'} (p = {p:.3f})"
+
+
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):
     left, read = unchecked_sentences(analysed / "group.html", analysed / "group")
     assert not left
