@@ -3,11 +3,13 @@
     python benchmarks/paper.py --n 955 --parcels 400
     python benchmarks/paper.py --n 200 --parcels 100 --analyses learning_curves parcellation_sweep
 
-Each analysis runs in a process of its own with one BLAS thread per process and the paper's protocol (20 x 10 outer
-folds, 5 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the spectral
-controls, as there). A tenth of the people have a second session, but for these two: means over sessions have no full
-rank. Series are drawn when an analysis reads them; that takes the place of reading files, and is counted. Shares come
-from samples of the main thread's stack: with one process (the default) that is all.
+Each analysis runs in a process of its own with one BLAS thread per process and the paper's protocol (`--preset paper`:
+20 x 10 outer folds, 5 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the
+spectral controls, as there). A tenth of the people have a second session, but for these two: means over sessions have
+no full rank. Series lie in a file in single precision; reading them is counted, drawing them is not. Shares come from
+samples of the main thread's stack: with one process (the default) that is all.
+
+OpenBLAS chooses its kernel by the processor, and OPENBLAS_CORETYPE overrides that; the first line says which one ran.
 """
 
 from __future__ import annotations
@@ -17,16 +19,17 @@ import multiprocessing
 import os
 import resource
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
@@ -37,6 +40,9 @@ TR, N_MEASURES = 0.72, 58
 REPEATS = {"transform_screen": 10, "spectral_controls": 3}
 """Where the paper has not 20."""
 
+IN_PAPER = tuple(name for name in ANALYSES if name not in ("harmonisation", "edges"))
+"""The analyses of the paper; the others are ours."""
+
 SHARES = {
     "eigen": ("eigendecompose",),
     "kernels": ("correlation_kernel", "power_features"),
@@ -44,7 +50,7 @@ SHARES = {
     "probe": ("_kernel",),
     "folds": ("_evaluate_fold",),
     "FC": ("pearson_connectivity",),
-    "drawing": ("draw_series",),
+    "reading": ("_read",),
 }
 """Functions whose time is counted under one heading; one heading may contain another."""
 
@@ -63,18 +69,21 @@ def draw_series(basis: np.ndarray, seed: tuple[int, int], n_timepoints: int) -> 
     own = np.random.default_rng((seed[0], 0)).standard_normal(len(basis))
     noise = np.random.default_rng((*seed, 1)).standard_normal((len(basis), n_timepoints), dtype=np.float32)
     mixing = (basis * spectrum(len(basis)) * np.exp(0.25 * own)).astype(np.float32)
-    return (mixing @ noise).T.astype(float)
+    return np.ascontiguousarray((mixing @ noise).T)
 
 
-def make_cohort(n: int, n_parcels: int, n_timepoints: int, n_encoders: int = 2, twice: bool = True) -> Cohort:
+def make_cohort(n: int, n_parcels: int, n_timepoints: int, file: Path, twice: bool = True) -> Cohort:
     """One scan of n people, a second one of a tenth, a composite of 58 measures, and embeddings of two sizes."""
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.standard_normal((n_parcels, n_parcels)))[0]
     scans = [(person, 0) for person in range(n)] + [(person, 1) for person in range(max(n // 10, 4) * twice)]
     names = [f"sub-{person:05d}" for person in range(n)]
     edges = np.empty((len(scans), edge_count(n_parcels)))
-    for row, scan in enumerate(scans):
-        edges[row] = vectorise_edges(np.corrcoef(draw_series(basis, scan, n_timepoints).T), weighted=False)
+    with file.open("wb") as stored:
+        for row, scan in enumerate(scans):
+            series = draw_series(basis, scan, n_timepoints)
+            series.tofile(stored)
+            edges[row] = vectorise_edges(np.corrcoef(series.T.astype(float)), weighted=False)
     factor = rng.standard_normal(n)
     measures = {f"m{k:02d}": factor + 2 * rng.standard_normal(n) for k in range(N_MEASURES)}
     family = [f"f{number}" for number in np.repeat(np.arange(n), 2)[:n]]
@@ -89,15 +98,16 @@ def make_cohort(n: int, n_parcels: int, n_timepoints: int, n_encoders: int = 2, 
         excluded=pd.DataFrame(columns=["participant_id", "session", "what", "reason"]),
         embeddings={
             f"encoder{d}": rng.standard_normal((len(scans), d)) + factor[people, None] * (np.arange(d) < 4)
-            for d in (128, 384)[:n_encoders]
+            for d in (128, 384)
         },
-        series=tuple(_reader(basis, scan, n_timepoints) for scan in scans),
+        series=tuple(partial(_read, file, row, (n_timepoints, n_parcels)) for row in range(len(scans))),
         repetition_times=(TR,) * len(scans),
     )
 
 
-def _reader(basis: np.ndarray, scan: tuple[int, int], n_timepoints: int) -> Callable[[], list[np.ndarray]]:
-    return lambda: [draw_series(basis, scan, n_timepoints)]
+def _read(file: Path, row: int, shape: tuple[int, int]) -> list[np.ndarray]:
+    size = shape[0] * shape[1]
+    return [np.fromfile(file, np.float32, size, offset=4 * size * row).reshape(shape).astype(float)]
 
 
 def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -109,14 +119,17 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "group",
         composite=(composite,),
         family_column="family",
+        preset=options.preset,
         nprocs=options.nprocs,
         repeats=options.repeats or REPEATS.get(name, 20),
         quiet=True,
     )
-    with threadpool_limits(1):
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         sizes = (options.parcels, options.parcels // 2, options.parcels // 4)
         cohorts = {
-            f"{size} parcels": make_cohort(options.n, size, options.timepoints, twice=name not in REPEATS)
+            f"{size} parcels": make_cohort(
+                options.n, size, options.timepoints, Path(folder) / f"{size}", name not in REPEATS
+            )
             for size in (sizes if name in OF_COHORTS else sizes[:1])
         }
         analyse = ANALYSES[name]
@@ -177,11 +190,12 @@ def main() -> None:
     parser.add_argument("--timepoints", type=int, default=1200, help="volumes of each scan")
     parser.add_argument("--repeats", type=int, help="repetitions of the ten outer folds [the paper's]")
     parser.add_argument("--nprocs", type=int, default=1, help="processes for eigendecompositions")
-    parser.add_argument("--analyses", nargs="+", choices=list(ANALYSES), default=list(ANALYSES))
+    parser.add_argument("--preset", default="paper", help="protocol")
+    parser.add_argument("--analyses", nargs="+", choices=list(ANALYSES), default=list(IN_PAPER))
     options = parser.parse_args()
-    print(
-        f"n={options.n}, P={options.parcels}, T={options.timepoints}, repeats: {options.repeats or 'as in the paper'}"
-    )
+    kernels = sorted({each["architecture"] for each in threadpool_info() if "architecture" in each})
+    repeats = options.repeats or "as in the paper"
+    print(f"n={options.n}, P={options.parcels}, T={options.timepoints}, {repeats=}, BLAS kernel {', '.join(kernels)}")
     print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}   " + "".join(f"{each:>9}" for each in SHARES))
     total = 0.0
     for name in options.analyses:
