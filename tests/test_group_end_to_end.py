@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
@@ -391,6 +392,19 @@ def test_the_classes_of_a_scan_are_those_that_its_score_does_not_rule_out(of_pla
     assert table[["low", "high", "low_new_site", "high_new_site"]].isna().all(axis=None)
 
 
+def site_radius(sites):
+    """Of the interval at a further site: the pooled quantile, and by how much t is wider than the normal law."""
+    size, groups = sites["residual"].abs().to_numpy(), sites.groupby("group")["residual"]
+    weights = (1 / groups.transform("size") / groups.ngroups).to_numpy()
+    order = np.argsort(size)
+    pooled = size[order][np.flatnonzero(np.cumsum(weights[order]) >= 0.9 - 1e-9)[0]]
+    spare = len(sites) - groups.ngroups
+    within = ((sites["residual"] - groups.transform("mean")) ** 2).sum() / spare * (1 - 1 / groups.size()).mean()
+    between = (groups.mean() ** 2).mean()
+    df = (between + within) ** 2 / (between**2 / groups.ngroups + within**2 / spare)
+    return pooled * stats.t.ppf(0.95, df) / 1.6448536269514722
+
+
 def test_local_people_move_the_predictions_by_what_the_residuals_say(of_places, study, tmp_path):
     (model,) = of_places.glob("*planted-score-fc-power*")
     local = {f"sub-{number}": 300.0 + number for number in (17, 18)}
@@ -412,12 +426,28 @@ def test_local_people_move_the_predictions_by_what_the_residuals_say(of_places, 
     np.testing.assert_allclose(after["prediction"], before["prediction"] - offset, atol=1e-9)
     used = after["participant_id"].isin(local)
     assert after.loc[used, "warning"].str.contains("helped to recalibrate").all()
-    widest = sites["residual"].abs().max()  # of three sites: the largest residual, claimed for three of four
-    assert (before["high"] - before["prediction"]).to_numpy() == pytest.approx(widest)
+
+
+def test_the_intervals_of_places_are_those_of_the_residuals_and_measured_without_each(of_places, study, tmp_path):
+    (model,) = of_places.glob("*planted-score-fc-power*")
+    assert main(["predict", str(model), str(study / "out"), "--table", str(tmp_path / "table.tsv")]) == 0
+    table, sites = read_table(tmp_path / "table.tsv"), held_out_by_place(model)
+    radius, groups = site_radius(sites), sites.groupby("group")["residual"]
+    assert (table["high"] - table["prediction"]).to_numpy() == pytest.approx(radius)
     careful = sites["residual"].abs().groupby(sites["group"]).quantile(0.9, interpolation="higher").max()
-    assert (before["high_new_site"] - before["prediction"]).to_numpy() == pytest.approx(careful)
-    assert (before["prediction"] - before["low_new_site"]).to_numpy() == pytest.approx(careful)
-    assert json.loads((model / "model.json").read_text())["Interval"]["NominalCoverage"] == pytest.approx(3 / 4)
+    careful = max(careful, radius)
+    assert (table["high_new_site"] - table["prediction"]).to_numpy() == pytest.approx(careful)
+    assert (table["prediction"] - table["low_new_site"]).to_numpy() == pytest.approx(careful)
+    interval = json.loads((model / "model.json").read_text())["Interval"]
+    assert (interval["NominalCoverage"], interval["Radius"]) == (0.9, pytest.approx(radius))
+    left_out = {name: site_radius(sites[sites["group"] != name]) for name in groups.groups}
+    held = (sites["residual"].abs() <= sites["group"].map(left_out)).groupby(sites["group"]).mean()
+    assert interval["MeasuredCoverage"] == pytest.approx(held.mean())
+    assert interval["LeastCoverageOfAGroup"] == pytest.approx(held.min())
+    page = html.unescape(next((study / "out").glob("sub-20_target-planted-score-fc-power.html")).read_text())
+    assert f"in 90 of 100 cases for a person of a site like these; on what was held out of the training it held in " \
+        f"{100 * held.mean():.0f}, in the worst part in {100 * held.min():.0f}." in page  # fmt: skip
+    assert "It rests on 3 sites, too few to know how far apart sites are." in page
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):

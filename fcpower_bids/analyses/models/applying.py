@@ -16,7 +16,7 @@ from fcpower_bids.analyses.models.final_model import FinalModel
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.summary import connectome_summary
-from fcpower_bids.core.inference.conformal import Radius, group_radius, recalibrated_residuals, shrunken_offset
+from fcpower_bids.core.inference.conformal import Radius, recalibrated_residuals, shrunken_offset, site_radius
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import Unfit
 
@@ -192,7 +192,7 @@ def recalibrate(model: FinalModel, residuals: ArrayLike, seed: int = 0) -> Recal
         )
     offset = shrunken_offset(local, chosen.values, chosen.groups)
     return Recalibration(
-        len(local), offset, float(local.mean()), float(np.abs(local).mean()), group_radius(after, sites, LEVEL)
+        len(local), offset, float(local.mean()), float(np.abs(local).mean()), site_radius(after, sites, LEVEL)
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage
+from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage, site_radius
 from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -169,8 +169,9 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
     what holds for people of its own site.
     """
     chosen = Evidence.of(residuals)
-    radius = group_radius(chosen.values, chosen.members, LEVEL)
-    coverage = measured_coverage(chosen.values, chosen.groups, LEVEL, chosen.members)
+    radius_of = site_radius if chosen.by_site else group_radius
+    radius = radius_of(chosen.values, chosen.members, LEVEL)
+    coverage = measured_coverage(chosen.values, chosen.groups, LEVEL, chosen.members, radius_of)
     facts: dict[str, object] = {
         "HoldsFor": "a person of a site like these" if chosen.by_site else "a person like these, of the same site",
         "HeldOut": SITE if chosen.by_site else FOLD,
@@ -184,7 +185,9 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
     if chosen.by_site:
         cautious = cautious_radius(chosen.values, chosen.groups, LEVEL)
         if np.isfinite(cautious.value):
-            facts["NewSiteRadius"], facts["ShareOfSitesCovered"] = cautious.value, cautious.level
+            # with few sites the ordinary interval is widened by more than the worst of them
+            facts["NewSiteRadius"] = max(cautious.value, radius.value)
+            facts["ShareOfSitesCovered"] = cautious.level
         facts["BiasOfSites"] = {
             str(name): float(each) for name, each in chosen.rows.groupby("group")["residual"].mean().items()
         }

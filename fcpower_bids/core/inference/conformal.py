@@ -1,16 +1,22 @@
 """Intervals of predictions for people of places that the model has not seen, from residuals of held-out places.
 
-Hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342; Dunn, Wasserman and Ramdas 2023, JASA
-118:2491): with S exchangeable groups (sites, or people with several scans) the interval covers a person drawn from a
-further group with at least the nominal probability, on average over groups.
+With S exchangeable groups (sites, or people with several scans) an interval is to cover a person drawn from a further
+group with the nominal probability, on average over groups. Two ways:
+
+- `group_radius`, hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342): at least nominal
+  whatever the distribution, and far too wide where groups are few, for the group to come counts as infinitely far off.
+- `site_radius`, the pooled quantile (Dunn, Wasserman and Ramdas 2023, JASA 118:2491), which is nominal for many groups,
+  widened for few by what Student's t is wider than the normal distribution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 Array = NDArray[np.float64]
 
@@ -54,16 +60,68 @@ def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) ->
     ValueError
         If there is no residual, or the level is not between 0 and 1.
     """
-    size = np.abs(np.asarray(residuals, dtype=float))
-    if not size.size or not 0 < level < 1:
+    size, labels, counts = _by_group(residuals, groups, level)
+    attainable = len(counts) / (len(counts) + 1)
+    mass = 1 / ((len(counts) + 1) * counts[labels])
+    claimed = min(level, attainable)
+    return Radius(_weighted_quantile(np.abs(size), mass, claimed), claimed, len(counts))
+
+
+def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
+    """Radius that covers one further member of one further group if groups are shifted by a normal law.
+
+    The quantile of the sizes, every group weighing 1 / S and its members equally, times t / z: the quantiles of
+    Student's t and of the normal distribution. Its degrees of freedom are those of the mean square of a residual, by
+    Satterthwaite (1946, Biometrics Bulletin 2:110) from the mean squares between groups, which has S, and within
+    groups, which has n - S. So the factor is 1 where groups do not differ, and that of S residuals where members of a
+    group are as good as equal. The shape of the distribution within groups is not assumed.
+
+    Parameters
+    ----------
+    residuals : array_like, shape (n,)
+        Predicted minus observed, of members that the model had not seen.
+    groups : array_like, shape (n,)
+        Their groups.
+    level : float
+        Nominal coverage.
+
+    Raises
+    ------
+    ValueError
+        If there is no residual, or the level is not between 0 and 1.
+    """
+    values, labels, counts = _by_group(residuals, groups, level)
+    quantile = _weighted_quantile(np.abs(values), 1 / (len(counts) * counts[labels]), level)
+    upper = (1 + level) / 2
+    factor = stats.t.ppf(upper, _degrees_of_freedom(values, labels, counts)) / stats.norm.ppf(upper)
+    return Radius(float(quantile * factor), level, len(counts))
+
+
+def _by_group(residuals: ArrayLike, groups: ArrayLike, level: float) -> tuple[Array, NDArray, NDArray]:
+    """Residuals, the number of the group of each, and the sizes of the groups."""
+    values = np.asarray(residuals, dtype=float)
+    if not values.size or not 0 < level < 1:
         raise ValueError("An interval needs a residual, and a level between 0 and 1.")
     _, labels, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-    attainable = len(counts) / (len(counts) + 1)
+    return values, labels, counts
+
+
+def _weighted_quantile(size: Array, mass: Array, level: float) -> float:
+    """The smallest size up to which there is as much mass."""
     order = np.argsort(size, kind="stable")
-    mass = np.cumsum(1 / ((len(counts) + 1) * counts[labels[order]]))
     # rounding of the sum must not push the quantile to the next residual
-    place = int(np.searchsorted(mass, min(level, attainable) * (1 - 1e-12)))
-    return Radius(float(size[order][min(place, len(size) - 1)]), min(level, attainable), len(counts))
+    place = int(np.searchsorted(np.cumsum(mass[order]), level * (1 - 1e-12)))
+    return float(size[order][min(place, len(size) - 1)])
+
+
+def _degrees_of_freedom(values: Array, labels: NDArray, counts: NDArray) -> float:
+    """Of the mean square of a residual: S where all of it is between S groups, towards n where it is within."""
+    means = np.bincount(labels, values) / counts
+    spare = len(values) - len(counts)
+    between = float(np.mean(means**2))
+    within = float(np.sum((values - means[labels]) ** 2)) / max(spare, 1) * float(np.mean(1 - 1 / counts))
+    noise = between**2 / len(counts) + within**2 / max(spare, 1)
+    return (between + within) ** 2 / noise if noise > 0 else float(len(counts))
 
 
 def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, fewest: int = 5) -> Radius:
@@ -81,7 +139,11 @@ def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9,
 
 
 def measured_coverage(
-    residuals: ArrayLike, groups: ArrayLike, level: float = 0.9, members: ArrayLike | None = None
+    residuals: ArrayLike,
+    groups: ArrayLike,
+    level: float = 0.9,
+    members: ArrayLike | None = None,
+    radius: Callable[[Array, NDArray, float], Radius] = group_radius,
 ) -> Array:
     """Share of the members of each group inside the radius of all other groups, groups in the order of their names.
 
@@ -92,6 +154,8 @@ def measured_coverage(
     level : float
     members : array_like, shape (n,), optional
         The groups that the radius weighs equally, where they are not those held out: people within folds.
+    radius : callable
+        `group_radius` or `site_radius`; it never sees the group that it is tried on.
 
     Returns
     -------
@@ -104,7 +168,7 @@ def measured_coverage(
     for one in np.unique(labels):
         own = labels == one
         known = bool((~own).any())
-        limit = group_radius(values[~own], weighed[~own], level).value if known else np.nan
+        limit = radius(values[~own], weighed[~own], level).value if known else np.nan
         shares.append(float(np.mean(np.abs(values[own]) <= limit)) if known else np.nan)
     return np.array(shares)
 

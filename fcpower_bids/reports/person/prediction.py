@@ -14,6 +14,9 @@ from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.reports.kit.page import render_page, show_number
 
 PREDICTED, CAUTION = "predicted", "caution"
+SITE = "site"
+FEW_SITES = 5
+"""Sites below which an interval that rests on them says so; simulated in docs/models.md."""
 FAR = 2.0
 """Standard deviations from the mean of the reference beyond which a measure is called unusual."""
 
@@ -135,6 +138,8 @@ def _interval_sentences(row: Mapping[str, Any], facts: Mapping[str, Any], moved:
         f"{interval['HoldsFor']}; on what was held out of the training it held in "
         f"{100 * interval['MeasuredCoverage']:.0f}, in the worst part in {100 * interval['LeastCoverageOfAGroup']:.0f}."
     ]
+    if interval["HeldOut"] == SITE and interval["Groups"] < FEW_SITES:
+        found.append(f"It rests on {interval['Groups']} sites, too few to know how far apart sites are.")
     if row["low_new_site"] == row["low_new_site"]:
         found.append(
             f"For a site that is unlike those of the training: {show_number(row['low_new_site'])} to "

@@ -195,7 +195,7 @@ def test_intervals_cover_people_of_unseen_sites_as_they_claim():
             inside.append(found.low <= truth <= found.high)
             other = apply_model(blind, connectome(cohort, row), cohort.parcels)
             naive.append(other.low <= truth <= other.high)
-    assert 0.85 <= np.mean(inside) <= 0.97
+    assert 0.85 <= np.mean(inside) <= 0.95
     assert np.mean(naive) <= np.mean(inside)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fcpower_bids.core.inference.conformal import (
     cautious_radius,
@@ -13,6 +15,7 @@ from fcpower_bids.core.inference.conformal import (
     measured_coverage,
     recalibrated_residuals,
     shrunken_offset,
+    site_radius,
 )
 
 
@@ -49,6 +52,45 @@ def test_a_person_of_a_further_site_is_covered_as_claimed():
     assert np.mean(cautious) > 0.85
 
 
+def test_sites_that_do_not_differ_give_the_quantile_and_equal_members_that_of_t():
+    rng = np.random.default_rng(5)
+    alike = rng.normal(size=20_000)
+    found = site_radius(alike, np.arange(20_000) % 10, 0.9)
+    assert found.value == pytest.approx(np.quantile(np.abs(alike), 0.9), rel=1e-3)
+    assert (found.level, found.groups) == (0.9, 10)
+    shift = rng.normal(size=6)  # members of a site are equal: six values, no more
+    expected = np.sort(np.abs(shift))[5] * stats.t.ppf(0.95, 6) / stats.norm.ppf(0.95)
+    assert site_radius(np.repeat(shift, 9), np.repeat(np.arange(6), 9), 0.9).value == pytest.approx(expected)
+
+
+def test_members_of_their_own_are_so_many_sites():
+    found = site_radius(np.arange(1.0, 11), np.arange(10), 0.9)
+    assert found.value == pytest.approx(9 * stats.t.ppf(0.95, 10) / stats.norm.ppf(0.95))
+    assert site_radius([0.0, 0.0], ["a", "b"]).value == 0
+
+
+LAWS = {
+    "normal": lambda rng, size: rng.standard_normal(size),
+    "heavy": lambda rng, size: rng.standard_t(3, size) / math.sqrt(3),
+    "two": lambda rng, size: rng.choice([-1.0, 1.0], size),
+}
+
+
+@pytest.mark.parametrize(("between", "law"), list(itertools.product([0.0, 1.0, 2.0], LAWS)))
+def test_few_sites_of_any_shift_are_covered_neither_less_nor_much_more_than_claimed(between, law):
+    """The grid of docs/models.md, thinned: sizes of sites 5 to 60, members heavy-tailed where sites are."""
+    rng = np.random.default_rng(6)
+    within = LAWS["heavy" if law == "heavy" else "normal"]
+    for n_sites in (5, 12):
+        held = []
+        for _ in range(300):
+            sites = np.repeat(np.arange(n_sites), rng.integers(5, 60, n_sites))
+            radius = site_radius(between * LAWS[law](rng, n_sites)[sites] + within(rng, len(sites)), sites).value
+            held.append(np.mean(np.abs(between * LAWS[law](rng, 100) + within(rng, 100)) <= radius))
+        # standard errors below half a point; two opposite shifts of five sites: all are seen, and widened
+        assert 0.85 <= np.mean(held) <= (0.97 if (law, n_sites) == ("two", 5) else 0.95)
+
+
 def test_ordinary_residuals_would_not_have_covered_them():
     rng = np.random.default_rng(2)
     residuals, sites = shifted_sites(rng, 40, between=2.0)
@@ -62,6 +104,13 @@ def test_measured_coverage_leaves_the_own_group_out():
     residuals, sites = np.array([1.0, 1.0, 1.0, 50.0]), np.array(["a", "a", "b", "c"])
     assert measured_coverage(residuals, sites, 0.6).tolist() == [1.0, 1.0, 0.0]
     assert np.isnan(measured_coverage([1.0, 2.0], ["a", "a"])).all()
+    rng = np.random.default_rng(7)
+    residuals, sites = shifted_sites(rng, 6)
+    expected = []
+    for one in range(6):
+        radius = site_radius(residuals[sites != one], sites[sites != one]).value
+        expected.append(np.mean(np.abs(residuals[sites == one]) <= radius))
+    assert measured_coverage(residuals, sites, radius=site_radius).tolist() == expected
 
 
 def test_the_offset_is_the_posterior_mean_of_the_one_way_layout():
