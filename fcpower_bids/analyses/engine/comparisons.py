@@ -74,9 +74,10 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def add_people_tests(comparisons: pd.DataFrame, predictions: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add ``p_people``, of the squared errors of the same people being as large under both entries.
 
-    The corrected t has folds as its unit and is liberal under a true null; people are the honest one. An error is the
-    mean over repeats. Families share their sign, and so do all people of a site that is held out, since one model
-    predicts them.
+    Conditional on the fitted models: their errors share training people, so that the test is liberal for the question
+    whether the entries differ, the more the fewer people there are (docs/interpreting.md). A sentence needs it and the
+    corrected t. An error is the mean over repeats. Families share their sign, and so do all people of a site that is
+    held out, since one model predicts them.
 
     Parameters
     ----------

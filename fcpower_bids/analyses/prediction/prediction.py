@@ -90,8 +90,10 @@ COMPARISONS = TableSpec(
         COMPARISON_COLUMNS,
         Column.p(
             "p_people",
-            "p of a difference in squared out-of-fold error of the fitted models, by sign flips over people; families, "
-            "and sites that are held out, as blocks",
+            "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
+            "held out, as blocks. It holds for these fitted models alone; that representations differ it says too "
+            "often in small cohorts (23, 14 and 7 of 100 true nulls with 30, 100 and 300 people): read it with "
+            "p_two_sided",
             "p (people)",
         ),
         Column.number("n_blocks", "People, families or sites whose signs are flipped", "Blocks", 0),
