@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fcpower_bids.reports.kit.figures import drawing
+from fcpower_bids.reports.cohort.drawing import drawing
 
 Place = tuple[float, float, float]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from fcpower_bids.reports.kit.figures import AFTER, BEFORE, drawing
+from fcpower_bids.reports.cohort.drawing import drawing
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

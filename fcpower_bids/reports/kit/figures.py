@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fcpower_bids.core.connectome.spd import eigendecompose, power_weights, spectral_map
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from fcpower_bids.reports.kit.images import STEPS, colour_table, colours, encode_png, step_of
+from fcpower_bids.reports.kit.svg import DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
 
 BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
 """Okabe and Ito's colours, which people of every colour vision tell apart; line style or text repeats what they say."""
@@ -25,37 +20,10 @@ RIGHT = 0.905
 """Where the time axis ends, of 1; beside it are the names of networks."""
 MOST_NETWORKS, ROOM_FOR_NAME = 40, 0.055
 """Above so many they say nothing; smaller shares of a carpet have no name beside them."""
-DOTS = 100
-"""Pixels per inch of the images inside a drawing."""
-STEPS = 16
-"""Colours of an image: the eye tells no more apart in noise, and a page with many images stays small."""
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # Verdana is as wide where DejaVu is not installed
-    "font.size": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fcpower_bids",
-    "image.interpolation": "nearest",
-}
-
-
-@contextmanager
-def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
-    """Yield a figure of so many inches, and a list that afterwards holds its SVG; equal drawings give equal text."""
-    import matplotlib  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.figure import Figure
-
-    svg: list[str] = []
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height))
-        yield figure, svg
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", dpi=DOTS, metadata={"Date": None, "Creator": None})
-        svg.append(buffer.getvalue())
+TRACE, CARPET, GAP = 0.8 * POINTS, 1.36 * POINTS, 8.0
+"""Heights over the axis of time, and what is between them."""
+LIMIT = 2.0
+"""Standard deviations from which on a carpet is black or white."""
 
 
 def draw_motion(
@@ -82,50 +50,51 @@ def draw_motion(
     """
     traces = [("framewise_displacement", "FD (mm)"), ("dvars", "DVARS")]
     traces = [(name, label) for name, label in traces if np.isfinite(volumes[name]).any()]
-    heights = [1.0] * len(traces) + [1.7] * len(carpets)
+    heights = [TRACE] * len(traces) + [CARPET] * len(carpets)
     scale, unit = (repetition_time / 60, "minutes") if repetition_time else (1.0, "volumes")
-    time = np.arange(len(volumes["kept"])) * scale
-    with drawing(9.6, 0.4 + 0.8 * sum(heights)) as (figure, svg):
-        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-        total = figure.get_figheight()
-        figure.subplots_adjust(
-            left=0.07, right=RIGHT if carpets else 0.995, bottom=0.42 / total, top=1 - 0.08 / total, hspace=0.12
-        )
-        for axis in axes:
-            axis.yaxis.set_label_coords(-0.055, 0.5)  # under each other, without measuring the labels of the ticks
-        for axis in axes[:-1]:
-            axis.xaxis.set_visible(False)
-        for axis, (name, label) in zip(axes, traces, strict=False):
-            axis.plot(time, volumes[name], color="black", linewidth=0.8)
-            axis.set_ylabel(label)
-            _shade_volumes(axis, volumes, scale)
-        if traces and traces[0][0] == "framewise_displacement" and threshold:
-            axes[0].axhline(threshold, color=BEFORE, linestyle="--", linewidth=0.9)
-            axes[0].set_ylim(0, max(1.15 * np.nanmax(volumes["framewise_displacement"]), 1.3 * threshold))
-        for axis, (title, carpet) in zip(axes[len(traces) :], carpets.items(), strict=True):
-            _draw_carpet(axis, title, carpet, (-0.5 * scale, (len(time) - 0.5) * scale))
-            _name_networks(axis, networks)
-        if carpets:
-            _draw_scale(figure, axes[-1].get_position().y0)
-        axes[-1].set_xlabel(unit)
-        axes[-1].set_xlim(-0.5 * scale, (len(time) - 0.5) * scale)
-    return svg[0]
+    time = Scale(-0.5 * scale, (len(volumes["kept"]) - 0.5) * scale)
+    drawing = Drawing(9.6, (sum(heights) + GAP * len(heights) + 28) / POINTS)
+    wide = ((RIGHT if carpets else 0.995) - 0.07) * drawing.width
+    tops = np.cumsum([6.0, *(height + GAP for height in heights)])
+    boxes = [Box(0.07 * drawing.width, float(top), wide, tall) for top, tall in zip(tops, heights, strict=False)]
+    for box, (name, label) in zip(boxes, traces, strict=False):
+        limit = threshold if name == "framewise_displacement" else 0.0
+        axes = Axes(drawing, box, time, _reach(volumes[name], limit))
+        _shade_volumes(axes, volumes, scale)
+        axes.plot(np.arange(len(volumes[name])) * scale, volumes[name])
+        if limit:
+            axes.level(limit, BEFORE, dashes="4 2")
+        axes.frame_left(label, most=4, far=36)
+    for box, (title, carpet) in zip(boxes[len(traces) :], carpets.items(), strict=True):
+        _draw_carpet(drawing, box, title, carpet)
+        _name_networks(drawing, box, networks)
+    Axes(drawing, boxes[-1], time, Scale(0, 1)).frame_below(unit)
+    if carpets:
+        _draw_scale(drawing, boxes[-1])
+    return drawing.svg()
 
 
-def _shade_volumes(axis: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:
+def _reach(values: np.ndarray, threshold: float) -> Scale:
+    """Return the scale of a trace: from 0 to beyond the threshold where there is one."""
+    return Scale(0.0, max(1.15 * float(np.nanmax(values)), 1.3 * threshold)) if threshold else around(values)
+
+
+def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:
     """Mark dummy volumes in hatched grey, censored ones in orange with a tick at the top."""
     dummy = volumes["dummy"] > 0
-    styles: list[tuple[np.ndarray, dict[str, Any]]] = [
-        (dummy, {"facecolor": "none", "edgecolor": DUMMY, "hatch": "////", "linewidth": 0}),
-        (~dummy & (volumes["kept"] == 0), {"color": CENSORED, "alpha": 0.55, "linewidth": 0}),
-    ]
-    for wanted, style in styles:
-        runs = [((first - 0.5) * scale, (last - first + 1) * scale) for first, last in _runs(wanted)]
-        if runs:
-            axis.broken_barh(runs, (0, 1), transform=axis.get_xaxis_transform(), **style)
-    places = np.flatnonzero(~dummy & (volumes["kept"] == 0)) * scale
-    top = np.ones(len(places))
-    axis.plot(places, top, "v", color="black", markersize=2.6, transform=axis.get_xaxis_transform(), clip_on=False)
+    censored = ~dummy & (volumes["kept"] == 0)
+    drawing, box = axes.drawing, axes.box
+    hatch = f'<path d="M0 6L6 0M-1 1L1 -1M5 7L7 5" stroke="{DUMMY}" stroke-width="0.8"/>'
+    if dummy.any():
+        drawing.add("pattern", hatch, id="dummy", width=6, height=6, patternUnits="userSpaceOnUse")
+    for wanted, fill, seen in ((dummy, "url(#dummy)", 1.0), (censored, CENSORED, 0.55)):
+        for first, last in _runs(wanted):
+            left, right = axes.across([(first - 0.5) * scale, (last + 0.5) * scale])
+            drawing.rectangle(Box(left, box.top, right - left, box.height), fill, fill_opacity=seen)
+    places = axes.across(np.flatnonzero(censored) * scale)
+    marks = "".join(f"M{place - 1.6:.1f} {box.top - 1.3:.1f}h3.2l-1.6 3z" for place in places)
+    if marks:
+        drawing.add("path", d=marks, fill="#000")
 
 
 def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
@@ -133,101 +102,99 @@ def _runs(wanted: np.ndarray) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def _draw_carpet(axis: Axes, title: str, carpet: np.ndarray, ends: tuple[float, float]) -> None:
-    """Draw a carpet; ``ends`` are where its first volume begins and its last one ends."""
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-
-    colours = colormaps["gray"].resampled(STEPS).with_extremes(bad=CENSORED)
-    shown = np.ma.masked_invalid(carpet)
-    axis.imshow(shown, aspect="auto", cmap=colours, vmin=-2, vmax=2, extent=(*ends, len(carpet), 0))
-    axis.set_yticks([])
-    axis.set_ylabel(title)
+def _draw_carpet(drawing: Drawing, box: Box, title: str, carpet: np.ndarray) -> None:
+    """Draw a carpet, no finer than it is seen."""
+    seen = shrink(carpet, round(box.height * DOTS / POINTS), round(box.width * DOTS / POINTS))
+    palette = np.vstack([colours("gray", STEPS - 1), _rgb(CENSORED)])  # with the colour of no value two share a byte
+    drawing.image(box, encode_png(step_of(seen, -LIMIT, LIMIT, STEPS - 1), palette), seen.shape[1])
+    drawing.line((box.left, box.left, box.right), (box.top, box.bottom, box.bottom), width=0.7)
+    drawing.text(box.left - 8, box.top + box.height / 2, title, turned=True)
 
 
-def _name_networks(axis: Axes, networks: Sequence[tuple[str, float, float]]) -> None:
+def _rgb(colour: str) -> np.ndarray:
+    return np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
+
+
+def _name_networks(drawing: Drawing, box: Box, networks: Sequence[tuple[str, float, float]]) -> None:
     """Put a bar and a name beside the rows of each network; names only where there is room."""
     if not 1 < len(networks) <= MOST_NETWORKS:
         return
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-
-    starts, stops = (1 - np.array([one[place] for one in networks]) for place in (1, 2))
-    colours = colormaps["tab20"](np.arange(len(networks)) % 20)
-    axis.barh(
-        starts, np.full(len(networks), 0.008), stops - starts, 1.004,
-        align="edge", color=colours, transform=axis.transAxes, clip_on=False,
-    )  # fmt: skip
-    for name, first, stop in networks:
+    table = colour_table("tab20")
+    for number, (name, first, stop) in enumerate(networks):
+        bar = Box(box.right + 2, box.top + first * box.height, 5, (stop - first) * box.height)
+        drawing.rectangle(bar, "#" + table[number % len(table)])
         if stop - first > ROOM_FOR_NAME:
-            axis.text(1.016, 1 - (first + stop) / 2, name[:14], transform=axis.transAxes, va="center", fontsize=6.5)
+            drawing.text(bar.right + 3, bar.top + bar.height / 2 + 0.36 * SMALL, name[:14], SMALL, "start")
 
 
-def _draw_scale(figure: Figure, bottom: float) -> None:
+def _draw_scale(drawing: Drawing, carpet: Box) -> None:
     """Draw the colours of the carpets beside the axis of time."""
-    from matplotlib.cm import ScalarMappable  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.colors import Normalize
-
-    room = figure.add_axes((RIGHT + 0.008, 0.4 * bottom, 0.075, 0.09 * bottom + 0.004))
-    bar = figure.colorbar(
-        ScalarMappable(Normalize(-2, 2), "gray"), cax=room, orientation="horizontal", ticks=(-2, 0, 2)
+    bar = Box(carpet.right + 6, carpet.bottom + 10, 0.075 * drawing.width, 5)
+    steps = STEPS - 1
+    drawing.image(bar, encode_png(np.arange(steps, dtype=np.uint8)[None], colours("gray", steps)), steps)
+    drawing.add(
+        "rect", x=bar.left, y=bar.top, width=bar.width, height=bar.height, fill="none", stroke="#000", stroke_width=0.5
     )
-    bar.ax.tick_params(labelsize=6.5, pad=1, length=2)
-    bar.ax.set_title("SD", fontsize=6.5, pad=1)
+    for text, share in (("-2", 0.0), ("0", 0.5), ("2", 1.0)):
+        drawing.text(bar.left + share * bar.width, bar.bottom + 1.5 + SMALL, text, SMALL)
+    drawing.text(bar.left + bar.width / 2, bar.top - 2, "SD", SMALL)
 
 
 def draw_power(
     spectra: Mapping[str, tuple[np.ndarray, np.ndarray]], band: tuple[float | None, float | None], leakage: float
 ) -> str:
     """Draw mean power spectra by title (frequencies in Hz, share of variance per Hz), the pass-band shaded."""
-    with drawing(4.7, 2.9) as (figure, svg):
-        axis = _log_axis(figure)
-        styles = {"before cleaning": (BEFORE, "--"), "after cleaning": (AFTER, "-")}
-        for title, (frequencies, power) in spectra.items():
-            colour, line = styles[title]
-            axis.plot(frequencies[1:], np.maximum(power[1:], 1e-12), line, color=colour, linewidth=1.4, label=title)
-        end = max(frequencies[-1] for frequencies, _ in spectra.values())
-        axis.axvspan(band[0] or 0, min(band[1] or end, end), color=AFTER, alpha=0.12, linewidth=0, label="pass-band")
-        highest = max(np.nanmax(power[1:]) for _, power in spectra.values())
-        axis.set_ylim(highest * 1e-4, highest * 2)
-        axis.set_xlim(0, end)
-        axis.set_xlabel("frequency (Hz)")
-        axis.set_ylabel("power (variance 1, per Hz)")
-        if np.isfinite(leakage):
-            axis.set_title(f"{100 * leakage:.1f} % of the cleaned power is outside the band", fontsize=8.5)
-        axis.legend(frameon=False, loc="upper right")
-    return svg[0]
+    styles = {"before cleaning": (BEFORE, "4 2"), "after cleaning": (AFTER, "")}
+    end = float(max(frequencies[-1] for frequencies, _ in spectra.values()))
+    highest = float(max(np.nanmax(power[1:]) for _, power in spectra.values()))
+    drawing = Drawing(4.7, 2.9)
+    axes = Axes(drawing, _one_box(drawing), Scale(0, end), Scale(highest * 1e-4, highest * 2, decades=True))
+    left, right = axes.across([band[0] or 0, min(band[1] or end, end)])
+    drawing.rectangle(Box(left, axes.box.top, right - left, axes.box.height), AFTER, fill_opacity=0.12)
+    for title, (frequencies, power) in spectra.items():
+        colour, dashes = styles[title]
+        axes.plot(frequencies[1:], np.maximum(power[1:], 1e-12), colour, 1.4, dashes)
+    axes.frame_left("power (variance 1, per Hz)")
+    axes.frame_below("frequency (Hz)", most=5)
+    axes.legend({title: styles[title] for title in spectra})
+    if np.isfinite(leakage):
+        _title(axes, f"{100 * leakage:.1f} % of the cleaned power is outside the band (shaded)")
+    return drawing.svg()
 
 
-def _log_axis(figure: Figure) -> Axes:
-    """One axis with room for its labels and decades as plain numbers."""
-    from matplotlib.ticker import LogLocator, NullLocator  # slow to load, and most runs of a worker draw nothing
+def _one_box(drawing: Drawing) -> Box:
+    """One rectangle with room for its labels."""
+    return drawing.box(0.16, 0.16, 0.795, 0.76)
 
-    axis = figure.subplots()
-    figure.subplots_adjust(left=0.16, right=0.955, bottom=0.16, top=0.92)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(numticks=6))
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter("{x:g}")
-    return axis
+
+def _title(axes: Axes, text: str) -> None:
+    axes.drawing.text((axes.box.left + axes.box.right) / 2, axes.box.top - 5, text)
 
 
 def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios: tuple[float, float]) -> str:
     """Draw the eigenvalues of FC and of FC^alpha by rank, with their participation ratios."""
     rank = np.arange(1, len(before) + 1)
-    with drawing(4.7, 2.9) as (figure, svg):
-        axis = _log_axis(figure)
-        shown = after > 0
-        labels = (f"FC, participation ratio {ratios[0]:.1f}", f"FC^{alpha:g}, participation ratio {ratios[1]:.1f}")
-        axis.plot(rank[shown], before[shown], "--", color=BEFORE, linewidth=1.4, label=labels[0])
-        axis.plot(rank[shown], after[shown], "-", color=AFTER, linewidth=1.4, label=labels[1])
-        axis.axhline(1, color="0.6", linewidth=0.7)
-        clipped = int((~shown).sum())
-        if clipped:
-            axis.set_title(f"{clipped} eigenvalues are zero to rounding and not shown", fontsize=8.5)
-        axis.set_xlim(1, len(rank))
-        axis.set_xlabel("rank")
-        axis.set_ylabel("eigenvalue")
-        axis.legend(frameon=False, loc="upper right")
-    return svg[0]
+    shown = after > 0
+    values = np.concatenate([before[shown], after[shown], [1.0]])
+    values = values[values > 0]
+    room = (values.max() / values.min()) ** 0.05
+    drawing = Drawing(4.7, 2.9)
+    scale = Scale(float(values.min() / room), float(values.max() * room), decades=True)
+    axes = Axes(drawing, _one_box(drawing), Scale(1, max(2, len(rank))), scale)
+    axes.level(1.0, "#999", 0.7)
+    lines = {
+        f"FC, participation ratio {ratios[0]:.1f}": (BEFORE, "4 2"),
+        f"FC^{alpha:g}, participation ratio {ratios[1]:.1f}": (AFTER, ""),
+    }
+    for eigenvalues, (colour, dashes) in zip((before, after), lines.values(), strict=True):
+        axes.plot(rank[shown], eigenvalues[shown], colour, 1.4, dashes)
+    clipped = int((~shown).sum())
+    if clipped:
+        _title(axes, f"{clipped} eigenvalues are zero to rounding and not shown")
+    axes.frame_left("eigenvalue")
+    axes.frame_below("rank", most=6)
+    axes.legend(lines)
+    return drawing.svg()
 
 
 def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[float] = EXPONENTS) -> str:
@@ -252,28 +219,25 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
 
 def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
     """Draw matrices (P, P) by exponent beside each other on one colour scale, which the first and last do not set."""
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     small = [shrink(matrix, SIDE, SIDE) for matrix in matrices.values()]
     limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
-    side = len(small[0])
+    side, steps = len(small[0]), 2 * STEPS + 1
     gap = np.full((side, max(1, side // 25)), np.nan)
     mosaic = np.concatenate([part for one in small for part in (one, gap)][:-1], axis=1)
-    colours = colormaps["RdBu_r"].resampled(2 * STEPS + 1).with_extremes(bad="white")
-    with drawing(9.6, 1.98) as (figure, svg):
-        axis = figure.add_axes((0.005, 0.02, 0.895, 0.88))  # one image: axes are what costs time
-        axis.imshow(np.ma.masked_invalid(mosaic), cmap=colours, vmin=-limit, vmax=limit)
-        axis.set_axis_off()
-        for place, exponent in enumerate(matrices):
-            middle = place * (side + gap.shape[1]) + side / 2
-            title = f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}"
-            axis.text(middle, -0.03 * side, title, ha="center", va="bottom", fontsize=8.5)
-        scale = ScalarMappable(Normalize(-limit, limit), colours)
-        bar = figure.colorbar(scale, cax=figure.add_axes((0.912, 0.1, 0.012, 0.72)), extend="both")
-        bar.set_label("value over λ₁")
-    return svg[0]
+    palette = np.vstack([colours("RdBu_r", steps), _rgb("#ffffff")])
+    drawing = Drawing(9.6, 1.98)
+    room = drawing.box(0.005, 0.02, 0.895, 0.88)
+    tall = min(room.height, room.width * side / mosaic.shape[1])
+    wide = tall * mosaic.shape[1] / side
+    box = Box(room.left + (room.width - wide) / 2, room.top + (room.height - tall) / 2, wide, tall)
+    drawing.image(box, encode_png(step_of(mosaic, -limit, limit, steps), palette), mosaic.shape[1])
+    for place, exponent in enumerate(matrices):
+        middle = (place * (side + gap.shape[1]) + side / 2) / mosaic.shape[1]
+        title = f"α = {exponent:g}{' (FC)' if exponent == 1 else ''}"
+        drawing.text(box.left + middle * wide, box.top - 4, title)
+    bar = drawing.box(0.912, 0.1, 0.012, 0.72)
+    draw_bar(drawing, bar, palette[:-1], Scale(-limit, limit), "value over λ₁", beyond=True)
+    return drawing.svg()
 
 
 def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
@@ -281,17 +245,42 @@ def _shared_limit(matrices: Sequence[np.ndarray]) -> float:
     return float(max(np.percentile(np.concatenate(beside), 95), 1e-6))
 
 
+def draw_bar(
+    drawing: Drawing, box: Box, palette: np.ndarray, scale: Scale, label: str = "", size: float = 7.5,
+    beyond: bool = False,
+) -> None:  # fmt: skip
+    """Draw the colours of an image (n, 3) from below upwards with round values; pointed where there is more beyond."""
+    column = np.arange(len(palette), dtype=np.uint8)[::-1, None]
+    drawing.image(box, encode_png(column, palette), 1)
+    left, top, right, bottom = (f"{one:.1f}" for one in (box.left, box.top, box.right, box.bottom))
+    if beyond:
+        half, tip = f"{box.left + box.width / 2:.1f}", 1.4 * box.width
+        for edge, point, colour in ((top, box.top - tip, palette[-1]), (bottom, box.bottom + tip, palette[0])):
+            corners = f"M{left} {edge}L{right} {edge}L{half} {point:.1f}Z"
+            drawing.add("path", d=corners, fill="#" + bytes(colour.tolist()).hex(), stroke="#000", stroke_width=0.5)
+    corners = f"M{left} {top}H{right}V{bottom}H{left}Z"
+    drawing.add("path", d=corners, fill="none", stroke="#000", stroke_width=0.5)
+    for value in scale.ticks(max(2, int(box.height // (2.2 * size)))):
+        height = box.bottom - float(scale.share(value)) * box.height
+        drawing.line((box.right, box.right + 2), (height, height), width=0.6)
+        drawing.text(box.right + 4, height + 0.36 * size, f"{value:.6g}", size, "start")
+    if label:
+        drawing.text(box.right + 36, box.top + box.height / 2, label, turned=True)
+
+
 def draw_embedding(vector: np.ndarray) -> str:
     """Draw the dimensions of an embedding as bars."""
-    with drawing(9.6, 1.7) as (figure, svg):
-        axis = figure.subplots()
-        figure.subplots_adjust(left=0.07, right=0.995, bottom=0.28, top=0.97)
-        axis.vlines(np.arange(len(vector)), 0, vector, color=AFTER, linewidth=max(0.4, min(3.0, 400 / len(vector))))
-        axis.axhline(0, color="black", linewidth=0.6)
-        axis.set_xlim(-1, len(vector))
-        axis.set_xlabel("dimension")
-        axis.set_ylabel("value")
-    return svg[0]
+    drawing = Drawing(9.6, 1.7)
+    known = np.concatenate([vector, [0.0]])
+    axes = Axes(drawing, drawing.box(0.07, 0.28, 0.925, 0.69), Scale(-1, len(vector)), around(known))
+    zero = float(axes.down(0.0))
+    bars = zip(axes.across(np.arange(len(vector))), axes.down(vector), strict=True)
+    path = "".join(f"M{across:.2f} {zero:.1f}V{down:.1f}" for across, down in bars if np.isfinite(down))
+    drawing.add("path", d=path, stroke=AFTER, stroke_width=max(0.4, min(3.0, 400 / len(vector))))
+    axes.level(0.0, "#000", 0.6)
+    axes.frame_left("value", most=4)
+    axes.frame_below("dimension")
+    return drawing.svg()
 
 
 def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -305,11 +294,3 @@ def shrink(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
             total = np.add.reduceat(np.where(known, image, 0.0), starts, axis=axis)
             image = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return image
-
-
-def colour_table(name: str) -> list[str]:
-    """Return 256 colours of a matplotlib colour map as ``rrggbb``, for the script of the page."""
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-
-    colours: Any = colormaps[name](np.arange(256), bytes=True)
-    return ["".join(f"{part:02x}" for part in colour[:3]) for colour in colours]

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fcpower_bids._version import __version__
-from fcpower_bids.reports.kit.figures import colour_table
+from fcpower_bids.reports.kit.images import colour_table
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"

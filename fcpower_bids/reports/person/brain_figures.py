@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fcpower_bids.records import Slices
-from fcpower_bids.reports.kit.figures import STEPS, drawing
+from fcpower_bids.reports.kit.figures import draw_bar
+from fcpower_bids.reports.kit.images import STEPS, colours, encode_png, step_of
+from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing, Scale
 
 MASK, PARCELS, UNCOVERED = (230, 159, 0), (86, 180, 233), (213, 94, 0)
 """Okabe and Ito's orange, sky blue and vermilion."""
@@ -31,41 +33,44 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     threshold : float
         ``--min-coverage``.
     """
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     stability = np.where(slices.brain, slices.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]
     highest = max(float(np.percentile(known, 98)), 1e-6) if known.size else 1.0
-    inferno = colormaps["inferno"].resampled(STEPS)
+    inferno, cividis = colours("inferno", STEPS), colours("cividis")
     grey = np.repeat((slices.mean // (256 // STEPS) * (256 // STEPS))[..., None], 3, axis=-1).astype(np.uint8)
     rows = (
-        ("mean", outline(grey, slices)),
-        ("temporal SNR", np.asarray(inferno(np.nan_to_num(stability) / highest, bytes=True))[..., :3]),
-        ("coverage", paint_coverage(grey, slices.parcels, coverage, threshold)),
+        ("mean", _beside(outline(grey, slices)), None),
+        ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
+        ("coverage", _beside(paint_coverage(grey, slices.parcels, coverage, threshold)), None),
     )
     n, height, width = slices.mean.shape
-    tall = 8.9 / (n * width) * height
-    with drawing(9.6, 3 * tall + 0.2) as (figure, svg):
-        total = figure.get_figheight()
-        for number, (title, pictures) in enumerate(rows):
-            axis = figure.add_axes((0.025, 1 - (number + 1) * tall / total, 8.9 / 9.6, tall / total))
-            axis.imshow(np.concatenate(pictures, axis=1), interpolation="none", aspect="auto", extent=(0, n, 0, 1))
-            axis.set_axis_off()
-            axis.text(-0.04, 0.5, title, rotation=90, ha="center", va="center", fontsize=8)
-        for number, z in enumerate(slices.heights):
-            axis.text(number + 0.5, -0.03, f"z = {z:.0f}", ha="center", va="top", fontsize=7.5)
+    wide = 8.9 * POINTS
+    tall = wide / (n * width) * height
+    drawing = Drawing(9.6, (3 * tall + 14) / POINTS)
+    boxes = [Box(0.025 * drawing.width, number * tall, wide, tall) for number in range(3)]
+    for box, (title, picture, palette) in zip(boxes, rows, strict=True):
+        drawing.image(box, encode_png(picture, palette), picture.shape[1])
+        drawing.text(box.left - 5, box.top + tall / 2, title, 8, turned=True)
         for place, side in ((0.03, "L"), (n - 0.03, "R")):
-            axis.text(place, 0.04, side, ha="center", va="bottom", fontsize=8, fontweight="bold", color="white")
-        for number, shown in enumerate(
-            (ScalarMappable(Normalize(0, highest), inferno), ScalarMappable(cmap="cividis"))
-        ):
-            bottom = 1 - (number + 1.85) * tall / total
-            bar = figure.colorbar(shown, cax=figure.add_axes((0.96, bottom, 0.009, 0.7 * tall / total)))
-            bar.ax.tick_params(labelsize=7, pad=1, length=2)
-        bar.ax.axhspan(0, threshold, color=np.array(UNCOVERED) / 255)
-    return svg[0]
+            drawing.text(box.left + place / n * wide, box.bottom - 3, side, 8, fill="#fff", font_weight="bold")
+    for number, z in enumerate(slices.heights):
+        drawing.text(boxes[2].left + (number + 0.5) / n * wide, boxes[2].bottom + 10, f"z = {z:.0f}", 7.5)
+    for box, palette, reach in ((boxes[1], inferno, highest), (boxes[2], cividis, 1.0)):
+        bar = Box(0.96 * drawing.width, box.top + 0.15 * tall, 6.2, 0.7 * tall)
+        draw_bar(drawing, bar, palette, Scale(0.0, reach), size=7)
+    mark_limit(drawing, bar, threshold)
+    return drawing.svg()
+
+
+def _beside(pictures: np.ndarray) -> np.ndarray:
+    """Put slices (n, rows, columns, ...) beside each other."""
+    return np.concatenate(list(pictures), axis=1)
+
+
+def mark_limit(drawing: Drawing, bar: Box, threshold: float) -> None:
+    """Give the colours of coverage below the threshold the one that says so."""
+    below = Box(bar.left, bar.bottom - threshold * bar.height, bar.width, threshold * bar.height)
+    drawing.rectangle(below, "#" + bytes(UNCOVERED).hex())
 
 
 def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:
@@ -93,12 +98,10 @@ def borders(regions: np.ndarray) -> np.ndarray:
 
 def paint_coverage(grey: np.ndarray, parcels: np.ndarray, coverage: np.ndarray, threshold: float) -> np.ndarray:
     """Colour parcels (n, rows, columns) by their coverage over the anatomy; those below the threshold are vermilion."""
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-
-    colours = colormaps["cividis"].resampled(STEPS)(np.nan_to_num(coverage), bytes=True)[:, :3].astype(np.float64)
-    colours[~(coverage >= threshold)] = UNCOVERED
+    seen = colours("cividis", STEPS)[step_of(np.nan_to_num(coverage), 0, 1)].astype(np.float64)
+    seen[~(coverage >= threshold)] = UNCOVERED
     shown = grey.copy()
     within = parcels > 0
-    mixed = SEEN_THROUGH * grey[within] + (1 - SEEN_THROUGH) * colours[parcels[within].astype(int) - 1]
+    mixed = SEEN_THROUGH * grey[within] + (1 - SEEN_THROUGH) * seen[parcels[within].astype(int) - 1]
     shown[within] = mixed.astype(np.uint8)
     return shown

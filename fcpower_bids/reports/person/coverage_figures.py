@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fcpower_bids.reports.kit.figures import drawing
+from fcpower_bids.reports.kit.figures import draw_bar
+from fcpower_bids.reports.kit.images import colours, encode_png, step_of
+from fcpower_bids.reports.kit.svg import Axes, Box, Drawing, Scale
 from fcpower_bids.reports.person.accounts import Parcellation
+from fcpower_bids.reports.person.brain_figures import UNCOVERED, mark_limit
 
-UNCOVERED = "#D55E00"
+LIMIT, BARS = "#D55E00", "#0072B2"
 N_SLICES = 9
 LARGEST = 110
 """Voxels of a slice along its longer side; finer atlases are thinned out for the drawing."""
@@ -60,43 +63,53 @@ def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
 def _draw_on_brain(
     slices: np.ndarray, heights: tuple[float, ...], labels: np.ndarray, coverage: np.ndarray, threshold: float
 ) -> str:
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.cm import ScalarMappable
-
-    colours = colormaps["cividis"](coverage)
-    colours[~(coverage >= threshold)] = (0.835, 0.369, 0.0, 1.0)  # UNCOVERED
-    lookup = np.ones((max(int(labels.max()), int(slices.max())) + 1, 4))
-    lookup[labels] = colours
+    seen = colours("cividis")[step_of(np.nan_to_num(coverage), 0, 1, 256)]
+    seen[~(coverage >= threshold)] = UNCOVERED
+    lookup = np.full((max(int(labels.max()), int(slices.max())) + 1, 3), 255, dtype=np.uint8)
+    lookup[labels] = seen
     gap = np.zeros((slices.shape[1], 3), dtype=slices.dtype)
     mosaic = np.concatenate([part for one in slices for part in (one, gap)], axis=1)
-    width = slices.shape[2] + 3
-    with drawing(9.6, 1.75) as (figure, svg):
-        axis = figure.add_axes((0, 0.02, 0.92, 0.96))
-        axis.imshow(lookup[mosaic])
-        axis.set_axis_off()
-        for number, height in enumerate(heights):
-            middle, below = (number + 0.5) * width, mosaic.shape[0] + 3
-            axis.text(middle, below, f"z = {height:.0f}", ha="center", va="top", fontsize=7.5)
-        for place, side in ((2, "L"), (width - 6, "R")):
-            axis.text(place, 2, side, ha="center", va="top", fontsize=8, fontweight="bold")
-        bar = figure.colorbar(ScalarMappable(cmap="cividis"), cax=figure.add_axes((0.935, 0.15, 0.012, 0.7)))
-        bar.set_label("coverage")
-        bar.ax.axhspan(0, threshold, color=UNCOVERED)
-    return svg[0]
+    drawing = Drawing(9.6, 1.75)
+    room = Box(0, 0.02 * drawing.height, 0.92 * drawing.width, 0.9 * drawing.height)
+    tall = min(room.height, room.width * mosaic.shape[0] / mosaic.shape[1])
+    box = Box(room.left, room.top + (room.height - tall) / 2, tall * mosaic.shape[1] / mosaic.shape[0], tall)
+    drawing.image(box, encode_png(lookup[mosaic]), mosaic.shape[1])
+    width = box.width / len(slices)
+    for number, height in enumerate(heights):
+        drawing.text(box.left + (number + 0.5) * width, box.bottom + 9, f"z = {height:.0f}", 7.5)
+    for place, side in ((6.0, "L"), (width - 10, "R")):
+        drawing.text(box.left + place, box.top + 8, side, 8, font_weight="bold")
+    bar = drawing.box(0.935, 0.15, 0.012, 0.7)
+    draw_bar(drawing, bar, colours("cividis"), Scale(0, 1), "coverage")
+    mark_limit(drawing, bar, threshold)
+    return drawing.svg()
 
 
 def _draw_by_network(networks: list[str], coverage: np.ndarray, threshold: float) -> str:
     names = list(dict.fromkeys(networks))
-    members = [coverage[np.array(networks) == name] for name in names]
-    with drawing(9.6, 2.2) as (figure, svg):
-        axis = figure.subplots()
-        figure.subplots_adjust(left=0.06, right=0.995, bottom=0.4, top=0.96)
-        places = np.arange(len(names))
-        axis.bar(places, [np.nanmean(member) for member in members], color="#0072B2", label="mean of the network")
-        axis.plot(places, [np.nanmin(member) for member in members], "kv", markersize=5, label="least covered parcel")
-        axis.axhline(threshold, color=UNCOVERED, linestyle="--", linewidth=1, label="limit")
-        axis.set_xticks(places, [name[:24] for name in names], rotation=30, ha="right", fontsize=7.5)
-        axis.set_ylim(0, 1.05)
-        axis.set_ylabel("coverage")
-        axis.legend(frameon=False, ncols=3, loc="lower left", fontsize=7.5)
-    return svg[0]
+    drawing = Drawing(9.6, 2.2)
+    axes = Axes(drawing, drawing.box(0.06, 0.4, 0.935, 0.5), Scale(-0.6, len(names) - 0.4), Scale(0, 1.05))
+    axes.level(threshold, LIMIT, dashes="4 2")
+    for place, name in enumerate(names):
+        members = coverage[np.array(networks) == name]
+        mean, least = (float(axes.down(one)) for one in (np.nanmean(members), np.nanmin(members)))
+        left, middle, right = axes.across([place - 0.4, place, place + 0.4])
+        drawing.rectangle(Box(left, mean, right - left, axes.box.bottom - mean), BARS)
+        drawing.add("path", d=f"M{middle - 3:.1f} {least - 2.5:.1f}h6l-3 5z", fill="#000")
+        turn = f"rotate(-30 {middle:.1f} {axes.box.bottom + 9:.1f})"
+        drawing.text(middle, axes.box.bottom + 9, name[:24], 7.5, "end", transform=turn)
+    axes.frame_left("coverage", most=4)
+    drawing.line((axes.box.left, axes.box.right), (axes.box.bottom,) * 2, width=0.7)
+    _explain(drawing, axes.box)
+    return drawing.svg()
+
+
+def _explain(drawing: Drawing, box: Box) -> None:
+    """Say above the bars what is drawn."""
+    height = box.top - 4
+    drawing.rectangle(Box(box.left, height - 6, 14, 6), BARS)
+    drawing.text(box.left + 18, height, "mean of the network", 7.5, "start")
+    drawing.add("path", d=f"M{box.left + 120:.1f} {height - 5:.1f}h6l-3 5z", fill="#000")
+    drawing.text(box.left + 130, height, "least covered parcel", 7.5, "start")
+    drawing.line((box.left + 232, box.left + 250), (height - 2.5,) * 2, LIMIT, dashes="4 2")
+    drawing.text(box.left + 254, height, "limit", 7.5, "start")

@@ -32,12 +32,7 @@ FOR_RECORDINGS = (
     "fcpower_bids.measures.spectrum",
     "fcpower_bids.transforms.power",
 )
-FOR_PAGES = (
-    "fcpower_bids.reports.person.page",
-    "matplotlib.figure",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.colorbar",
-)
+FOR_PAGES = ("fcpower_bids.reports.person.page",)
 """What workers need; imported once, before they are forked. None of it starts threads."""
 MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
 """What a recording needs at most at 450 parcels and 5,000 volumes; measured, rounded up."""

@@ -18,6 +18,10 @@ def connectivity():
     return np.corrcoef(np.random.default_rng(0).standard_normal((20, 60)))
 
 
+def pictures(svg):
+    return [Image.open(io.BytesIO(base64.b64decode(one))) for one in re.findall(r"image/png;base64,([^\"]+)", svg)]
+
+
 def test_drawings_are_svg_that_says_the_same_each_time(connectivity):
     eigenvalues, _ = eigendecompose(connectivity)
     drawn = [figures.draw_eigenvalues(eigenvalues, eigenvalues**0.35, 0.35, (3.0, 15.0)) for _ in range(2)]
@@ -34,8 +38,7 @@ def test_eigenvalues_left_out_are_counted():
 def test_the_path_names_its_exponents_and_draws_each_matrix(connectivity):
     svg = figures.draw_path(connectivity, np.arange(20))
     assert all(f"α = {exponent:g}" in svg for exponent in figures.EXPONENTS)
-    encoded = max(re.findall(r"data:image/png;base64,\s*([^\"]+)", svg), key=len)
-    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))).convert("L"))
+    picture = np.asarray(max(pictures(svg), key=lambda one: one.size).convert("L"))
     white = (picture > 252).all(axis=0)
     starts = np.flatnonzero(np.diff(white.astype(int)) == 1)
     assert len(starts) == len(figures.EXPONENTS) - 1  # what lies between the matrices
@@ -76,12 +79,26 @@ def test_names_cannot_become_formulas_or_markup():
     assert "<script" not in svg
 
 
-def test_the_colour_table_runs_from_blue_over_white_to_red():
-    colours = figures.colour_table("RdBu_r")
-    first, middle, last = (
-        tuple(int(c[i : i + 2], 16) for i in (0, 2, 4)) for c in (colours[0], colours[128], colours[-1])
-    )
-    assert len(colours) == 256
-    assert first[2] > first[0]
-    assert min(middle) > 220
-    assert last[0] > last[2]
+def test_the_traces_and_the_carpet_show_the_values_they_are_given():
+    rng = np.random.default_rng(1)
+    n = 200
+    volumes = {"framewise_displacement": rng.gamma(1, 0.2, n), "dvars": rng.normal(30, 2, n), "dummy": np.zeros(n)}
+    volumes["framewise_displacement"][0], volumes["kept"] = np.nan, (volumes["framewise_displacement"] <= 0.5) * 1.0
+    carpet = rng.standard_normal((30, n))
+    svg = figures.draw_motion(volumes, 0.5, 2.0, {"after": carpet})
+    lines = [re.findall(r"[ML]([\d.]+) ([\d.]+)", path) for path in re.findall(r'<path d="([^"]+)" fill="none"', svg)]
+    fd, dvars = (np.array(line, dtype=float) for line in lines if len(line) > 100)
+    top = np.nanmax(volumes["framewise_displacement"])
+    assert len(fd) == n - 1  # the first volume has no displacement
+    np.testing.assert_allclose(np.corrcoef(fd[:, 1], -volumes["framewise_displacement"][1:])[0, 1], 1, atol=1e-4)
+    np.testing.assert_allclose(np.corrcoef(dvars[:, 1], -volumes["dvars"])[0, 1], 1, atol=1e-4)
+    drawn = (6 + 57.6 - fd[:, 1]) / 57.6 * 1.15 * top
+    np.testing.assert_allclose(drawn, volumes["framewise_displacement"][1:], atol=2e-3)
+    (picture,) = (one for one in pictures(svg) if one.size[0] > 100)
+    assert picture.size == (n, 30)
+    expected = np.clip(np.floor((carpet + 2) * 15 / 4), 0, 14)
+    np.testing.assert_array_equal(np.asarray(picture), expected)
+    censored = int((volumes["kept"] == 0).sum())
+    marks = re.findall(r'<path d="([^"]+)" fill="#000"', svg)  # above FD and above DVARS
+    assert [one.count("M") for one in marks] == [censored, censored]
+    assert censored > 0

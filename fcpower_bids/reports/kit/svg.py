@@ -1,0 +1,231 @@
+"""Shapes, text and images as SVG text.
+
+A plotting library takes half a second to load and as long again for the five drawings of a recording, more than all
+other work on it; these lines take a fiftieth of that.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+POINTS = 72
+"""Per inch: the unit of everything here, as of sizes of letters."""
+DOTS = 100
+"""Pixels per inch beyond which nobody sees more; an image with fewer shows its pixels as squares."""
+SIZE, SMALL = 8.5, 6.5
+"""Points of letters."""
+LETTERS = "DejaVu Sans,Verdana,Arial,sans-serif"
+"""Verdana is as wide where DejaVu is not installed."""
+MOST_POINTS = 1800
+"""Of a line; a longer one keeps the lowest and the highest of neighbours."""
+
+
+class Box(NamedTuple):
+    """A rectangle in points from the upper left corner."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def right(self) -> float:
+        """Its right end."""
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        """Its lower end."""
+        return self.top + self.height
+
+
+class Drawing:
+    """A white sheet of so many inches; equal drawings give equal text."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width * POINTS, height * POINTS
+        self.parts: list[str] = []
+
+    def box(self, left: float, bottom: float, width: float, height: float) -> Box:
+        """Return a rectangle given in shares of the sheet, from its lower left corner."""
+        return Box(left * self.width, (1 - bottom - height) * self.height, width * self.width, height * self.height)
+
+    def add(self, shape: str, content: str = "", /, **attributes: str | float) -> None:
+        """Add an element; ``stroke_width`` stands for ``stroke-width``, and content is markup."""
+        told = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
+        self.parts.append(f"<{shape}{told}>{content}</{shape}>" if content else f"<{shape}{told}/>")
+
+    def rectangle(self, box: Box, fill: str, **attributes: str | float) -> None:
+        """Add a filled rectangle."""
+        self.add("rect", x=box.left, y=box.top, width=box.width, height=box.height, fill=fill, **attributes)
+
+    def line(
+        self, x: np.ndarray | Sequence[float], y: np.ndarray | Sequence[float], colour: str = "#000",
+        width: float = 0.8, dashes: str = "", **attributes: str | float,
+    ) -> None:  # fmt: skip
+        """Add a line through points (n,), with a gap where one is not finite."""
+        if dashes:
+            attributes["stroke_dasharray"] = dashes
+        path = _path(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        self.add("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_linejoin="round", **attributes)
+
+    def text(
+        self, x: float, y: float, text: str, size: float = SIZE, anchor: str = "middle", turned: bool = False,
+        **attributes: str | float,
+    ) -> None:  # fmt: skip
+        """Add text that ends, begins or has its middle at a point, standing on it; turned, it is read upwards."""
+        if turned:
+            attributes["transform"] = f"rotate(-90 {_value(x)} {_value(y)})"
+        if size != SIZE:
+            attributes["font_size"] = size
+        if anchor != "start":
+            attributes["text_anchor"] = anchor
+        self.add("text", escape(text, quote=False), x=x, y=y, **attributes)
+
+    def image(self, box: Box, png: bytes, pixels: int) -> None:
+        """Add an image that fills a rectangle; with fewer ``pixels`` in a row than can be seen they stay squares."""
+        squares = {"style": "image-rendering:pixelated"} if pixels < box.width * DOTS / POINTS else {}
+        address = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+        self.add(
+            "image", x=box.left, y=box.top, width=box.width, height=box.height,
+            preserveAspectRatio="none", href=address, **squares,
+        )  # fmt: skip
+
+    def clip(self, box: Box) -> str:
+        """Return what an element needs as ``clip_path`` to be seen within a rectangle only."""
+        name = f"c{len(self.parts)}"
+        shown = f'<rect x="{_value(box.left)}" y="{_value(box.top)}" width="{_value(box.width)}" '
+        self.add("clipPath", f'{shown}height="{_value(box.height)}"/>', id=name)
+        return f"url(#{name})"
+
+    def svg(self) -> str:
+        """Return the drawing as text."""
+        width, height = _value(self.width), _value(self.height)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt" '
+            f'viewBox="0 0 {width} {height}" font-family="{LETTERS}" font-size="{SIZE}">\n'
+            '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(self.parts) + "\n</svg>\n"
+        )
+
+
+def _value(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _path(x: np.ndarray, y: np.ndarray) -> str:
+    x, y = _thin(x, y)
+    known = np.isfinite(x) & np.isfinite(y)
+    begins = known & ~np.concatenate([[False], known[:-1]])
+    return "".join(
+        f"{'M' if begin else 'L'}{across:.1f} {down:.1f}"
+        for begin, across, down in zip(begins[known], x[known], y[known], strict=True)
+    )
+
+
+def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keep of a long line the lowest and the highest point of each few neighbours, in their order."""
+    if len(x) <= MOST_POINTS:
+        return x, y
+    few = -(-len(x) // (MOST_POINTS // 2))
+    kept: set[int] = set()
+    for start in range(0, len(x), few):
+        part = np.where(np.isfinite(y[start : start + few]), y[start : start + few], 0.0)
+        kept |= {start + int(part.argmin()), start + int(part.argmax())}
+    kept |= set(np.flatnonzero(~np.isfinite(y)).tolist())
+    places = np.array(sorted(kept))
+    return x[places], y[places]
+
+
+class Scale(NamedTuple):
+    """What an axis shows: from a low to a high value, in equal steps or in equal factors."""
+
+    low: float
+    high: float
+    decades: bool = False
+
+    def share(self, values: np.ndarray | Sequence[float] | float) -> np.ndarray:
+        """Return where values lie between low (0) and high (1); what has no logarithm lies far below."""
+        numbers = np.asarray(values, dtype=float)
+        if not self.decades:
+            return (numbers - self.low) / ((self.high - self.low) or 1.0)
+        low, high = np.log10(self.low), np.log10(self.high)
+        return np.asarray((np.log10(np.maximum(numbers, 1e-300)) - low) / ((high - low) or 1.0))
+
+    def ticks(self, most: int) -> list[float]:
+        """Return at most so many round values."""
+        if self.decades:
+            first, last = int(np.ceil(np.log10(self.low) - 1e-9)), int(np.floor(np.log10(self.high) + 1e-9))
+            return [10.0**power for power in range(first, last + 1, max(1, -(-(last - first + 1) // most)))]
+        span = (self.high - self.low) or 1.0
+        unit = 10.0 ** np.floor(np.log10(span / most))
+        step = next(unit * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (unit * factor) <= most)
+        places = np.arange(np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9) + 1)
+        return [float(place * step) + 0.0 for place in places]  # no minus zero
+
+
+def around(values: np.ndarray) -> Scale:
+    """Return a scale with a little room on both sides of values."""
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+    return Scale(low - room, high + room)
+
+
+class Axes:
+    """A rectangle of a drawing with a scale along each side."""
+
+    def __init__(self, drawing: Drawing, box: Box, x: Scale, y: Scale) -> None:
+        self.drawing, self.box, self.x, self.y = drawing, box, x, y
+        self.inside = drawing.clip(box)
+
+    def across(self, values: np.ndarray | Sequence[float] | float) -> np.ndarray:
+        """Return x in points."""
+        return np.asarray(self.box.left + self.x.share(values) * self.box.width)
+
+    def down(self, values: np.ndarray | Sequence[float] | float) -> np.ndarray:
+        """Return y in points."""
+        return np.asarray(self.box.bottom - np.clip(self.y.share(values), -9, 9) * self.box.height)
+
+    def plot(
+        self, x: np.ndarray | Sequence[float], y: np.ndarray | Sequence[float], colour: str = "#000",
+        width: float = 0.8, dashes: str = "",
+    ) -> None:  # fmt: skip
+        """Draw a line through points given in values, as far as it lies within."""
+        self.drawing.line(self.across(x), self.down(y), colour, width, dashes, clip_path=self.inside)
+
+    def level(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
+        """Draw a level line over the whole width."""
+        self.plot((self.x.low, self.x.high), (value, value), colour, width, dashes)
+
+    def frame_left(self, label: str, most: int = 6, far: float = 34) -> None:
+        """Draw the left side with its ticks and its name, which stands so many points outside."""
+        left = self.box.left
+        self.drawing.line((left, left), (self.box.top, self.box.bottom), width=0.7)
+        for value in self.y.ticks(most):
+            place = float(self.down(value))
+            self.drawing.line((left - 3, left), (place, place), width=0.7)
+            self.drawing.text(left - 5, place + 0.36 * SIZE, f"{value:.6g}", anchor="end")
+        self.drawing.text(left - far, (self.box.top + self.box.bottom) / 2, label, turned=True)
+
+    def frame_below(self, label: str, most: int = 8) -> None:
+        """Draw the lower side with its ticks and its name."""
+        bottom = self.box.bottom
+        self.drawing.line((self.box.left, self.box.right), (bottom, bottom), width=0.7)
+        for value in self.x.ticks(most):
+            place = float(self.across(value))
+            self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
+            self.drawing.text(place, bottom + 4 + SIZE, f"{value:.6g}")
+        self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
+
+    def legend(self, entries: Mapping[str, tuple[str, str]]) -> None:
+        """Name lines (colour and dashes by name) in the upper right corner, their samples under each other."""
+        end = self.box.right - 4
+        for number, (name, (colour, dashes)) in enumerate(entries.items()):
+            height = self.box.top + 10 + 12.5 * number
+            self.drawing.line((end - 18, end), (height - 3, height - 3), colour, 1.4, dashes)
+            self.drawing.text(end - 23, height, name, anchor="end")
