@@ -1,38 +1,40 @@
-"""The edges of all connectomes in one array on disk, so that the tables are parsed once.
+"""The edges of all connectomes on disk, so that the tables are parsed once.
 
-``edges-<key>.npy`` has one row per file; ``index.json`` says which file each row was read from, with its size and
-time. A file that has changed is read again, the rows of the others are copied; a cache that is damaged is made anew.
+A row per file, known by its name, size and time. A file that has changed is read again; a recording more adds its row
+and rewrites none but those of the last, small chunk (`fcpower_bids.ondisk`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from fcpower_bids.claims import turn
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
-from fcpower_bids.outputs.tables import read_json, read_matrix, write_json
+from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
+from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import Assembly, Messages
-from fcpower_bids.store import atomic
 
 T = TypeVar("T")
-FORMAT = 1
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
 SECONDS_BEFORE_BAR, SECONDS_BETWEEN_LINES = 5, 30
 ROUNDING = 1e-8
 """What other programs may leave between the two halves of a matrix, or above 1."""
+CLAIMS, ADDING = "claims", "adding"
+PATIENCE = 3600.0
+"""Seconds to wait for another run that reads connectomes into the same folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,21 +45,21 @@ class Edges:
     ----------
     parcels : tuple of str
         Names of the P parcels.
-    array : memory map, shape (m, P (P - 1) / 2)
-        Pearson correlations of all cached connectomes; NaN where a parcel is not covered.
-    rows : tuple of int, length n
-        Row of each connectome in ``array``.
+    array : RowsOnDisk, shape (n, P (P - 1) / 2)
+        Pearson correlations; NaN where a parcel is not covered.
     missing : ndarray of bool, shape (n, P)
         Parcels that are not covered.
     digests : tuple of str, length n
         Equal for connectomes that are equal to the bit.
+    names : tuple of str, length n
+        Of their rows among all that are on disk.
     """
 
     parcels: tuple[str, ...]
-    array: np.ndarray
-    rows: tuple[int, ...]
+    array: RowsOnDisk
     missing: NDArray[np.bool_]
     digests: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,33 +89,25 @@ def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges
         If a file is not a connectome, or their parcels differ.
     """
     states = {path.relative_to(settings.output_dir).as_posix(): _state(path) for path in paths}
-    index, array = _load(folder)
-    known = {name for name, state in states.items() if index["files"].get(name, {}).get("state") == state}
-    if len(known) < len(states):
-        _write(folder, settings, states, (index, array, known))
-        index, array = _load(folder)
-    if array is None:
-        raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
-    entries = [index["files"][name] for name in states]
-    missing = np.zeros((len(entries), len(index["parcels"])), dtype=bool)
+    stored = GrowingRows(folder)
+    if _unknown(stored, states):
+        with turn(folder / CLAIMS, ADDING, PATIENCE):
+            stored = GrowingRows(folder)  # another run may have added them meanwhile
+            _add(stored, settings, states)
+        stored = GrowingRows(folder)
+        if _unknown(stored, states):
+            raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
+    entries = [stored.rows[name] for name in states]
+    missing = np.zeros((len(entries), len(stored.about["parcels"])), dtype=bool)
     for number, entry in enumerate(entries):
         missing[number, entry["missing"]] = True
     return Edges(
-        tuple(index["parcels"]),
-        array,
-        tuple(entry["row"] for entry in entries),
+        tuple(stored.about["parcels"]),
+        stored.view(list(states)),
         missing,
         tuple(entry["digest"] for entry in entries),
+        tuple(states),
     )
-
-
-def write_rows(path: Path, shape: tuple[int, int], rows: Iterable[np.ndarray]) -> None:
-    """Write an array of float64 row by row, so that it never has to be in memory."""
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
-        for row in rows:
-            file.write(np.ascontiguousarray(row, dtype="<f8").tobytes())
 
 
 def _state(path: Path) -> list[int]:
@@ -121,55 +115,34 @@ def _state(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _load(folder: Path) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Return index and array; nothing where they are missing, damaged or of another format."""
-    try:
-        index = read_json(folder / "index.json")
-        array = np.load(folder / str(index["array"]), mmap_mode="r", allow_pickle=False)
-        rows = {entry["row"] for entry in index["files"].values()}
-        sound = index["format"] == FORMAT and rows == set(range(len(array)))
-        if sound and array.shape[1] == edge_count(len(index["parcels"])):
-            return index, array
-    except (DatasetError, OSError, ValueError, LookupError, TypeError, AttributeError):
-        pass
-    return {"files": {}}, None
+def _unknown(stored: GrowingRows, states: dict[str, list[int]]) -> list[str]:
+    """Files whose rows are not there, or are of another state of the file."""
+    return [name for name, state in states.items() if stored.rows.get(name, {}).get("state") != state]
 
 
-def _write(
-    folder: Path,
-    settings: Assembly,
-    states: dict[str, list[int]],
-    old: tuple[dict[str, Any], np.ndarray | None, set[str]],
-) -> None:
-    """Write the array of all wanted files under a new name, then the index, then remove arrays of before."""
-    index, array, known = old
-    if known and array is not None:
-        first = next(name for name in states if name not in known)
-        same = _parcels_of(settings.output_dir / first) == index["parcels"]
-        known = known if same else set()
-    fresh = _parse([settings.output_dir / name for name in states if name not in known], settings)
-    parcels = list(index["parcels"] if known else _parcels_of(settings.output_dir / next(iter(states))))
-    files: dict[str, dict[str, Any]] = {}
+def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) -> None:
+    """Add the rows of all files that are new or have changed."""
+    unknown = _unknown(stored, states)
+    if not unknown:
+        return
+    parcels = _parcels_of(settings.output_dir / unknown[0])
+    if parcels != stored.about.get("parcels"):
+        unknown, parcels = list(states), _parcels_of(settings.output_dir / next(iter(states)))
+        stored.clear({"parcels": parcels}, edge_count(len(parcels)))
+    stored.discard([name for name in stored.rows if name not in states and _is_gone(name, settings)])
 
-    def rows() -> Iterator[np.ndarray]:
-        for number, (name, state) in enumerate(states.items()):
-            if name in known and array is not None:
-                files[name] = {**index["files"][name], "row": number}
-                yield read_row(array, index["files"][name]["row"])
-            else:
-                row = next(fresh)
-                _check_parcels(name, row.parcels, parcels)
-                digest = hashlib.blake2b(row.edges.tobytes(), digest_size=16).hexdigest()
-                files[name] = {"row": number, "state": state, "missing": row.missing, "digest": digest}
-                yield row.edges
+    def rows() -> Iterator[tuple[str, Facts, np.ndarray]]:
+        found = _parse([settings.output_dir / name for name in unknown], settings)
+        for name, row in zip(unknown, found, strict=True):
+            _check_parcels(name, row.parcels, parcels)
+            digest = hashlib.blake2b(row.edges.tobytes(), digest_size=16).hexdigest()
+            yield name, {"state": states[name], "missing": row.missing, "digest": digest}, row.edges
 
-    key = hashlib.blake2b(json.dumps([FORMAT, states]).encode(), digest_size=8).hexdigest()
-    target = folder / f"edges-{key}.npy"
-    write_rows(target, (len(states), edge_count(len(parcels))), rows())
-    write_json(folder / "index.json", {"format": FORMAT, "array": target.name, "parcels": parcels, "files": files})
-    for stale in folder.glob("*.npy"):
-        if stale != target:
-            stale.unlink(missing_ok=True)
+    stored.add(rows())
+
+
+def _is_gone(name: str, settings: Assembly) -> bool:
+    return name.endswith(".tsv") and not (settings.output_dir / name).is_file()
 
 
 def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row]:
@@ -179,7 +152,7 @@ def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row]:
     yield from track(read, len(paths), "connectomes", settings)
 
 
-def track(items: Iterable[T], total: int, what: str, settings: Messages) -> Iterator[T]:
+def track(items: Iterator[T], total: int, what: str, settings: Messages) -> Iterator[T]:
     """Yield the items; a bar appears where that takes more than a few seconds, a line now and then in a log."""
     bar = tqdm(
         items,
@@ -191,14 +164,6 @@ def track(items: Iterable[T], total: int, what: str, settings: Messages) -> Iter
         file=sys.stderr,
     )
     return iter(bar)
-
-
-def read_row(array: np.ndarray, row: int) -> NDArray[np.float64]:
-    """Read one row of a memory map from its file: pages that were mapped would add up to the size of the whole."""
-    if not isinstance(array, np.memmap) or array.filename is None:
-        return array[row]
-    size = array.shape[1]
-    return np.fromfile(array.filename, dtype=array.dtype, count=size, offset=array.offset + row * size * array.itemsize)
 
 
 def _read(path: Path) -> _Row:

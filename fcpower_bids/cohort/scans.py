@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.cohort.cache import Edges, read_row, track, write_rows
+from fcpower_bids.claims import turn
+from fcpower_bids.cohort.cache import ADDING, CLAIMS, PATIENCE, Edges, track
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
-from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.combination import CONCAT
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
@@ -135,10 +138,11 @@ def missing_parcels(scans: Sequence[Scan], edges: Edges) -> NDArray[np.bool_]:
 
 def assemble_edges(
     scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], folder: Path, settings: Assembly
-) -> np.ndarray:
-    """Return the edges of the scans among the kept parcels, from disk.
+) -> RowsOnDisk:
+    """Return the edges of the scans among the kept parcels, on disk.
 
-    The array of the cache itself is returned where it is just that; otherwise the scans are written beside it.
+    A scan of one run is the row of its recording; those of several runs are combined once, and their rows added to
+    those of the recordings.
 
     Parameters
     ----------
@@ -155,45 +159,45 @@ def assemble_edges(
 
     Returns
     -------
-    memory map, shape (n, E)
+    RowsOnDisk, shape (n, E)
 
     Raises
     ------
     DatasetError
         If runs cannot be averaged.
     """
-    order = [edges.rows[run.place] for scan in scans for run in scan]
-    if kept.all() and len(order) == len(scans) and order == list(range(len(edges.array))):
-        return edges.array
-    target = folder / f"scans-{_key(scans, edges, kept, settings)}.npy"
-    shape = (len(scans), edge_count(int(kept.sum())))
-    array = _open(target, shape)
-    if array is None:
-        among_kept = vectorise_edges(np.outer(kept, kept).astype(float), weighted=False) > 0
-        rows = (combine_edges(scan, edges, settings)[among_kept] for scan in scans)
-        write_rows(target, shape, track(rows, len(scans), "scans", settings))
-        array = _open(target, shape)
-        for stale in folder.glob("scans-*.npy"):
-            if stale != target:
-                stale.unlink(missing_ok=True)
-    if array is None:
-        raise DatasetError(f"{target} cannot be read back. Check the disk, or name another --work-dir.")
-    return array
+    names = [edges.names[scan[0].place] if len(scan) == 1 else _key(scan, edges, settings) for scan in scans]
+    combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
+    stored = GrowingRows(folder)
+    if not combined.keys() <= stored.rows.keys():
+        with turn(folder / CLAIMS, ADDING, PATIENCE):
+            stored = GrowingRows(folder)
+            stored.discard([name for name in stored.rows if name.startswith(COMBINED) and name not in combined])
+            lacking = {name: scan for name, scan in combined.items() if name not in stored.rows}
+            stored.add(track(_combine(lacking, edges, settings), len(lacking), "scans", settings))
+        stored = GrowingRows(folder)
+    if not set(names) <= stored.rows.keys():
+        raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
+    among_kept = vectorise_edges(np.outer(kept, kept).astype(float), weighted=False) > 0
+    return stored.view(names, None if kept.all() else np.flatnonzero(among_kept))
 
 
-def _key(scans: Sequence[Scan], edges: Edges, kept: NDArray[np.bool_], settings: Assembly) -> str:
-    """What the assembled array depends on: contents, weights, rule, parcels."""
-    contents = [[(edges.digests[run.place], weight_of(run, settings)) for run in scan] for scan in scans]
-    text = json.dumps([combination_of(settings), contents, kept.tolist()])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def _combine(
+    scans: Mapping[str, Scan], edges: Edges, settings: Assembly
+) -> Iterator[tuple[str, dict[str, Any], np.ndarray]]:
+    for name, scan in scans.items():
+        yield name, {}, combine_edges(scan, edges, settings)
 
 
-def _open(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError):
-        return None
-    return array if array.shape == shape else None
+COMBINED = "combined "
+"""How the names of the rows of scans with several runs begin."""
+
+
+def _key(scan: Scan, edges: Edges, settings: Assembly) -> str:
+    """What the combined edges depend on: contents, weights, rule."""
+    contents = [(edges.digests[run.place], weight_of(run, settings)) for run in scan]
+    text = json.dumps([combination_of(settings), contents])
+    return COMBINED + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def weight_of(run: Run, settings: Assembly) -> float:
@@ -212,7 +216,7 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     DatasetError
         If a weight is unknown or not positive, or two parcels are perfectly correlated.
     """
-    rows = np.stack([read_row(edges.array, edges.rows[run.place]) for run in scan])
+    rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:
         return rows[0]
     weights = np.array([weight_of(run, settings) for run in scan])

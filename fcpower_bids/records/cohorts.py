@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from fcpower_bids.ondisk import RowsOnDisk
+
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
@@ -24,8 +26,9 @@ class Cohort:
         ``seconds``, ``volumes``, ``degrees_of_freedom``, ``mean_fd``, ``n_runs``, ``combination`` (how they were
         combined: ``none``, ``average``, ``concat``). A scan is all included runs of one person in one
         session, combined.
-    edges : ndarray or memory map, shape (n_scans, P(P-1)/2)
-        Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``).
+    edges : ndarray or rows on disk, shape (n_scans, P(P-1)/2)
+        Pearson correlations without weights, upper triangle row by row (``numpy.triu_indices(P, 1)``). Indexed by rows
+        and columns, they give arrays; on disk (`fcpower_bids.ondisk`) nothing more than these is read.
     parcels, networks : tuple of str
         Names of the P parcels and of their networks.
     phenotypes : pandas.DataFrame
@@ -63,7 +66,7 @@ class Cohort:
     """
 
     scans: pd.DataFrame
-    edges: np.ndarray
+    edges: np.ndarray | RowsOnDisk
     parcels: tuple[str, ...]
     networks: tuple[str, ...]
     phenotypes: pd.DataFrame

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from fcpower_bids.cohort import cache as cohort_cache
-from fcpower_bids.cohort.cache import read_edges, write_rows
+from fcpower_bids.cohort.cache import read_edges
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.tables import write_matrix
 from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import PARCELS, add_output, other_atlas, series_of
@@ -39,7 +40,7 @@ def count_parsed(monkeypatch) -> list[str]:
 
 
 def values(edges):
-    return np.array([edges.array[row] for row in edges.rows])
+    return np.asarray(edges.array)
 
 
 def test_the_rows_are_the_edges_to_the_bit(tree):
@@ -47,7 +48,7 @@ def test_the_rows_are_the_edges_to_the_bit(tree):
     np.testing.assert_array_equal(values(read_edges(*tree)), expected)
     edges = read_edges(*tree)
     assert edges.parcels == PARCELS
-    assert isinstance(edges.array, np.memmap)
+    assert isinstance(edges.array, RowsOnDisk)
     assert edges.array.dtype == np.float64
     assert len(set(edges.digests)) == 3
 
@@ -72,7 +73,7 @@ def test_only_changed_and_new_files_are_parsed(tree, monkeypatch):
     assert parsed == ["sub-02", "sub-04"]
     expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in (0, 50, 2, 51)]
     np.testing.assert_array_equal(found, expected)
-    assert len(list(folder.glob("*.npy"))) == 1, "arrays of before are removed"
+    assert len(GrowingRows(folder).chunks) == 1, "small chunks become one"
 
 
 def test_a_file_of_the_same_size_is_known_by_its_time(tree, monkeypatch):
@@ -97,7 +98,7 @@ def test_a_damaged_cache_is_made_anew(tree, damage, monkeypatch):
         array.unlink()
     else:
         index = folder / "index.json"
-        index.write_text(index.read_text().replace('"format": 1', '"format": 0'))
+        index.write_text(index.read_text().replace('"format": 2', '"format": 1'))
     parsed = count_parsed(monkeypatch)
     np.testing.assert_array_equal(values(read_edges(paths, folder, settings)), first)
     assert len(parsed) == 3
@@ -147,11 +148,10 @@ def test_a_table_that_is_no_connectome_is_named(tree, change, words):
     assert str(paths[0]) in str(caught.value)
 
 
-def test_rows_are_written_in_one_step(tmp_path):
-    def failing():
-        yield np.zeros(3)
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        write_rows(tmp_path / "x.npy", (2, 3), failing())
-    assert list(tmp_path.iterdir()) == []
+def test_the_rows_of_recordings_that_are_gone_are_forgotten(tree):
+    paths, folder, settings = tree
+    read_edges(paths, folder, settings)
+    paths[1].unlink()
+    kept = [paths[0], paths[2], add_output(settings.output_dir, "sub-04", series_of(51))]
+    read_edges(kept[:1] + kept[2:], folder, settings)
+    assert sorted(name[:6] for name in GrowingRows(folder).rows) == ["sub-01", "sub-03", "sub-04"]

@@ -15,6 +15,7 @@ from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.ondisk import GrowingRows
 from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import P, add_output, series_of
 
@@ -103,17 +104,20 @@ def test_runs_without_weight_or_with_equal_parcels_cannot_be_averaged(tmp_path):
         combine_edges(scans[0], edges, settings)
 
 
-def test_the_array_of_the_cache_is_used_as_it_is_where_nothing_changes(tmp_path):
+def test_scans_of_one_run_are_the_rows_that_are_there(tmp_path):
     for i in range(3):
         add_output(tmp_path, f"sub-0{i}", series_of(i))
     scans, _, edges, settings = load(tmp_path)
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "cache").iterdir())
     everything = np.ones(P, dtype=bool)
-    assert assemble_edges(scans, edges, everything, tmp_path / "cache", settings) is edges.array
+    whole = assemble_edges(scans, edges, everything, tmp_path / "cache", settings)
+    np.testing.assert_array_equal(whole, edges.array)
     kept = everything.copy()
     kept[2] = False
     some = assemble_edges(scans[1:], edges, kept, tmp_path / "cache", settings)
     expected = [edges_of(series_of(i)[:, kept]) for i in (1, 2)]
     np.testing.assert_allclose(some, expected, rtol=0, atol=1e-15)
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "cache").iterdir()) == before
 
 
 def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
@@ -123,12 +127,13 @@ def test_assembled_scans_follow_the_contents_and_the_rule(tmp_path):
     for how in ("concat", "average", "concat"):
         scans, _, edges, settings = load(tmp_path, combine_runs=how)
         found[how] = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
-        assert len(list((tmp_path / "cache").glob("scans-*.npy"))) == 1
+        assert len(GrowingRows(tmp_path / "cache").rows) == 4, "three recordings and the scan, of this rule alone"
     assert np.abs(found["concat"] - found["average"]).max() > 1e-3
     add_output(tmp_path, "sub-01_run-1", series_of(77, LENGTHS[0]))
     scans, _, edges, settings = load(tmp_path, combine_runs="concat")
     changed = np.array(assemble_edges(scans, edges, kept, tmp_path / "cache", settings))
     assert np.abs(changed - found["concat"]).max() > 1e-3
-    (array,) = (tmp_path / "cache").glob("scans-*.npy")
-    array.write_bytes(b"damaged")
+    for chunk in (tmp_path / "cache").glob("*.npy"):
+        chunk.write_bytes(b"damaged")
+    scans, _, edges, settings = load(tmp_path, combine_runs="concat")
     np.testing.assert_array_equal(assemble_edges(scans, edges, kept, tmp_path / "cache", settings), changed)

@@ -73,8 +73,7 @@ class AveragedEdges:
         sizes, stops = self._sizes[rows], self._stops[rows]
         places = slice(stops[0] - sizes[0], stops[-1])
         order = self._order[places]
-        block = self.edges[order] if columns == slice(None) else self.edges[:, columns][order]
-        scans = np.asarray(block, dtype=float)
+        scans = np.asarray(self.edges[order, columns], dtype=float)
         if (sizes == 1).all():
             return scans
         return self._average(scans, sizes) if self._weights is None else _weigh(scans, sizes, self._weights[places])

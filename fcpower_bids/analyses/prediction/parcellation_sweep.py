@@ -16,6 +16,7 @@ from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
 from fcpower_bids.errors import Unfit
+from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.predictors import MULTIKERNEL, PREDICTORS
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -160,7 +161,7 @@ def _keep(cohort: Cohort, rows: np.ndarray) -> Cohort:
     return dataclasses.replace(
         cohort,
         scans=cohort.scans.iloc[rows].reset_index(drop=True),
-        edges=cohort.edges[rows],
+        edges=cohort.edges.only(rows) if isinstance(cohort.edges, RowsOnDisk) else cohort.edges[rows],
         embeddings={},
         series=tuple(cohort.series[row] for row in rows) if cohort.series else (),
         repetition_times=tuple(cohort.repetition_times[row] for row in rows) if cohort.repetition_times else (),

@@ -1,0 +1,229 @@
+"""Arrays that lie on disk and are read by rows and columns: memory follows what is asked for, not what there is.
+
+Files are read, not mapped: pages of a map count as memory of the process, and add up to the size of the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fcpower_bids.store import atomic, write_text
+
+FORMAT = 2
+INDEX = "index.json"
+OUT_OF_USE_SECONDS = 86_400.0
+"""After what time a chunk that is out of use is removed."""
+CHUNK_BYTES = 2**26
+"""Size of a full chunk; one more row rewrites less than half of this."""
+
+Facts = Mapping[str, Any]
+Place = tuple[int, int]
+"""Number of a file, and a row of it."""
+
+
+class RowsOnDisk:
+    """Chosen rows and columns of arrays in files, as one array that is only read.
+
+    It is indexed like an array of two dimensions (rows by number, slice, numbers or booleans; columns by slice,
+    numbers or booleans) and gives arrays; it can be sent to other processes that see the same files.
+
+    Parameters
+    ----------
+    files : sequence of (Path, int)
+        Each file and the byte at which its first row begins.
+    places : sequence of (int, int)
+        File and row of each row of this array.
+    stored : int
+        Columns in the files.
+    dtype : dtype
+        Of the numbers in the files.
+    columns : ndarray of int, optional
+        Which of them to show, ascending; all by default.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, int]],
+        places: Sequence[Place],
+        stored: int,
+        dtype: DTypeLike = np.float64,
+        columns: NDArray[np.intp] | None = None,
+    ) -> None:
+        self.files, self.stored, self.columns = tuple(files), stored, columns
+        self.places = np.array(places, dtype=np.intp).reshape(-1, 2)
+        self.dtype = np.dtype(dtype)
+        self.shape: tuple[int, ...] = (len(self.places), stored if columns is None else len(columns))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """Read one row, or a block of rows and columns."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        chosen = np.atleast_1d(np.arange(self.shape[0])[rows])
+        block = self._read_columns(chosen, columns)
+        return block[0] if isinstance(rows, (int, np.integer)) else block
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Read everything."""
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def only(self, rows: NDArray[Any]) -> RowsOnDisk:
+        """Return some of the rows, unread."""
+        return RowsOnDisk(self.files, self.places[rows].tolist(), self.stored, self.dtype, self.columns)
+
+    def _read_columns(self, rows: NDArray[np.intp], columns: Any) -> NDArray[Any]:
+        """Read the range of columns that is needed and pick among them."""
+        plain = self.columns is None and isinstance(columns, slice) and columns.step in (None, 1)
+        if plain:
+            start, stop, _ = columns.indices(self.stored)
+            return self._read(rows, start, max(start, stop))
+        wanted = (np.arange(self.stored) if self.columns is None else self.columns)[columns]
+        if not wanted.size:
+            return np.empty((len(rows), 0), self.dtype)
+        start = int(wanted.min())
+        return self._read(rows, start, int(wanted.max()) + 1)[:, wanted - start]
+
+    def _read(self, rows: NDArray[np.intp], start: int, stop: int) -> NDArray[Any]:
+        block = np.empty((len(rows), stop - start), self.dtype)
+        width, item = block.shape[1] * self.dtype.itemsize, self.dtype.itemsize
+        if not block.size:
+            return block
+        view = block.data.cast("B")
+        with ExitStack() as opened:
+            handles: dict[int, int] = {}
+            for number, (file, row) in enumerate(self.places[rows].tolist()):
+                path, offset = self.files[file]
+                if file not in handles:
+                    handles[file] = os.open(path, os.O_RDONLY)
+                    opened.callback(os.close, handles[file])
+                at = offset + (row * self.stored + start) * item
+                if os.preadv(handles[file], [view[number * width : (number + 1) * width]], at) != width:
+                    raise OSError(f"{path} is shorter than it was; run the same command again.")
+        return block
+
+
+class GrowingRows:
+    """Named rows of numbers in a folder, in chunks that are never changed: more rows are more chunks.
+
+    The index is replaced after each chunk, so whoever is killed leaves what was there before it. One process at a
+    time may add (`fcpower_bids.claims.turn`). The rows of a chunk that is less than half full, or half in use,
+    go into the next.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when the first rows come.
+
+    Attributes
+    ----------
+    about : dict
+        What all rows have in common.
+    rows : dict of str to dict
+        By name: what is known of each row, with ``chunk`` and ``place``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.about: dict[str, Any] = {}
+        self.columns = 0
+        self.chunks: dict[str, int] = {}
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._load()
+
+    def clear(self, about: Facts, columns: int) -> None:
+        """Begin anew, with rows of another kind; what is on disk stays until the first chunk is."""
+        self.about, self.columns, self.chunks, self.rows = dict(about), columns, {}, {}
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Forget rows; their room is taken back as more come."""
+        for name in names:
+            self.rows.pop(name, None)
+
+    def add(self, rows: Iterable[tuple[str, Facts, ArrayLike]]) -> None:
+        """Add rows, or replace those of the same names; each chunk counts as soon as it is written."""
+        full = max(1, CHUNK_BYTES // (8 * self.columns))
+        source = chain(self._thin(full), iter(rows))
+        while batch := list(islice(source, full)):
+            name = f"rows-{secrets.token_hex(8)}.npy"
+            write_rows(self.folder / name, (len(batch), self.columns), (row for _, _, row in batch))
+            self.chunks[name] = (self.folder / name).stat().st_size
+            for place, (one, facts, _) in enumerate(batch):
+                self.rows[one] = {**facts, "chunk": name, "place": place}
+            self._commit()
+
+    def view(self, names: Sequence[str], columns: NDArray[np.intp] | None = None) -> RowsOnDisk:
+        """Return the rows of these names, in this order, among all columns or some."""
+        number = {name: i for i, name in enumerate(self.chunks)}
+        files = [(self.folder / name, HEADER) for name in self.chunks]
+        places = [(number[self.rows[name]["chunk"]], self.rows[name]["place"]) for name in names]
+        return RowsOnDisk(files, places, self.columns, columns=columns)
+
+    def _thin(self, full: int) -> Iterator[tuple[str, Facts, ArrayLike]]:
+        """Yield the rows of chunks of which less than half is left, or was ever full."""
+        members: dict[str, list[str]] = {name: [] for name in self.chunks}
+        for name, row in self.rows.items():
+            members[row["chunk"]].append(name)
+        for names in members.values():
+            if 2 * len(names) < full:
+                for name in names:
+                    yield name, self.rows[name], self.view([name])[0]
+
+    def _commit(self) -> None:
+        """Replace the index; a chunk that it no longer names stays for a day, since others may be reading it."""
+        used = {row["chunk"] for row in self.rows.values()}
+        for name in self.chunks.keys() - used:
+            with suppress(OSError):
+                os.utime(self.folder / name)
+        self.chunks = {name: size for name, size in self.chunks.items() if name in used}
+        content = {"format": FORMAT, "about": self.about, "columns": self.columns, "chunks": self.chunks}
+        write_text(self.folder / INDEX, json.dumps({**content, "rows": self.rows}))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove chunks out of use, what killed runs left of new ones, and the arrays of former versions."""
+        now = (self.folder / INDEX).stat().st_mtime
+        for path in (*self.folder.glob("*.npy"), *self.folder.glob(".rows-*.part")):
+            with suppress(OSError):
+                foreign = not path.name.startswith((".rows-", "rows-"))
+                if foreign or (path.name not in self.chunks and now - path.stat().st_mtime > OUT_OF_USE_SECONDS):
+                    path.unlink()
+
+    def _load(self) -> None:
+        """Take what is sound: nothing of a damaged index, no row of a damaged chunk."""
+        try:
+            index = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
+            if index["format"] != FORMAT:
+                return
+            sound = {name: size for name, size in index["chunks"].items() if _size(self.folder / name) == size}
+            rows = {name: row for name, row in index["rows"].items() if row["chunk"] in sound}
+            self.about, self.columns, self.chunks, self.rows = index["about"], index["columns"], sound, rows
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+HEADER = 128
+"""Bytes of the header of the files that `write_rows` writes."""
+
+
+def write_rows(path: Path, shape: tuple[int, int], rows: Iterable[ArrayLike]) -> None:
+    """Write an array of float64 row by row, so that it never has to be in memory."""
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
+        for row in rows:
+            file.write(np.ascontiguousarray(row, dtype="<f8").tobytes())
