@@ -23,6 +23,7 @@ MAY_TOUCH_FILES = {
     "workers": "whether there is a home",
     "store": "the one place that writes files whole",
     "claims": "who is at work on what",
+    "ondisk": "arrays that do not have to be in memory",
     "cli": "the paths of the command line",
     "cohort": "what the participant level wrote, and the cache",
     "data/models": "loads a released model where this program is not installed",
