@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 MEGA = 2**20
 SHARE = 4
@@ -15,6 +16,7 @@ USUAL = 2_000_000_000
 """Bytes that a large array may take unless memory was given: a quarter of 8 GB."""
 
 _GIVEN: ContextVar[float] = ContextVar("memory in MB", default=0)
+_SCRATCH: ContextVar[Path | None] = ContextVar("folder for what does not fit", default=None)
 
 
 def cores() -> int:
@@ -23,13 +25,19 @@ def cores() -> int:
 
 
 @contextmanager
-def giving(mem_mb: float) -> Iterator[None]:
-    """Let a run have this memory in MB; 0 leaves it at the usual."""
-    token = _GIVEN.set(mem_mb)
+def giving(mem_mb: float, scratch: Path | None = None) -> Iterator[None]:
+    """Let a run have this memory in MB, 0 for the usual, and a folder for arrays that do not fit."""
+    tokens = _GIVEN.set(mem_mb), _SCRATCH.set(scratch)
     try:
         yield
     finally:
-        _GIVEN.reset(token)
+        _GIVEN.reset(tokens[0])
+        _SCRATCH.reset(tokens[1])
+
+
+def scratch() -> Path | None:
+    """Folder for arrays that do not fit in memory; None where there is none, and they have to."""
+    return _SCRATCH.get()
 
 
 def room() -> int:

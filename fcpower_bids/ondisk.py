@@ -8,21 +8,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fcpower_bids.machine import room, scratch
 from fcpower_bids.store import atomic, write_text
 
 FORMAT = 2
 INDEX = "index.json"
 OUT_OF_USE_SECONDS = 86_400.0
-"""After what time a chunk that is out of use is removed."""
+"""After what time a file that is out of use is removed: others may be reading it."""
 CHUNK_BYTES = 2**26
 """Size of a full chunk; one more row rewrites less than half of this."""
 
@@ -113,6 +116,46 @@ class RowsOnDisk:
         return block
 
 
+class ScratchRows(RowsOnDisk):
+    """An array on disk that is written by rows, and removed with the last that refers to it.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the file.
+    shape : (int, int)
+    dtype : dtype
+    """
+
+    def __init__(self, folder: Path, shape: tuple[int, int], dtype: DTypeLike) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_older(folder.glob("scratch-*"))
+        path = folder / f"scratch-{secrets.token_hex(8)}"
+        super().__init__([(path, 0)], [(0, row) for row in range(shape[0])], shape[1], dtype)
+        path.touch(exist_ok=False)
+        self._gone = finalize(self, path.unlink, missing_ok=True)
+        os.truncate(path, shape[0] * shape[1] * self.dtype.itemsize)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Others read it; it is removed here."""
+        return RowsOnDisk, (self.files, self.places.tolist(), self.stored, self.dtype)
+
+    def __setitem__(self, rows: int | slice, values: ArrayLike) -> None:
+        """Write one row, or some in a row."""
+        start = rows if isinstance(rows, (int, np.integer)) else rows.indices(self.shape[0])[0]
+        with self.files[0][0].open("r+b") as file:
+            file.seek(int(start) * self.stored * self.dtype.itemsize)
+            file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+
+
+def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.floating] | ScratchRows:
+    """Return an array to be filled by rows: on disk where it would take more memory than there is for one array."""
+    folder = scratch()
+    if folder is None or shape[0] * shape[1] * np.dtype(dtype).itemsize <= room():
+        return np.empty(shape, dtype)
+    return ScratchRows(folder, shape, dtype)
+
+
 class GrowingRows:
     """Named rows of numbers in a folder, in chunks that are never changed: more rows are more chunks.
 
@@ -192,12 +235,11 @@ class GrowingRows:
 
     def _sweep(self) -> None:
         """Remove chunks out of use, what killed runs left of new ones, and the arrays of former versions."""
-        now = (self.folder / INDEX).stat().st_mtime
-        for path in (*self.folder.glob("*.npy"), *self.folder.glob(".rows-*.part")):
-            with suppress(OSError):
-                foreign = not path.name.startswith((".rows-", "rows-"))
-                if foreign or (path.name not in self.chunks and now - path.stat().st_mtime > OUT_OF_USE_SECONDS):
-                    path.unlink()
+        chunks = set(self.folder.glob("rows-*.npy"))
+        for path in set(self.folder.glob("*.npy")) - chunks:
+            path.unlink(missing_ok=True)
+        unused = (path for path in chunks if path.name not in self.chunks)
+        _remove_older((*unused, *self.folder.glob(".rows-*.part")))
 
     def _load(self) -> None:
         """Take what is sound: nothing of a damaged index, no row of a damaged chunk."""
@@ -210,6 +252,14 @@ class GrowingRows:
             self.about, self.columns, self.chunks, self.rows = index["about"], index["columns"], sound, rows
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return
+
+
+def _remove_older(paths: Iterable[Path]) -> None:
+    """Remove files that have not been touched for so long that nobody can be using them."""
+    for path in paths:
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > OUT_OF_USE_SECONDS:
+                path.unlink()
 
 
 def _size(path: Path) -> int:

@@ -30,7 +30,8 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     settings : Resources
         ``mem_mb``, and ``executor``; without one, ``nprocs`` processes of this machine (``low_mem``: only this one).
     folder : Path, optional
-        The work folder: a cluster's workers have to see it, by the same name.
+        The work folder, which takes arrays that do not fit in memory: a cluster's workers have to see it, by the same
+        name.
 
     Raises
     ------
@@ -40,7 +41,7 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        with giving(settings.mem_mb):
+        with giving(settings.mem_mb, folder):
             yield executor
     finally:
         _CHOSEN.reset(token)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from fcpower_bids.executors.mapped import Mapped, map_arrays, write_arrays
 
 ENGINES = ("distributed", "dask_jobqueue")
 """Packages whose clusters a file may name."""
+
+AHEAD, LEAST_THREADS = 4, 4
+"""Tasks in hand for each thread of the workers, where results wait until they are asked for; and threads at least."""
 
 PATIENCE = 600
 """Seconds that the first worker may take to appear: jobs wait in queues."""
@@ -51,18 +55,27 @@ class Cluster:
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield what the function returns of every item, in the order of the items."""
         mapped = write_arrays(function, self.folder / str(next(self._number)))
-        futures = self.client.map(_call, [mapped] * len(items), list(items), pure=False)
+        waiting, futures = iter(items), deque[Any]()
         try:
-            for future in futures:
-                yield future.result()
+            while True:
+                if len(futures) <= AHEAD // 2 * self._threads():
+                    some = list(islice(waiting, AHEAD * self._threads() - len(futures)))
+                    futures.extend(self.client.map(_call, [mapped] * len(some), some, pure=False))
+                if not futures:
+                    return
+                yield futures.popleft().result()
         except KilledWorker as error:
             raise WorkersLost(
                 "Workers of the cluster were lost again and again at the same task; as a rule memory ran out. Give "
                 "each of them more in the file of --executor."
             ) from error
         finally:
-            self.client.cancel(futures)
+            self.client.cancel(list(futures))
             mapped.arrays.unlink(missing_ok=True)
+
+    def _threads(self) -> int:
+        """Count the threads of all workers, as if there were some: more may come at any time."""
+        return max(LEAST_THREADS, sum(self.client.nthreads().values()))
 
     def close(self) -> None:
         """End what was started here and remove what was shared."""

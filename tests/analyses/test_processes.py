@@ -1,4 +1,4 @@
-"""No number of any analysis depends on how many processes share the work."""
+"""No number of any analysis depends on how many processes share the work, nor on what lies on disk meanwhile."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
 from fcpower_bids.executors import executing
+from fcpower_bids.machine import giving
+from fcpower_bids.ondisk import ScratchRows
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
@@ -33,3 +35,24 @@ def test_two_processes_give_the_tables_of_one(cohort, name, monkeypatch):
     assert alone.keys() == shared.keys()
     for table in alone:
         pd.testing.assert_frame_equal(alone[table].frame, shared[table].frame, check_exact=True)
+
+
+LITTLE = 0.2
+"""MB, of which one array may take a quarter: none of the features of 16 people fits."""
+
+
+@pytest.mark.parametrize("name", ["prediction", "fingerprinting", "qc_fc", "edges"])
+def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monkeypatch, tmp_path):
+    made = []
+    start = ScratchRows.__init__
+    monkeypatch.setattr(ScratchRows, "__init__", lambda self, *given: made.append(given[1]) or start(self, *given))
+    found = []
+    for folder in (None, tmp_path):
+        assert made == []
+        with giving(LITTLE, folder):
+            found.append(ANALYSES[name](cohort, choose(**CHOICES, permutations=20)))
+    assert found[0].keys() == found[1].keys()
+    for table in found[0]:
+        pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)
+    assert made, "this analysis wrote none to disk"
+    assert list(tmp_path.iterdir()) == [], "what was written is removed"

@@ -24,6 +24,7 @@ from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import share
 from fcpower_bids.machine import room
+from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -170,9 +171,10 @@ class PowerFamily:
         """Eigenvalues (n, P) and eigenvectors (n, P, P), None where they do not fit in memory or were not kept."""
         return self._kept
 
-    def features(self, alpha: float) -> NDArray[np.floating]:
-        """Edges of FC^alpha times sqrt(2), shape (n, E)."""
-        out = np.empty((self.connectivity.shape[0], edge_count(self.n_parcels)), precision(self.connectivity.shape))
+    def features(self, alpha: float) -> FeatureSource:
+        """Edges of FC^alpha times sqrt(2), shape (n, E); on disk where they do not fit in memory."""
+        shape = self.connectivity.shape[0], edge_count(self.n_parcels)
+        out = make_room(shape, precision(self.connectivity.shape))
         if self._kept is not None:
             return power_features(*self._kept, alpha, self.tolerance, out)
         for rows, block in self._each_block(partial(_raise, alpha=alpha, tolerance=self.tolerance)):

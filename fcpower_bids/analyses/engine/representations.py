@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.machine import room
+from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
@@ -172,7 +174,7 @@ def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, setting
     )
 
 
-def transform_features(transform: Transform, connectivity: AveragedEdges) -> NDArray[np.floating]:
+def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
     """Edges of the transformed FC of every unit times sqrt(2), and its diagonal where that says something of its own.
 
     Parameters
@@ -184,12 +186,12 @@ def transform_features(transform: Transform, connectivity: AveragedEdges) -> NDA
 
     Returns
     -------
-    ndarray, shape (n, E) or (n, E + P)
+    array, shape (n, E) or (n, E + P)
+        On disk where it does not fit in memory.
     """
-    rows = np.empty(connectivity.shape, precision(connectivity.shape))
-    diagonals = []
-    for unit in range(connectivity.shape[0]):
+    (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
+    rows = make_room((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))
+    for unit in range(n):
         matrix = transform.transform([connectivity.connectome(unit)])[0]
-        rows[unit] = vectorise_edges(matrix)
-        diagonals.append(np.diag(matrix))
-    return np.hstack([rows, np.stack(diagonals)]) if transform.diagonal else rows
+        rows[unit] = np.hstack([vectorise_edges(matrix), np.diag(matrix)[: n_parcels * transform.diagonal]])
+    return rows

@@ -18,6 +18,7 @@ from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_c
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.machine import room
+from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -39,12 +40,15 @@ def first_minutes(minutes: float) -> Part:
     return lambda series, repetition_time: series[: round(60 * minutes / repetition_time)]
 
 
-def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis) -> NDArray[np.floating]:
+def connect_parts(
+    cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis
+) -> list[NDArray[np.floating] | ScratchRows]:
     """Pearson FC of parts of every scan; each scan is read once.
 
     Returns
     -------
-    ndarray, shape (len(parts), n_scans, E)
+    list of arrays, shape (n_scans, E)
+        One per part; on disk where they do not fit in memory.
 
     Raises
     ------
@@ -52,7 +56,7 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: A
         A series does not have the parcels of the cohort, or a part of it is too short or constant.
     """
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
-    edges = np.empty((len(parts), n_scans, n_edges), precision((len(parts) * n_scans, n_edges)))
+    edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
     for scan in track(range(n_scans), label, settings):
         series = np.concatenate([np.asarray(run, dtype=float) for run in cohort.series[scan]()])
         person = cohort.scans["participant_id"].iloc[scan]
@@ -66,7 +70,7 @@ def connect_parts(cohort: Cohort, parts: Sequence[Part], label: str, settings: A
                 connectome = pearson_connectivity(cut)
             except Unfit as error:
                 raise Unfit(f"A part of a scan of {person} has no connectome. {error}") from error
-            edges[i, scan] = vectorise_edges(connectome, weighted=False)
+            edges[i][scan] = vectorise_edges(connectome, weighted=False)
     return edges
 
 
@@ -136,7 +140,7 @@ def shorten_scans(
     names = expand_names(cohort, settings)
     labels = [name.partition(":")[2] for name in names if name.startswith(EMBEDDING + ":")]
     parts = [first_minutes(length) for length in minutes]
-    edges = connect_parts(cohort, parts, "FC of short scans", settings) if parts else np.empty((0, 0))
+    edges = connect_parts(cohort, parts, "FC of short scans", settings) if parts else []
     missing = [label for label in labels if label not in cohort.encoders]
     if minutes and missing:
         notes.append(f"Embeddings known of the full scan only, as their encoder was not given: {', '.join(missing)}.")

@@ -14,7 +14,9 @@ from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
+from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Messages
 from fcpower_bids.transforms.contract import Transform
@@ -41,9 +43,7 @@ def _cut(runs: Runs, part: Part, repetition_time: float) -> list[NDArray[Any]]:
     return [part(np.concatenate([np.asarray(run, dtype=float) for run in runs()]), repetition_time)]
 
 
-def series_features(
-    cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages
-) -> NDArray[np.floating]:
+def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform, settings: Messages) -> FeatureSource:
     """Edges of a transform of the series times sqrt(2), and its diagonal where that says something: means over scans.
 
     Runs are z-scored and put end to end.
@@ -59,7 +59,8 @@ def series_features(
 
     Returns
     -------
-    ndarray, shape (n, E) or (n, E + P)
+    array, shape (n, E) or (n, E + P)
+        On disk where it does not fit in memory.
 
     Raises
     ------
@@ -71,15 +72,16 @@ def series_features(
     if not has_series(cohort):
         raise Unfit("This needs the series of every scan, which this cohort does not have.")
     n_parcels = len(cohort.parcels)
-    shape = (len(groups), cohort.edges.shape[1])
-    edges, diagonals = np.zeros(shape, precision(shape)), np.zeros((len(groups), n_parcels))
+    shape, diagonal = (len(groups), cohort.edges.shape[1]), n_parcels * transform.diagonal
+    features = make_room((shape[0], shape[1] + diagonal), precision(shape))
     for unit, scans in enumerate(track(groups, f"{transform.label} of the series", settings)):
+        own = np.zeros(features.shape[1], features.dtype)
         for scan in scans:
             series = np.concatenate([standardise(run) for run in cohort.series[scan]()])
             if series.shape[1] != n_parcels:
                 who = cohort.scans["participant_id"].iloc[scan]
                 raise ValueError(f"A series of {who} has {series.shape[1]} parcels, the cohort {n_parcels}.")
             matrix = transform.transform([series])[0]
-            edges[unit] += vectorise_edges(matrix) / len(scans)
-            diagonals[unit] += np.diag(matrix) / len(scans)
-    return np.hstack([edges, diagonals]) if transform.diagonal else edges
+            own += np.hstack([vectorise_edges(matrix), np.diag(matrix)[:diagonal]]) / len(scans)
+        features[unit] = own
+    return features

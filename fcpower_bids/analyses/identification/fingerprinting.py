@@ -410,10 +410,13 @@ def icc_rows(
     result = []
     for representation in build_representations(cohort, chosen, names, settings):
         features = representation.features()
-        panels = [features[:, at : at + PANEL] for at in range(0, features.shape[1], PANEL)]
+        starts = range(0, features.shape[1], PANEL)
         for form in FORMS:
             values = np.concatenate(
-                [edge_reliability(panel, persons[complete], sessions[complete], form) for panel in panels]
+                [
+                    edge_reliability(features[:, at : at + PANEL], persons[complete], sessions[complete], form)
+                    for at in starts
+                ]
             )
             values = values[np.isfinite(values)]
             result.append(

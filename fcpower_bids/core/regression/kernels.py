@@ -25,6 +25,13 @@ class FeatureSource(Protocol):
         """Return a block as an array."""
 
 
+class Filled(FeatureSource, Protocol):
+    """Features that are written row by row."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a row, or some."""
+
+
 def correlation_kernel(
     features: FeatureSource,
     columns: ArrayLike | None = None,
@@ -121,8 +128,8 @@ def power_features(
     eigenvectors: ArrayLike,
     alpha: float,
     tolerance: float = CLIP_TOLERANCE,
-    out: NDArray[np.floating] | None = None,
-) -> NDArray[np.floating]:
+    out: Filled | None = None,
+) -> Filled:
     """Edges of FC^alpha of a whole cohort from its eigendecompositions.
 
     With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``. Modes whose weight is zero are
@@ -138,8 +145,8 @@ def power_features(
         The exponent, above 0.
     tolerance : float
         Eigenvalues up to this share of the largest get weight zero.
-    out : ndarray, shape (n, P (P - 1) / 2), optional
-        Where to write, e.g. a memmap; its type may be float32.
+    out : array, shape (n, P (P - 1) / 2), optional
+        Where to write, row by row: in memory or on disk; its type may be float32.
 
     Returns
     -------
@@ -148,7 +155,7 @@ def power_features(
     """
     values, vectors = np.asarray(eigenvalues), np.asarray(eigenvectors)
     n, n_parcels = values.shape
-    features = np.empty((n, edge_count(n_parcels))) if out is None else out
+    features: Filled = np.empty((n, edge_count(n_parcels))) if out is None else out
     for i in range(n):
         weights = power_weights(values[i], alpha, tolerance)
         kept = weights > 0
