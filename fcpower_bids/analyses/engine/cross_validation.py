@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
@@ -43,9 +42,8 @@ def regress_on_blocks(solver: Solver, kernel: FloatArray, preset: PredictionPres
 
 def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
     """Predict every target of everyone from the others."""
-    targets = join_target_builders(study.targets, study.people.covariates)
     watch = partial(track, label=f"cross-validation of {label}", settings=study.settings, total=len(study.folds))
-    return run_nested_cv(solver, targets, study.folds, study.preset, watch)
+    return run_nested_cv(solver, study.columns, study.folds, study.preset, watch)
 
 
 def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study: Study) -> NestedResult:
@@ -59,13 +57,15 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study
         From the distinct training sets of the folds to one regression each, one at a time.
     study : Study
     """
-    targets = join_target_builders(study.targets, study.people.covariates)
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:
         folds.setdefault(np.sort(fold.train).tobytes(), []).append(fold)
     solvers = fit([own[0].train for own in folds.values()])
     return merge_results(
-        [run_nested_cv(solver, targets, own, study.preset) for own, solver in zip(folds.values(), solvers, strict=True)]
+        [
+            run_nested_cv(solver, study.columns, own, study.preset)
+            for own, solver in zip(folds.values(), solvers, strict=True)
+        ]
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
-from fcpower_bids.analyses.engine.targets import Target, choose_targets
+from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
 from fcpower_bids.core.regression.folds import (
     Fold,
     Rows,
@@ -25,6 +26,7 @@ from fcpower_bids.core.regression.folds import (
     replicated_folds,
 )
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
+from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -53,6 +55,11 @@ class Study:
     people: People
     targets: list[Target]
     folds: tuple[Fold, ...]
+
+    @cached_property
+    def columns(self) -> FloatArray | TargetBuilder:
+        """All targets side by side, without what the covariates explain: `targets.join_target_builders`."""
+        return build_once(join_target_builders(self.targets, self.people.covariates))
 
     def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
         """What is asked for, one at a time; of another cohort with the same scans if one is given."""

@@ -24,6 +24,9 @@ from fcpower_bids.settings import GroupLevel
 
 FloatArray = NDArray[np.float64]
 
+REMEMBERED = 2**24
+"""Numbers of targets that are kept, over all folds in which they are built: 134 MB."""
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -127,6 +130,25 @@ def join_target_builders(
         for order in orders
     ]
     return join_targets(residuals)
+
+
+def build_once(targets: FloatArray | TargetBuilder) -> FloatArray | TargetBuilder:
+    """Let targets be built once per training set however many regressions are fitted to them, up to `REMEMBERED`."""
+    if not callable(targets):
+        return targets
+    build = targets
+    known: dict[bytes, FloatArray] = {}
+
+    def remember(train: Rows) -> FloatArray:
+        key = train.tobytes()
+        if key in known:
+            return known[key]
+        built = build(train)
+        if (len(known) + 1) * built.size <= REMEMBERED:
+            known[key] = built
+        return built
+
+    return remember
 
 
 def _read_target(table: pd.DataFrame, name: str) -> Target:

@@ -16,7 +16,6 @@ from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
-from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
@@ -228,7 +227,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
     masks = np.zeros((len(study.folds), n), dtype=bool)
     for i, fold in enumerate(study.folds):
         masks[i, fold.train] = True
-    built = join_target_builders(study.targets, study.people.covariates)
+    built = study.columns
     targets = np.stack([built(fold.train) for fold in study.folds]) if callable(built) else built
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     nodes = chebyshev_nodes()

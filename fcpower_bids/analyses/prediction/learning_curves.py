@@ -28,7 +28,6 @@ from fcpower_bids.analyses.engine.scan_parts import (
     length_facts,
     shorten_scans,
 )
-from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.analyses.identification.curves import (
     IDENTIFICATION_CURVES,
     IDENTIFICATION_GAINS,
@@ -36,10 +35,9 @@ from fcpower_bids.analyses.identification.curves import (
     can_identify,
 )
 from fcpower_bids.core.inference.scaling_law import fit_scaling_law
-from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -190,7 +188,6 @@ class PredictionCurves:
             size: dataclasses.replace(study, folds=shrink_folds(study.folds, size, study.settings.random_seed))
             for size in self.sizes
         }
-        self.targets = {size: build_targets_once(own) for size, own in self.studies.items()}
         self._folds: list[pd.DataFrame] = []
         self._gains: list[pd.DataFrame] = []
 
@@ -203,7 +200,7 @@ class PredictionCurves:
             kernel = representation.similarity() if representation.kernel == "correlation" else None
             label = f"{representation.name}, {length.minutes:.3g} min"
             for size in track(self.sizes, f"learning curve of {label}", settings):
-                result = cross_validate_smaller(solver, kernel, self.targets[size], self.studies[size])
+                result = cross_validate_smaller(solver, kernel, self.studies[size])
                 entries[size].add(representation.name, result)
         for size, own in entries.items():
             cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
@@ -311,26 +308,7 @@ def _shrink(fold: Fold, size: int, seed: int) -> Fold:
     return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
 
 
-def build_targets_once(study: Study) -> FloatArray | TargetBuilder:
-    """Targets of a study, built once per training set however many representations are fitted to them."""
-    targets = join_target_builders(study.targets, study.people.covariates)
-    if not callable(targets):
-        return targets
-    build = targets
-    known: dict[bytes, FloatArray] = {}
-
-    def remember(train: Rows) -> FloatArray:
-        key = train.tobytes()
-        if key not in known:
-            known[key] = build(train)
-        return known[key]
-
-    return remember
-
-
-def cross_validate_smaller(
-    solver: Solver, kernel: FloatArray | None, targets: FloatArray | TargetBuilder, study: Study
-) -> NestedResult:
+def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
     """Predict all targets of a study whose folds train on some of the people.
 
     Parameters
@@ -340,12 +318,10 @@ def cross_validate_smaller(
     kernel : ndarray, shape (n, n), or None
         What `solver` was factorised from. Where few people train, decomposing their block of it in every
         fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
-    targets : ndarray or TargetBuilder
-        Of `build_targets_once`.
     study : Study
         With the folds of `shrink_folds`.
     """
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
         solver = regress_on_blocks(solver, kernel, study.preset)
-    return run_nested_cv(solver, targets, study.folds, study.preset)
+    return run_nested_cv(solver, study.columns, study.folds, study.preset)

@@ -26,6 +26,9 @@ from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
 
+TOGETHER = 2**22
+"""Numbers of targets, over all folds in which they are built, up to which all folds are prepared at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class NestedResult:
@@ -168,11 +171,12 @@ def _go_through(
 ) -> list[Outcome]:
     """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
     if not isinstance(solver, KernelPenalties):
-        evaluate = partial(_evaluate, solver, _TargetSource(solver, targets, strict), selection)
+        evaluate = partial(_evaluate, solver, _TargetSource(solver, targets, strict, folds), selection)
         return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
     passes = []
     for part in solver.parts():
-        passes.append(list(each(partial(_evaluate, part, _TargetSource(part, targets, strict), selection), folds)))
+        source = _TargetSource(part, targets, strict, folds)
+        passes.append(list(each(partial(_evaluate, part, source, selection), folds)))
     return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
 
 
@@ -181,19 +185,41 @@ def _n_rows(targets: FloatArray | TargetBuilder, train: Rows) -> int:
 
 
 class _TargetSource:
-    """Right-hand sides of a fold, prepared once for all folds where the targets do not depend on the fold."""
+    """Right-hand sides of a fold, prepared for all folds at once: an inverse is then read from memory once.
 
-    def __init__(self, solver: Solver, targets: FloatArray | TargetBuilder, strict: bool) -> None:
+    Where the targets are built in every fold that takes as many columns as there are folds; with too many of them
+    (`TOGETHER`) each fold is prepared by itself, which costs little more then.
+    """
+
+    def __init__(
+        self, solver: Solver, targets: FloatArray | TargetBuilder, strict: bool, folds: Sequence[Fold]
+    ) -> None:
         self.solver, self.strict = solver, strict
         self.build = targets if callable(targets) else None
+        self.places: dict[bytes, slice] = {}
         if not callable(targets):
             self.values = _as_columns(targets)
-            self.prepared = solver.prepare(np.nan_to_num(self.values))
+        elif strict or not self._build_together(targets, folds):
+            return
+        self.prepared = solver.prepare(np.nan_to_num(self.values))
+
+    def _build_together(self, build: TargetBuilder, folds: Sequence[Fold]) -> bool:
+        sets = {fold.train.tobytes(): fold.train for fold in folds}
+        first = _as_columns(build(folds[0].train))
+        if first.size * len(sets) > TOGETHER:
+            return False
+        m = first.shape[1]
+        self.values = np.hstack([_as_columns(build(train)) for train in sets.values()])
+        self.places = {key: slice(i * m, (i + 1) * m) for i, key in enumerate(sets)}
+        self.build = None  # nobody who is sent this needs it
+        return True
 
     def sides(self, fold: Fold) -> tuple[FloatArray, Sides, list[Sides]]:
         """Return the targets with NaN, the right-hand sides of the outer and those of each inner fold."""
         if self.build is None:
-            return self.values, self.prepared, [self.prepared] * len(fold.inner)
+            own = self.places.get(fold.train.tobytes(), slice(None))
+            outer = self.prepared.columns(own)
+            return self.values[:, own], outer, [outer] * len(fold.inner)
         values = _as_columns(self.build(fold.train))
         if not self.strict:
             outer = self.solver.prepare(np.nan_to_num(values))

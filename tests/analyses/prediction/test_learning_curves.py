@@ -15,7 +15,6 @@ from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.analyses.prediction import learning_curves
 from fcpower_bids.analyses.prediction.learning_curves import (
-    build_targets_once,
     choose_sizes,
     cross_validate_smaller,
     shrink_folds,
@@ -132,7 +131,7 @@ def test_the_small_kernel_predicts_as_the_large_one(cohort, more):
     study = dataclasses.replace(study, folds=shrink_folds(study.folds[:5], 20, 0))
     representation = next(iter(study.representations()))
     solver = make_solver(representation, study.preset)
-    block = cross_validate_smaller(solver, representation.similarity(), build_targets_once(study), study)
+    block = cross_validate_smaller(solver, representation.similarity(), study)
     targets = join_target_builders(study.targets, study.people.covariates)
     whole = run_nested_cv(solver, targets, study.folds, study.preset)
     np.testing.assert_array_equal(block.chosen, whole.chosen)

@@ -10,6 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.preprocessing import KernelCenterer
 
 from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.regression import nested
 from fcpower_bids.core.regression.folds import Fold, leave_one_site_out, replicated_folds
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
 from fcpower_bids.core.regression.nested import nested_cv
@@ -101,7 +102,7 @@ def test_missing_targets_equal_brute_force(cohort, selection, intercept):
         factorise_kernel(correlation_kernel(features), PENALTIES, intercept), fixed_target(y), folds, selection
     )
     for a, b in zip(ours.predicted, built.predicted, strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)  # built ones are multiplied for all folds at once
 
 
 @quick
@@ -111,6 +112,21 @@ def test_composites_and_covariates_equal_brute_force(cohort, selection, strict):
     covariates = np.column_stack([rng.standard_normal(len(y)), rng.integers(0, 2, len(y))])
     build = residual_target(join_targets([composite_target(y + 0.1), fixed_target(y[:, :2])]), covariates)
     assert_equals_brute_force(correlation_kernel(features), build, folds, selection, strict)
+
+
+def test_folds_that_are_prepared_together_are_predicted_as_one_by_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    features, measures = rng.standard_normal((40, 30)), rng.standard_normal((40, 6))
+    measures[3, 2] = np.nan
+    solver = factorise_kernel(correlation_kernel(features), PENALTIES)
+    folds = replicated_folds(40, 4, 3, 2)
+    together = nested_cv(solver, composite_target(measures), folds)
+    monkeypatch.setattr(nested, "TOGETHER", 0)
+    one_by_one = nested_cv(solver, composite_target(measures), folds)
+    np.testing.assert_allclose(together.inner_scores, one_by_one.inner_scores, rtol=0, atol=1e-12)
+    for name in ("predicted", "observed"):
+        for a, b in zip(getattr(together, name), getattr(one_by_one, name), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
 def test_strict_targets_are_other_targets():
