@@ -5,17 +5,25 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 import shutil
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
+from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
 from tests.page_sentences import unchecked_sentences
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 QUICK = ["--folds", "5", "--inner-folds", "3", "--repeats", "2", "--quiet", "--nprocs", "1"]
 
@@ -118,6 +126,51 @@ def test_the_first_table_of_the_page_is_what_the_predictions_and_the_null_give(a
         largest = null[null["target"] == target].groupby("permutation")["score"].max()
         p = (1 + (largest[1:] >= largest[0]).sum()) / len(largest)
         assert verdict == f"{'predicted' if p < 0.05 else 'nothing found'} (p = {p:.3f})"
+
+
+def test_the_methods_text_is_that_of_the_settings_and_the_tables(analysed, study):
+    folder = analysed / "group"
+    text = (folder / "CITATION.md").read_text(encoding="utf-8")
+    folds, null, scans = (read_table(folder / f"{name}.tsv") for name in ("folds", "null", "scans"))
+    choices = tomllib.loads((folder / "settings.toml").read_text())
+    tested = folds[folds["role"] == "test"]
+    people = tested["participant_id"].nunique()
+    inner = int(folds["inner_fold"].max()) + 1
+    for said in (
+        f"The cohort had {scans['participant_id'].nunique()} people with {len(scans)} scans",
+        f"planted_score and null_score were predicted from FC and FC^{choices['alpha']:g}^ in {people} people",
+        f"There were {tested['fold'].nunique()} outer folds, in {tested['repeat'].nunique()} repeats with other "
+        f"splits, and {inner} inner folds",
+        f"Members of a family (column {choices['family_column']}) were never on both sides",
+        "by the correlation of prediction and target over all inner folds together, out of 0.001, 0.01, 0.1, 1, 10, "
+        "100, 1000 times the mean diagonal of the kernel",
+        f"against {null['permutation'].max()} permutations, in which families changed places whole",
+        "among 24 people with 48 scans",
+        f"Recordings with less than {choices['min_time']:g} s",
+        f"from the seed {choices['random_seed']}.",
+        "of 24 people (QC-FC)",
+    ):
+        assert said in text
+    for absent in ("regressed from", "ComBat", "### Edges", "displacement above", "embedding", "site", str(study)):
+        assert absent not in text
+    command = shlex.split(text.partition("was:\n\n")[2].partition("\n")[0])
+    again = parse_settings(command[1:])
+    assert again.of_sections("group") == {key: choices.get(key) for key in again.of_sections("group")}
+    cited = set(re.findall(r"@(\w+)", text))
+    assert set(re.findall(r"^@\w+{(\w+),", (folder / "CITATION.bib").read_text(), flags=re.M)) == cited > {"holm1979"}
+
+
+def test_the_page_shows_the_methods_text_and_the_command(analysed):
+    page = html.unescape((analysed / "group.html").read_text(encoding="utf-8"))
+    shown = re.sub(r"<[^>]+>", "", page.partition('<div id="methods-text">')[2].partition("</div>")[0])
+    text = (analysed / "group" / "CITATION.md").read_text(encoding="utf-8")
+    said = [re.sub(r"\s*\[@[^\]]*\]|[#^]", "", line).strip() for line in text.splitlines()]
+    flat = re.sub(r"\s*\([^()]*, \d{4}[^()]*\)", "", re.sub(r"\s+", " ", shown))
+    assert [line for line in said if line not in flat] == []
+    command = text.partition("was:\n\n")[2].partition("\n")[0]
+    assert f'<code id="command">{command}</code>' in page
+    index = (analysed / "index.html").read_text(encoding="utf-8")
+    assert '<code id="command">fcpower_bids bids out participant --atlas builtin</code>' in index
 
 
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,6 +31,10 @@ IMAGES = {"docker": f"fcpower_bids:{__version__}", "podman": f"localhost/fcpower
 OFFLINE = {"FCPOWER_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
 KERNEL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 """What chooses the BLAS kernel: handed in, so that the last bits are the same inside and outside."""
+CONTAINER = "FCPOWER_CONTAINER"
+"""What the foot of the pages calls the container."""
+PATIENCE = 10
+"""Seconds in which an engine must tell the id of an image."""
 SYSTEM = tuple(map(Path, ("/opt/fcpower", "/usr/bin", "/etc/passwd", "/proc/self", "/sys/fs", "/dev/null", "/tmp/x")))
 """A mount that holds one of these would hide the image's own files."""
 EPILOG = """\
@@ -91,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = (
             _prefetch_job(rest) if rest[:1] == ["prefetch"] else plan(rest, more, online=chosen.online, gpu=chosen.gpu)
         )
-        command = command_of(engine, image, job)
+        named = {CONTAINER: os.environ.get(CONTAINER) or name_image(engine, image)}
+        command = command_of(engine, image, dataclasses.replace(job, environment=job.environment | named))
     except FcPowerError as error:
         print("\n".join(f"fcpower-docker: {line}" for line in str(error).splitlines()), file=sys.stderr)  # noqa: T201
         return error.exit_code
@@ -102,6 +108,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if written:
             path.mkdir(parents=True, exist_ok=True)  # else the engine makes it, and it belongs to root
     os.execvp(command[0], command)
+
+
+def name_image(engine: str, image: str) -> str:
+    """Return the image with its id, for the foot of the pages: an image cannot know its own.
+
+    Of a file of Apptainer, and of an image that the engine does not have yet, the name alone.
+    """
+    if engine in ("apptainer", "singularity"):
+        return Path(image).name
+    asked = [engine, "image", "inspect", "--format", "{{.Id}}", image]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired):
+        return image
+    number = told.stdout.strip().removeprefix("sha256:")
+    return f"{image}@sha256:{number}" if told.returncode == 0 and number else image
 
 
 def find_engine() -> str:

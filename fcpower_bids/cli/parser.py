@@ -178,12 +178,10 @@ def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:
 
 def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read options from a TOML file; return them and what is wrong with it."""
-    if sys.version_info >= (3, 11):
-        import tomllib  # the standard library has it from Python 3.11 on
-    else:
-        import tomli as tomllib  # the standard library has it from Python 3.11 on
+    from fcpower_bids.outputs.tables import read_toml  # most runs have no configuration file
+
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml(path)
     except (OSError, ValueError) as error:
         return {}, [f"The configuration file {path} cannot be read: {error}"]
     # The resolved file carries the places for the record; the command line decides.

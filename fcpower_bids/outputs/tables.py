@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,21 @@ class Facts(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise DatasetError(f"{self.path} has no entry '{name}'.")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file as it is.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it is not there, or no TOML.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib  # the standard library has it from Python 3.11 on
+    else:
+        import tomli as tomllib  # the standard library has it from Python 3.11 on
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def read_json(path: Path) -> dict[str, Any]:

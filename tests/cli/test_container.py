@@ -239,6 +239,23 @@ def test_print_starts_nothing(study, monkeypatch, capsys):
     assert not (study / "out").exists()
 
 
+def test_the_container_is_told_the_id_of_its_image(study, monkeypatch, capsys):
+    monkeypatch.delenv("FCPOWER_CONTAINER", raising=False)
+    podman = study / "podman"
+    podman.write_text("#!/bin/sh\necho sha256:0123abc\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{study}:{os.environ['PATH']}")
+    command = ["--print", "--engine", "podman", "--image", "mine:1", "bids", "out", "participant"]
+    assert main(command) == 0
+    assert "--env FCPOWER_CONTAINER=mine:1@sha256:0123abc " in capsys.readouterr().out
+    podman.write_text("#!/bin/sh\nexit 125\n")
+    assert main(command) == 0
+    assert "--env FCPOWER_CONTAINER=mine:1 " in capsys.readouterr().out
+    monkeypatch.setenv("FCPOWER_CONTAINER", "registry/mine@sha256:9")
+    assert main(command) == 0
+    assert "--env FCPOWER_CONTAINER=registry/mine@sha256:9 " in capsys.readouterr().out
+
+
 def test_no_engine_is_told(study, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(study))
     assert main(["bids", "out", "participant"]) == UsageError.exit_code

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from markupsafe import Markup
+
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.reports.cohort.index import write_index
+from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
 from fcpower_bids.reports.cohort.sections.curves import curves_section
@@ -20,8 +23,10 @@ from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
 from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.cohort.verdict import judge_cohort
+from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.settings import Places
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
 
 PARTS = (
@@ -44,6 +49,9 @@ PARTS = (
     (privacy_section, "privacy", "Privacy"),
 )
 
+SHOWN = (".tsv", ".json", ".toml", ".md", ".tex", ".bib")
+"""Files of the folder that the page leads to."""
+
 
 def write_group_report(settings: Places) -> Path:
     """Write ``group.html``, or ``group_NAME.html`` of named results, and the index where there are several.
@@ -65,8 +73,12 @@ def write_group_report(settings: Places) -> Path:
     """
     tables = GroupTables(settings)
     sections = make_sections(tables)
+    methods, problem = _methods(tables)
     text = render_page(
         "group.html",
+        command=command_of(read_choices(tables)),
+        methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
+        without_methods=problem,
         title=f"Group report: {settings.name}" if settings.name else "Group report",
         dataset=settings.bids_dir.resolve().name,
         verdict=judge_cohort(tables, sections),
@@ -81,6 +93,17 @@ def write_group_report(settings: Places) -> Path:
     return page
 
 
+def _methods(tables: GroupTables) -> tuple[str, str]:
+    """Write the methods text beside the tables; return it, and why there is none."""
+    try:
+        markdown = group_methods(tables)
+    except Exception as error:
+        return "", f"The methods text could not be made. {tables.explain(error, 'methods')}"
+    if markdown:
+        write_citations(tables.settings.results, markdown)
+    return markdown, ""
+
+
 def make_sections(tables: GroupTables) -> list[Section]:
     """Make every section that has tables, in the order of the page."""
     return [section for make, *names in PARTS for section in make_checked(make, tables, *names)]
@@ -88,5 +111,5 @@ def make_sections(tables: GroupTables) -> list[Section]:
 
 def _links(tables: GroupTables) -> list[tuple[str, str]]:
     """Every file of ``group/``, for a reader who wants the numbers."""
-    files = [path for path in sorted(tables.settings.results.glob("*")) if path.suffix in (".tsv", ".json", ".toml")]
+    files = [path for path in sorted(tables.settings.results.glob("*")) if path.suffix in SHOWN]
     return [(path.name, relative_link(path, tables.root)) for path in files]

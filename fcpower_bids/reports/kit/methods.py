@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -61,15 +62,18 @@ def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasF
         The four files.
     """
     facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
-    markdown = methods_text(settings, facts)
+    return write_citations(settings.output_dir / "logs", methods_text(settings, facts))
+
+
+def write_citations(folder: Path, markdown: str) -> list[Path]:
+    """Write a text as ``CITATION.{md,html,tex,bib}``, the last with the references that it cites."""
     references = all_references()
     body = to_html(markdown, references)
     head = '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Methods</title></head>\n'
     page = f"{head}<body>\n{body}</body>\n</html>\n"
     entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
-    stem = settings.output_dir / "logs" / "CITATION"
     texts = {".md": markdown, ".html": page, ".tex": to_latex(markdown), ".bib": entries}
-    return [write_shared(stem.with_suffix(ending), text) for ending, text in texts.items()]
+    return [write_shared(folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
 def methods_html(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts], level: int = 1) -> str:
@@ -81,9 +85,9 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
     """Return the text as Markdown with pandoc's citations; every sentence is true of a run with these settings."""
     strategy = load_strategy(settings.strategy)
     spaces = {atlas.space for atlas in atlases}
-    text = _template("participant.md").render(
+    return fill(
+        "participant.md",
         settings=settings,
-        version=__version__,
         configuration=settings.configuration_hash(),
         preprocessing=_preprocessing(settings.output_dir),
         atlases=sorted(set(atlases)),
@@ -100,6 +104,11 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         summaries=[_summary(name, settings) for name in settings.transforms if name != "power"],
         full_rank=[name.replace("_", "-") for name in settings.transforms if _needs_full_rank(name)],
     )
+
+
+def fill(template: str, **content: Any) -> str:
+    """Fill a template of ``data/boilerplate``; every paragraph is one line of Markdown."""
+    text = _template(template).render(version=__version__, **content)
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
 
@@ -143,7 +152,14 @@ def _template(name: str) -> Template:
         loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["decimal"] = lambda value: f"{float(value):g}"
+    environment.filters["listed"] = _listed
     return environment.get_template(name)
+
+
+def _listed(words: Iterable[object]) -> str:
+    """``a, b and c``."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 Entry = Mapping[str, str]
@@ -154,7 +170,7 @@ LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
-ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô"}
+ACCENTS = {r"{\'e}": "é", r"{\^o}": "ô", r"{\'i}": "í", r"{\~n}": "ñ", r"{\"o}": "ö", r"{\"a}": "ä"}
 
 
 def read_references(path: Path) -> dict[str, Entry]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import platform
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,15 +27,22 @@ from fcpower_bids.reports.kit.images import colour_table
 FOLDER = Path(__file__).parents[2] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"
 """Variable of the environment with name or digest of the container; it stands at the foot of every page."""
+IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+"""Variables in which Apptainer names the file of the image."""
+LIBRARIES = ("numpy", "scipy", "pandas", "nibabel")
+"""Whose versions stand at the foot of a page."""
 IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
 """What neither an address nor an attribute may hold as it is."""
 MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
 
 
-def render_page(template: str, *, script_name: str = MATRICES, **content: Any) -> str:
-    """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`."""
-    style, script = _asset("page.css"), _asset(script_name)
+def render_page(template: str, *, script_name: str = MATRICES, command: str = "", **content: Any) -> str:
+    """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`.
+
+    The foot says when, by what and with which command the page was made.
+    """
+    style, script = _asset("page.css"), _asset(script_name) + _asset("copy.js")
     return (
         _environment()
         .get_template(template)
@@ -43,10 +52,23 @@ def render_page(template: str, *, script_name: str = MATRICES, **content: Any) -
             policy=_policy([style], [script]),
             colours="".join(colour_table("RdBu_r")) if script_name == MATRICES else "",
             version=__version__,
-            container=os.environ.get(CONTAINER, ""),
+            software=_software(),
+            container=_container(),
+            command=command,
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )
+
+
+@lru_cache(maxsize=1)
+def _software() -> str:
+    return ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in LIBRARIES)])
+
+
+def _container() -> str:
+    """What whoever started the container says of it, else the name of Apptainer's image."""
+    images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
+    return os.environ.get(CONTAINER) or next(images, "")
 
 
 @lru_cache(maxsize=1)
@@ -64,7 +86,7 @@ def _environment() -> Environment:
     return environment
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _asset(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 

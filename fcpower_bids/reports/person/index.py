@@ -15,10 +15,11 @@ from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE
-from fcpower_bids.outputs.tables import MISSING
+from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
 
 INDEX = "index.html"
@@ -86,6 +87,7 @@ def write_index(output_dir: Path) -> Path | None:
     text = render_page(
         "index.html",
         script_name="index.js",
+        command=_command(output_dir),
         title="Recordings",
         n_rows=len(rows),
         file=FILE,
@@ -93,6 +95,14 @@ def write_index(output_dir: Path) -> Path | None:
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
     return write_text(output_dir / INDEX, text)
+
+
+def _command(output_dir: Path) -> str:
+    """The command that was last run on these outputs at participant level; empty where nobody noted it."""
+    try:
+        return command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
+    except (OSError, ValueError):
+        return ""
 
 
 def _everybody(output_dir: Path) -> Iterator[list[Account]]:

@@ -355,6 +355,8 @@ def test_the_foot_says_when_and_in_which_container(outputs, monkeypatch):
     assert "in the container <bdi>fcpower@sha256:&lt;0&gt;</bdi>" in text
     monkeypatch.delenv("FCPOWER_CONTAINER")
     assert "in the container" not in write_group_report(outputs[0]).read_text(encoding="utf-8")
+    monkeypatch.setenv("APPTAINER_CONTAINER", "/home/me/fcpower_bids.sif")
+    assert "in the container <bdi>fcpower_bids.sif</bdi>" in write_group_report(outputs[0]).read_text(encoding="utf-8")
 
 
 # In a real browser

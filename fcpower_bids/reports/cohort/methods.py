@@ -1,0 +1,178 @@
+"""The methods text of the group level, from the settings and the sidecars of the tables that are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.tables import Facts, read_toml
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
+from fcpower_bids.reports.cohort.tables import GroupTables, count
+from fcpower_bids.reports.kit.methods import fill
+from fcpower_bids.settings.command import command_of
+from fcpower_bids.transforms import TRANSFORMS
+
+CHOICES = "settings.toml"
+SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions", "run_id": "the runs"}
+"""Choices of recordings, as the text calls them."""
+OVER = {"pooled": "over all inner folds together", "mean": "averaged over the inner folds"}
+SCORES = {
+    "pearson": "correlation of prediction and target",
+    "mse": "mean squared error",
+    "predictive_cod": "predictive coefficient of determination",
+}
+PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
+"""Names of derivatives that are read at participant level."""
+FURTHER = {
+    "harmonisation": "Ways of handling sites were compared on the same people, among them ComBat [@johnson2007].",
+    "transform_screen": "Transforms of the connectome were compared on the same folds.",
+    "spectral_controls": "The eigenvectors of FC were also given other eigenvalues, and other kernels and bases tried.",
+    "spectrum_geometry": "The spectrum of FC was described on its way to that of FC^alpha^.",
+    "learning_curves": "Prediction and identification were repeated with fewer people and with shorter scans.",
+    "parcellation_sweep": "The prediction was repeated with every parcellation.",
+    "encoder_comparison": "Encoders were compared with connectivity on the same folds.",
+}
+"""Analyses that have one sentence."""
+EXPONENT = {
+    "grid": "The exponent was also varied over a grid, by nested prediction.",
+    "nested": "The exponent was also chosen inside every outer fold.",
+    "align": "The exponent was also chosen by kernel-target alignment in the training people.",
+}
+
+
+def read_choices(tables: GroupTables) -> dict[str, Any]:
+    """Return the choices that the tables were made by; nothing where the file is not there or damaged."""
+    path = tables.settings.results / CHOICES
+    try:
+        return Facts(path, read_toml(path))
+    except (OSError, ValueError):
+        return {}
+
+
+def group_methods(tables: GroupTables) -> str:
+    """Return the text as Markdown with pandoc's citations; empty where nobody noted the choices.
+
+    Every analysis is told whose tables belong to these choices, and no other.
+
+    Raises
+    ------
+    DatasetError
+        A sidecar or the choices lack an entry.
+    """
+    chosen = read_choices(tables)
+    if not chosen:
+        return ""
+    outdated = set(tables.rows("left_out").get("analysis", ()))
+    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in outdated]
+    facts = {
+        "prediction": tables.facts("prediction") if "prediction" in done else {},
+        "identification": tables.facts("identification") if "fingerprinting" in done else {},
+        "edges": tables.facts("edges") if "edges" in done else {},
+        "motion": tables.facts("qcfc_summary") if "qc_fc" in done else {},
+    }
+    return fill(
+        "group.md",
+        chosen=chosen,
+        command=command_of(chosen),
+        imported=_imported(chosen),
+        selected=list(_selected(chosen)),
+        features=_features(facts.values(), chosen),
+        others=list(_others(done, chosen)),
+        **facts,
+        **_cohort(tables),
+        **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
+        **(_edges(tables) if facts["edges"] else {}),
+    )
+
+
+def _features(facts: Iterable[Mapping[str, Any]], chosen: Mapping[str, Any]) -> str:
+    """What a person with several scans is described by, as one of the sidecars says it."""
+    said = next((str(one["FeaturesOfAPerson"]) for one in facts if "FeaturesOfAPerson" in one), "")
+    return said if any(name.startswith("embedding") for name in chosen["representations"]) else said.partition(";")[0]
+
+
+def _composite(item: str) -> tuple[str, list[str]]:
+    name, _, columns = item.partition("=")
+    return name.strip(), [column.strip() for column in columns.split(",")]
+
+
+def _imported(chosen: Mapping[str, Any]) -> list[str]:
+    """Names of the programs whose connectomes the cohort has."""
+    names = [str(one).partition("=")[0] if "=" in str(one) else Path(one).name for one in chosen["derivatives"]]
+    return ["other programs" if name == "list" else name for name in names if not PREPROCESSED.fullmatch(name)]
+
+
+def _selected(chosen: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    for name, said in SELECTIONS.items():
+        if chosen[name]:
+            yield said, chosen[name]
+    if chosen["participant_label"]:
+        yield count(len(chosen["participant_label"]), "named person", "named people"), []
+
+
+def _cohort(tables: GroupTables) -> dict[str, Any]:
+    """Who took part, and what was left out."""
+    scans, excluded = tables.rows("scans"), tables.rows("excluded")
+    kinds = excluded["what"].value_counts().to_dict() if len(excluded) else {}
+    return {
+        "n_people": scans["participant_id"].nunique() if len(scans) else 0,
+        "n_scans": len(scans),
+        "left_out": [count(int(number), str(kind)) for kind, number in kinds.items()],
+    }
+
+
+def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: GroupTables) -> dict[str, Any]:
+    summary = tables.rows("prediction_summary")
+    entries = list(dict.fromkeys(map(str, summary["representation"])))
+    names = list(dict.fromkeys(part for one in entries for part in split_entry(one)[0].split("+")))
+    over, _, score = str(facts["Preset"]["selection"]).partition("_")
+    return {
+        "preset": facts["Preset"],
+        "targets": list(dict.fromkeys(map(str, summary["target"]))),
+        "representations": [_raised(tables.title(name)) for name in names],
+        "powered": "fc_power" in names,
+        "predictors": [_predictor(name, facts, chosen, names) for name in facts["Predictors"]],
+        "composites": [_composite(one) for one in chosen["composite"]],
+        "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen and "test_people" not in chosen,
+        "selection": f"{SCORES[score]} {OVER[over]}",
+        "fitted": [_raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
+        "n_permutations": _permutations(summary),
+        "compared": len(tables.rows("comparisons")) > 0,
+        "importance": len(tables.rows("importance_networks")) > 0,
+    }
+
+
+def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], representations: list[str]) -> str:
+    """What predicts, as a part of a sentence."""
+    if name != KERNEL_RIDGE:
+        said = str(PREDICTORS[name].summary).rstrip(".")
+        return said[0].lower() + said[1:]
+    other = any(one.startswith("embedding") for one in representations) and chosen["kernel"] != "linear"
+    said = f"kernel ridge regression with the {chosen['kernel']} kernel between people"
+    return said + (" (linear on z-scored features for embeddings)" if other else "")
+
+
+def _permutations(summary: Any) -> int:
+    return int(summary["n_permutations"].fillna(0).max()) if "n_permutations" in summary else 0
+
+
+def _edges(tables: GroupTables) -> dict[str, Any]:
+    summary = tables.rows("edges_summary")
+    return {
+        "edge_targets": list(dict.fromkeys(map(str, summary["target"]))),
+        "n_edge_permutations": _permutations(summary),
+    }
+
+
+def _others(done: list[str], chosen: Mapping[str, Any]) -> Iterator[str]:
+    if "alpha_selection" in done:
+        yield EXPONENT[chosen.get("alpha_selection", "grid")]
+    yield from (sentence for name, sentence in FURTHER.items() if name in done)
+
+
+def _raised(title: str) -> str:
+    """Write an exponent as the text has it: ``FC^0.35^``."""
+    return re.sub(r"\^([\d.α]+)", r"^\1^", title)
