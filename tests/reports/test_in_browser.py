@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 
 import numpy as np
 import pytest
 
-from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.reports.person.page import write_participant_reports
 from tests.reports.outputs import write_outputs
 
@@ -162,6 +164,45 @@ def test_printing_unfolds_everything(page):
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("[...document.querySelectorAll('details')].every((one) => one.open)")
     assert len(page.call("Page.printToPDF", printBackground=True)["data"]) > 50_000
+
+
+SHEETS = {"A4": (8.27, 11.69), "Letter": (8.5, 11)}
+
+
+@pytest.mark.parametrize("paper", SHEETS)
+def test_a_recording_is_one_sheet_of_paper(page, written, paper):
+    width, height = SHEETS[paper]
+    pdf = page.call("Page.printToPDF", printBackground=True, paperWidth=width, paperHeight=height)["data"]
+    sheets = re.findall(rb"/Type /Page\b(?!s)", base64.b64decode(pdf))
+    with_figures = list(written[0].output_dir.glob("sub-01/**/*_desc-fcpower_qc.tsv"))
+    assert len(sheets) == len(with_figures) == 3
+
+
+def test_the_figures_of_a_sheet_are_those_of_the_quality_table(page, written):
+    page.call("Emulation.setEmulatedMedia", media="print")
+    shown = page.evaluate(
+        """[...document.querySelectorAll('.numbers')].map((one) => [one.innerText.split('\\n')[0],
+        one.checkVisibility(), [...one.querySelectorAll('dl div')].map((each) => each.innerText.split('\\n'))])"""
+    )
+    hidden = page.evaluate(
+        "['#recordings', '#methods', '#choices', 'nav', '.how']"
+        ".some((one) => document.querySelector(one).checkVisibility())"
+    )
+    page.call("Emulation.setEmulatedMedia", media="")
+    assert not hidden
+    assert not page.evaluate("document.querySelector('.numbers').checkVisibility()")
+    tables = sorted(written[0].output_dir.glob("sub-01/**/*_desc-fcpower_qc.tsv"))
+    for path, (head, visible, figures) in zip(tables, sorted(shown), strict=True):
+        row = read_table(path).iloc[0]
+        assert visible
+        assert head.startswith("sub-01 ses-")
+        told = dict(figures)
+        assert told["Minutes kept"].split(" of ")[0] == f"{row['seconds_kept'] / 60:.1f}"
+        assert told["Censored"] == f"{row['censored_volumes']} of {row['volumes']}"
+        assert (told["Mean FD (mm)"], told["Max FD (mm)"]) == (f"{row['mean_fd']:.3f}", f"{row['max_fd']:.3f}")
+        assert told["Degrees of freedom"] == f"{row['degrees_of_freedom']:.0f}"
+        assert told["Parcels without a value"] == f"{row['uncovered_parcels']} of {row['parcels']}"
+        assert told["State"] == {"done": "used"}.get(row["state"], row["state"])
 
 
 EVIL = (

@@ -24,6 +24,8 @@ class Panel:
         Name and address of the data behind it.
     wide, folded : bool
         Over the whole width; closed at first.
+    paper : str
+        Its place on the printed sheet of a recording: ``whole``, ``left`` or ``right``; empty: on the screen alone.
     failure : str
         Why the program failed to make it.
     """
@@ -37,4 +39,5 @@ class Panel:
     sources: tuple[tuple[str, str], ...] = ()
     wide: bool = False
     folded: bool = False
+    paper: str = ""
     failure: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -17,22 +17,35 @@ from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
-from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
+PRINTED = (
+    ("Mean FD (mm)", "mean_fd", 3),
+    ("Max FD (mm)", "max_fd", 3),
+    ("Degrees of freedom", "degrees_of_freedom", 0),
+    ("Rank", "rank", 0),
+    ("Part. ratio of FC", "participation_ratio", 1),
+    ("after the power", "participation_ratio_power", 1),
+)
+"""Heading, column and decimals of what the printed sheet of a recording says of its quality."""
 LOGS = (TABLE, "logs/settings.toml", "logs/CITATION.md", "logs/CITATION.bib")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A recording under an atlas, with its panels."""
+    """A recording under an atlas, with its panels.
+
+    ``numbers`` stand at the head of the printed sheet; ``printed`` is the first atlas of a recording, which has one.
+    """
 
     anchor: str
     title: str
@@ -40,6 +53,8 @@ class Section:
     state: str
     reason: str
     panels: tuple[Panel, ...]
+    numbers: tuple[tuple[str, str], ...] = ()
+    printed: bool = False
 
 
 @dataclass
@@ -127,6 +142,7 @@ def _write(
     shown = _sessions(sessions, settings, dull)
     text = render_page(
         "participant.html",
+        command=command_of(settings.as_dict(), without=("participant_label",)),
         title=title,
         verdict=judge(accounts, embeddings, settings.configuration_hash()),
         rows=[row for account in accounts for row in _rows(account, dull)],
@@ -207,10 +223,25 @@ def _sections(
         told = (WORDS[account.status.state], account.status.reason)
         for number, view in enumerate(account.views):
             panels = tuple(make_panels(account, view, settings, share))
-            sections.append(Section(_anchor(account, number), title, view.atlas, *told, panels))
+            numbers = tuple(_numbers(account, view.atlas))
+            sections.append(Section(_anchor(account, number), title, view.atlas, *told, panels, numbers, not number))
         if not account.views:
             sections.append(Section(_anchor(account, 0), title, "", *told, ()))
     return sections
+
+
+def _numbers(account: Account, atlas: str) -> Iterator[tuple[str, str]]:
+    """The figures of a recording under an atlas that a printed sheet has."""
+    row = next((one for one in account.quality if one["atlas"] == atlas), None)
+    if row is None:
+        return
+    kept, whole = minutes_kept(account)
+    yield "Minutes kept", f"{show_number(kept, 1)} of {show_number(whole, 1)}"
+    yield "Censored", f"{show_number(row['censored_volumes'], 0)} of {show_number(row['volumes'], 0)}"
+    for label, name, digits in PRINTED:
+        yield label, show_number(row[name], digits)
+    missing = len(account.uncovered.get(atlas, []))
+    yield "Parcels without a value", f"{missing} of {show_number(row['parcels'], 0)}"
 
 
 def _choices(settings: Participant) -> list[tuple[str, str, str]]:

@@ -67,6 +67,7 @@ def make_over_time(context: Context) -> Iterator[Panel]:
         f"Time courses; {censored} of {len(columns['kept'])} volumes are censored.",
         sources=context.links(context.account.tables.get("outliers"), context.view.tables.get("timeseries")),
         wide=True,
+        paper="whole",
     )
 
 
@@ -149,6 +150,7 @@ def make_connectomes(context: Context) -> Iterator[Panel]:
         },
         sources=context.links(*context.view.connectomes),
         wide=True,
+        paper="right",
     )
 
 
@@ -304,6 +306,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         + (f" Median temporal SNR {median_tsnr(slices):.0f}." if slices is not None else ""),
         sources=context.links(path),
         wide=True,
+        paper="left",
     )
 
 
