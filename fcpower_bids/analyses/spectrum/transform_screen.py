@@ -39,8 +39,8 @@ FloatArray = NDArray[np.float64]
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}
-NEAR = 1e-6
-"""Tolerance of the affine-invariant mean: half the iterations of the transform's own, features off by about as much."""
+NEAR = 1e-5
+"""Tolerance of the affine-invariant mean: half the passes of the transform's own, kernels off by less than 1e-4."""
 
 TANGENTS = {"tangent_harmonic": "harmonic", "tangent_arithmetic": "arithmetic", "tangent_riemannian": "riemannian"}
 

@@ -106,22 +106,25 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     ----------
     matrices : sequence of array_like, each (P, P)
     tolerance : float
-        Norm of the mean tangent vector over P at which the mean is found.
+        Norm of the mean tangent vector over P at which the mean is found. That of the mean that is returned is not
+        computed, which would take a pass over everyone: it is foretold from the last one, shortened once more by as
+        much as the last step has shortened it.
 
     Raises
     ------
     ValueError
         A matrix is rank-deficient, or the iteration does not converge.
     """
-    mean, length, last = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None
+    mean, length, last, size = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None, 0.0
     for _ in range(MAXIMUM_ITERATIONS):
         whitener, root = whitening(mean)
         gradient = _average(partial(_tangent_vector, whitener=whitener), matrices)
         if last is not None:
             change = float((last * (last - gradient)).sum())
             length = float(np.clip(length * (last**2).sum() / change, SHORTEST, 1.0)) if change > 0 else SHORTEST
+        before, size = size, float(np.linalg.norm(gradient)) / len(mean)
         mean, last = whiten(_exponential(length * gradient), root), gradient
-        if np.linalg.norm(gradient) <= tolerance * len(mean):
+        if size * min(size / before if before else 1.0, 1.0) <= tolerance:
             return mean
     raise Unfit("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
 
