@@ -15,13 +15,16 @@ import numpy as np
 
 from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.group import table_file
 from fcpower_bids.outputs.tables import plain, read_json, write_json
-from fcpower_bids.records import Cohort
+from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import METHOD_SECTIONS, Analysis
 
 NAME = "analyses.json"
 ROWS = 256
 """Connectomes that are digested at a time."""
+READ = 1 << 20
+"""Bytes of a table that are digested at a time."""
 
 THROUGH_THE_COHORT = frozenset(
     {
@@ -60,13 +63,14 @@ class FinishedAnalyses:
             return False
         return all(_digest_file(self.folder / file) == digest for file, digest in entry["files"].items())
 
-    def add(self, name: str, key: str, tables: Iterable[str]) -> None:
+    def add(self, name: str, key: str, tables: Mapping[str, Table]) -> None:
         """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
 
         Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
         the page would show them beside the new ones.
         """
-        files = sorted(f"{table}.{ending}" for table in tables for ending in ("json", "tsv"))
+        files = [f"{table}.json" for table in tables]
+        files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
         self._remove_outdated(name, files)
         for other in self._entries.keys() - {name}:
             if set(self._entries[other].get("files", {})) <= set(files):
@@ -125,7 +129,11 @@ def digest_cohort(cohort: Cohort) -> str:
 
 
 def _digest_file(path: Path) -> str | None:
+    digest = hashlib.blake2b(digest_size=16)
     try:
-        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        with path.open("rb") as stream:
+            while part := stream.read(READ):
+                digest.update(part)
+        return digest.hexdigest()
     except OSError:
         return None

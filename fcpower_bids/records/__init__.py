@@ -1,6 +1,6 @@
 """The nouns: frozen, without input or output; nipype caches by their representation, so fields are plain values."""
 
-from fcpower_bids.records.cohorts import Cohort, Table
+from fcpower_bids.records.cohorts import Blocks, Cohort, Table
 from fcpower_bids.records.recordings import (
     Atlas,
     Cleaning,
@@ -16,6 +16,7 @@ from fcpower_bids.records.recordings import (
 
 __all__ = [
     "Atlas",
+    "Blocks",
     "Cleaning",
     "Cohort",
     "Entities",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fcpower_bids.schema import Columns, TableSpec, pick_columns
@@ -89,29 +90,67 @@ class Cohort:
     atlas: str = ""
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Rows that are made when they are written, block by block: together they would fill the memory.
+
+    Attributes
+    ----------
+    make : callable
+        Returns an iterator over frames with the same columns; it may be asked again.
+    n_rows : int
+        Of all blocks together.
+    """
+
+    make: Callable[[], Iterable[pd.DataFrame]]
+    n_rows: int
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """A result of a group analysis: a long table with one row per fold, scan or pair.
 
     Attributes
     ----------
-    frame : pandas.DataFrame
-        The rows; its columns are keys of the declaration.
+    rows : pandas.DataFrame or Blocks
+        The rows; their columns are keys of the declaration.
     spec : TableSpec
         The declaration: name, meaning, columns.
     facts : mapping of str to Any
         What the sidecar says besides: protocol, seeds, rules, warnings.
     """
 
-    frame: pd.DataFrame
+    rows: pd.DataFrame | Blocks
     spec: TableSpec
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """A column that nobody has declared is a slip of ours."""
-        self.spec.check(list(map(str, self.frame.columns)))
+        self.spec.check(self._keys)
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.rows.n_rows if isinstance(self.rows, Blocks) else len(self.rows)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All rows at once."""
+        if not isinstance(self.rows, Blocks):
+            return self.rows
+        from pandas import concat  # the nouns are loaded before it
+
+        return concat(list(self.blocks()), ignore_index=True)
+
+    def blocks(self) -> Iterator[pd.DataFrame]:
+        """Yield the rows block by block."""
+        yield from self.rows.make() if isinstance(self.rows, Blocks) else (self.rows,)
 
     @property
     def columns(self) -> Columns:
-        """The declared columns that are in the frame."""
-        return pick_columns(self.spec.columns, map(str, self.frame.columns))
+        """The declared columns that are in the rows."""
+        return pick_columns(self.spec.columns, self._keys)
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        return list(map(str, next(self.blocks()).columns))

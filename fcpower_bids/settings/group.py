@@ -54,6 +54,13 @@ class GroupLevel(Choices):
         None, "group", "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
     )
     test_people: Path | None = option(None, "group", "table of the people who are tested once, by all others")
+    predictions_per: str = option(
+        "auto",
+        "group",
+        "rows of the table of predictions: one per person and repeat (predictions), or per person with the mean over "
+        "repeats (prediction_means); auto: per repeat up to 2,000,000 rows",
+        choices=("auto", "repeat", "person"),
+    )
     penalties: tuple[float, ...] = option((), "group", "ridge penalties, as they are, in the place of the preset's")
     selection: str | None = option(
         None,

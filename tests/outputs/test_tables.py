@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs import tables
+from fcpower_bids.schema import Column, TableSpec, join_columns
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
@@ -69,3 +71,19 @@ def test_json_that_is_not_an_object_is_named(tmp_path, content):
 def test_a_table_without_columns_comes_back(tmp_path):
     values, names = tables.read_matrix(tables.write_matrix(tmp_path / "x_design.tsv", np.empty((3, 0)), []))
     assert (values.shape, names) == ((3, 0), [])
+
+
+def test_a_long_table_is_written_block_by_block_and_whole_or_not_at_all(tmp_path):
+    spec = TableSpec("toy", "A toy.", join_columns(Column.text("who", "Person"), Column.number("n", "Number")))
+    frame = pd.DataFrame({"who": ["a b", None, "c"], "n": [1.5, np.nan, 3.0]})
+    expected = tables.write_declared(tmp_path / "whole.tsv", frame, spec).read_bytes()
+    plain, packed = tmp_path / "x.tsv", tmp_path / "x.tsv.gz"
+    for path in (plain, packed):
+        tables.write_blocks(path, iter([frame[:2], frame[2:]]), spec)
+    assert plain.read_bytes() == gzip.decompress(packed.read_bytes()) == expected
+    before = packed.read_bytes()
+    assert tables.write_blocks(packed, iter([frame]), spec).read_bytes() == before
+    with pytest.raises(TypeError, match="toy"):
+        tables.write_blocks(packed, iter([frame, frame.assign(more=1)]), spec)
+    assert packed.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.tsv", "x.tsv", "x.tsv.gz"}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.analyses import ANALYSES
@@ -64,6 +67,43 @@ def test_nothing_is_done_twice_and_the_bytes_stay(lines, settings):
     assert done(again) == set()
     assert tables(settings).pop("settings.toml") != before.pop("settings.toml")  # the number of processes
     assert {name: content for name, content in tables(settings).items() if name in before} == before
+
+
+def test_long_tables_are_compressed_and_averaged_and_the_page_reads_them(lines, settings, monkeypatch):
+    choices = {"repeats": 2, "analyses": ("prediction",)}
+    lines(**choices)
+    folder, plain = settings.output_dir / "group", tables(settings)
+    each = pd.read_csv(folder / "predictions.tsv", sep="\t", na_values="n/a")
+    monkeypatch.setattr("fcpower_bids.analyses.prediction.people.MOST_ROWS", 30)
+    monkeypatch.setattr("fcpower_bids.outputs.group.MOST_PLAIN", 15)
+    lines(**choices, random_seed=1)
+    lines(**choices)
+    long = tables(settings)
+    assert not {"predictions.tsv", "predictions.json", "folds.tsv", "prediction_means.tsv"} & set(long)
+    assert gzip.decompress(long["folds.tsv.gz"]) == plain["folds.tsv"]
+    assert {name: long.get(name) for name in ("comparisons.tsv", "prediction_summary.tsv")}.items() <= plain.items()
+
+    keys = ["target", "representation", "participant_id"]
+    means = pd.read_csv(folder / "prediction_means.tsv.gz", sep="\t", na_values="n/a").set_index(keys)
+    rows = each.groupby(keys)
+    assert len(means) == 8 * 2
+    assert (means["n_repeats"] == 2).all()
+    for column, expected in (
+        ("observed", rows["observed"].mean()),
+        ("predicted", rows["predicted"].mean()),
+        ("predicted_sd", rows["predicted"].std()),
+    ):
+        np.testing.assert_allclose(means[column].sort_index(), expected.sort_index(), rtol=1e-12)
+
+    page = (settings.output_dir / "group.html").read_text()
+    assert re.search(r"In the prediction<.{0,200}>8<", page, re.S)
+    for name in ("prediction_means.tsv.gz", "folds.tsv.gz"):
+        assert f'href="group/{name}"' in page
+    assert kept(lines(**choices)) == {"prediction"}
+    cut = folder / "prediction_means.tsv.gz"
+    cut.write_bytes(cut.read_bytes()[:-20])
+    lines(**choices, reports_only=True)
+    assert "prediction_means.tsv.gz cannot be read" in (settings.output_dir / "group.html").read_text()
 
 
 def test_a_run_that_was_killed_goes_on_with_the_next_analysis(lines, settings, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,14 +120,25 @@ def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArra
     return unseen
 
 
-def score_unseen(cohort: Cohort, predictions: pd.DataFrame) -> pd.DataFrame:
-    """Rows of ``prediction_unseen`` from those of ``predictions``; none where nobody was seen."""
+def score_unseen(
+    cohort: Cohort, names: Sequence[str], people: Iterable[str], predictions: Iterable[pd.DataFrame]
+) -> pd.DataFrame:
+    """Rows of ``prediction_unseen`` from those of ``predictions``; none where nobody was seen.
+
+    Parameters
+    ----------
+    cohort : Cohort
+    names : sequence of str
+        The representations.
+    people : iterable of str
+        Who is predicted.
+    predictions : iterable of pandas.DataFrame
+        `columns.PERSON_COLUMNS`, a representation and target at a time.
+    """
     rows = []
-    names = [str(name) for name in predictions["representation"].unique()]
-    trained = trained_people(cohort, names) & set(predictions["participant_id"].astype(str))
-    for (target, name), part in predictions.groupby(["target", "representation"], sort=False):
-        if not trained:
-            break
+    trained = trained_people(cohort, names) & set(people)
+    for part in predictions if trained else ():
+        target, name = part[["target", "representation"]].iloc[0]
         score = "auc" if set(part["observed"].dropna()) <= {0.0, 1.0} else "r"
         rest = part[~part["participant_id"].astype(str).isin(trained)]
         n = rest.dropna(subset="observed")["participant_id"].nunique()

@@ -71,7 +71,7 @@ def correct_within(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return frame
 
 
-def add_people_tests(comparisons: pd.DataFrame, predictions: pd.DataFrame, study: Study) -> pd.DataFrame:
+def add_people_tests(comparisons: pd.DataFrame, predictions: Iterable[pd.DataFrame], study: Study) -> pd.DataFrame:
     """Add ``p_people``, of the squared errors of the same people being as large under both entries.
 
     Conditional on the fitted models: their errors share training people, so that the test is liberal for the question
@@ -83,15 +83,17 @@ def add_people_tests(comparisons: pd.DataFrame, predictions: pd.DataFrame, study
     ----------
     comparisons : pandas.DataFrame
         Columns ``target``, ``representation``, ``reference``.
-    predictions : pandas.DataFrame
-        `columns.PERSON_COLUMNS`.
+    predictions : iterable of pandas.DataFrame
+        `columns.PERSON_COLUMNS`, an entry and target at a time.
     study : Study
     """
-    squared = predictions.assign(error=(predictions["observed"] - predictions["predicted"]) ** 2)
-    errors = squared.groupby(["target", "representation", "participant_id"])["error"].mean()
+    errors = {_about(block): _squared_errors(block) for block in predictions}
     blocks = dict(zip(study.people.names, _blocks(study), strict=True))
     keys = comparisons[["target", "representation", "reference"]].astype(str).to_numpy()
-    tested = [_test_people(errors.loc[target], entry, reference, blocks, study) for target, entry, reference in keys]
+    tested = [
+        _test_people(errors[target, entry], errors[target, reference], blocks, study)
+        for target, entry, reference in keys
+    ]
     return comparisons.assign(p_people=[p for p, _ in tested], n_blocks=[n for _, n in tested])
 
 
@@ -102,10 +104,18 @@ def _blocks(study: Study) -> Sequence[str]:
     return list(people.names) if people.families is None else people.families.tolist()
 
 
-def _test_people(
-    errors: pd.Series, entry: str, reference: str, blocks: Mapping[str, str], study: Study
-) -> tuple[float, int]:
-    both = pd.concat([errors[reference], errors[entry]], axis=1, join="inner").dropna()
+def _about(block: pd.DataFrame) -> tuple[str, str]:
+    return str(block["target"].iloc[0]), str(block["representation"].iloc[0])
+
+
+def _squared_errors(block: pd.DataFrame) -> pd.Series:
+    """Squared error of every person, mean over repeats."""
+    error = (block["observed"] - block["predicted"]) ** 2
+    return error.groupby(block["participant_id"]).mean()
+
+
+def _test_people(errors: pd.Series, reference: pd.Series, blocks: Mapping[str, str], study: Study) -> tuple[float, int]:
+    both = pd.concat([reference, errors], axis=1, join="inner").dropna()
     sums = sum_by_block(both.iloc[:, 0] - both.iloc[:, 1], [blocks[str(name)] for name in both.index])
     return sign_flip_p_value(sums, seed=study.settings.random_seed), len(sums)
 

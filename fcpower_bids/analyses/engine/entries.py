@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -119,10 +119,11 @@ class Entries:
         rows = [row for name, result in self.results.items() for row in pooled_rows(self.study, name, result)]
         return pd.DataFrame(rows, columns=list(POOLED_COLUMNS))
 
-    def people(self) -> pd.DataFrame:
-        """Predictions by target, entry, repeat and person: `columns.PERSON_COLUMNS`."""
-        frames = [person_frame(self.study, name, result) for name, result in self.results.items()]
-        return pd.concat(frames, ignore_index=True)[list(PERSON_COLUMNS)]
+    def people(self) -> Iterator[pd.DataFrame]:
+        """Predictions by repeat and person, one entry and target after the other: `columns.PERSON_COLUMNS`."""
+        for name, result in self.results.items():
+            for target in range(len(self.study.targets)):
+                yield person_frame(self.study, name, result, target)[list(PERSON_COLUMNS)]
 
     def notes(self) -> dict[str, list[str]]:
         """What a reader must know of each entry: dropped penalties, penalties at an edge of the grid."""

@@ -99,27 +99,24 @@ def pooled_rows(study: Study, name: str, result: NestedResult) -> Rows:
     return rows
 
 
-def person_frame(study: Study, name: str, result: NestedResult) -> pd.DataFrame:
-    """One row per target, repeat and person: observed and predicted out of fold."""
+def person_frame(study: Study, name: str, result: NestedResult, target: int) -> pd.DataFrame:
+    """One row per repeat and person: observed and predicted out of fold, of one target."""
     sizes = [fold.test.size for fold in result.folds]
     tested = np.concatenate([fold.test for fold in result.folds])
-    observed = np.concatenate([observed_of(study, result, i) for i in range(len(result.folds))])
-    predicted = np.concatenate(result.predicted)
-    blocks = [
-        pd.DataFrame(
-            {
-                "participant_id": np.array(study.people.names, dtype=object)[tested],
-                "target": target.name,
-                "representation": name,
-                "repeat": np.repeat([fold.repeat for fold in result.folds], sizes),
-                "fold": np.repeat([fold.fold for fold in result.folds], sizes),
-                "observed": observed[:, j],
-                "predicted": predicted[:, j],
-            }
-        )
-        for j, target in enumerate(study.targets)
-    ]
-    return pd.concat(blocks, ignore_index=True)
+    about = study.targets[target]
+    return pd.DataFrame(
+        {
+            "participant_id": np.array(study.people.names, dtype=object)[tested],
+            "target": about.name,
+            "representation": name,
+            "repeat": np.repeat([fold.repeat for fold in result.folds], sizes),
+            "fold": np.repeat([fold.fold for fold in result.folds], sizes),
+            "observed": about.measures[tested, 0]
+            if about.is_binary
+            else np.concatenate([observed[:, target] for observed in result.observed]),
+            "predicted": np.concatenate([predicted[:, target] for predicted in result.predicted]),
+        }
+    )
 
 
 def predictions_by_repeat(study: Study, result: NestedResult, target: int) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.probe import standardising_scale
 from fcpower_bids.core.regression.targets import residual_target
-from fcpower_bids.records import Table
+from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]
@@ -65,7 +65,7 @@ class EdgeImportance:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.edges: list[pd.DataFrame] = []
+        self.edges: list[tuple[dict[str, str], FloatArray]] = []
         self.networks: list[dict[str, Any]] = []
 
     def add(self, representation: Representation, result: NestedResult) -> None:
@@ -74,18 +74,17 @@ class EdgeImportance:
             return
         features = representation.features()
         kernel = representation.similarity() if representation.kernel == "correlation" else None
-        names = np.array(edge_names(self.study.cohort.parcels))
         for j, target in enumerate(self.study.targets):
             values = self._importance(features, kernel, result, j) / representation.weight
             keys = {"target": target.name, "representation": representation.name}
-            pairs = {"parcel_a": names[:, 0], "parcel_b": names[:, 1]}
-            self.edges.append(pd.DataFrame({**keys, **pairs, "importance": values}))
+            self.edges.append((keys, values))
             self.networks += [keys | row for row in self._average(values)]
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
         networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
-        if sum(map(len, self.edges)) > MOST_ROWS or not self.edges:
+        n_rows = sum(len(values) for _, values in self.edges)
+        if n_rows > MOST_ROWS or not self.edges:
             why = (
                 f"More than {MOST_ROWS} rows; ask for fewer targets."
                 if self.edges
@@ -93,9 +92,14 @@ class EdgeImportance:
             )
             return {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, {**facts, "EdgesLeftOut": why})}
         return {
-            IMPORTANCE_EDGES.name: Table(pd.concat(self.edges, ignore_index=True), IMPORTANCE_EDGES, facts),
+            IMPORTANCE_EDGES.name: Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts),
             IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts),
         }
+
+    def _rows(self) -> Iterator[pd.DataFrame]:
+        names = np.array(edge_names(self.study.cohort.parcels), dtype=object)
+        for keys, values in self.edges:
+            yield pd.DataFrame({**keys, "parcel_a": names[:, 0], "parcel_b": names[:, 1], "importance": values})
 
     def _importance(
         self, features: FeatureSource, kernel: FloatArray | None, result: NestedResult, target: int

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.check.seen import (
-    MARK,
     N_TRAINED,
     PREDICTION_UNSEEN,
     count_trained,
-    mark_rows,
     score_unseen,
 )
 from fcpower_bids.analyses.engine.columns import (
@@ -20,8 +17,6 @@ from fcpower_bids.analyses.engine.columns import (
     FOLD,
     FOLD_COLUMNS,
     KEY_COLUMNS,
-    PERSON,
-    PERSON_COLUMNS,
     POOLED_COLUMNS,
     PREDICTOR,
     SCORE_COLUMNS,
@@ -38,6 +33,13 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     EdgeImportance,
 )
 from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, make_solvers
+from fcpower_bids.analyses.prediction.people import (
+    FOLDS,
+    PREDICTION_MEANS,
+    PREDICTIONS,
+    tabulate_folds,
+    tabulate_people,
+)
 from fcpower_bids.analyses.prediction.permutation_null import (
     NO_NULL,
     NULL,
@@ -48,7 +50,6 @@ from fcpower_bids.analyses.prediction.permutation_null import (
 )
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
-from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
@@ -60,28 +61,11 @@ PREDICTION = TableSpec(
     join_columns(pick_columns(KEY_COLUMNS, ("target", "representation")), PREDICTOR, FOLD_COLUMNS),
     FOLD,
 )
-PREDICTIONS = TableSpec(
-    "predictions",
-    "Out-of-fold prediction of every person.",
-    join_columns(PERSON_COLUMNS, MARK),
-    ("participant_id", *FOLD),
-)
 POOLED = TableSpec(
     "prediction_pooled",
     "Scores of all out-of-fold predictions of a repetition together.",
     POOLED_COLUMNS,
     ("target", "representation", "repeat"),
-)
-FOLDS = TableSpec(
-    "folds",
-    "Who was where, so that any tool can use the same splits.",
-    join_columns(
-        pick_columns(KEY_COLUMNS, ("repeat", "fold")),
-        PERSON,
-        Column.text("role", "test, train, or excluded (a relative of a test person at another site)"),
-        Column.number("inner_fold", "Inner fold in which a training person validates, from 0; -1 for others"),
-    ),
-    ("repeat", "fold", "participant_id"),
 )
 COMPARISONS = TableSpec(
     "comparisons",
@@ -167,7 +151,7 @@ WEIGHTS = TableSpec(
     ("target", "representation", "kernel"),
 )
 TABLES = (
-    *(PREDICTION, PREDICTIONS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
+    *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
     *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
@@ -200,7 +184,8 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     -------
     dict of str to Table
         ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
-        ``prediction_summary``, ``predictions`` (per person), ``prediction_unseen``, ``folds``, ``comparisons``,
+        ``prediction_summary``, ``predictions`` (per person; their means over repeats, ``prediction_means``, where
+        that is too long), ``prediction_unseen``, ``folds``, ``comparisons``,
         ``reliability``, ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
         ``prediction_sites`` with a site column; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
@@ -228,7 +213,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
     tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= _tabulate_weights(entries)
-    tables |= tabulate_sites(study, tables[PREDICTIONS.name].frame)
+    tables |= tabulate_sites(study, entries.people())
     return tables | importance.tables(IMPORTANCE_FACTS)
 
 
@@ -238,15 +223,14 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     facts |= _predictor_facts(study.settings)
     if study.settings.harmonise != NONE:
         facts |= harmonisation_facts(study)
-    predictions = entries.people()
-    predictions = predictions.assign(**{MARK.key: mark_rows(study.cohort, predictions)})
-    comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], predictions, study)
+    comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
+    unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people())
     return {
         PREDICTION.name: Table(_name_predictors(entries.folds())[list(PREDICTION.columns)], PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),
-        PREDICTIONS.name: Table(predictions, PREDICTIONS, facts),
-        PREDICTION_UNSEEN.name: Table(score_unseen(study.cohort, predictions), PREDICTION_UNSEEN, facts),
-        FOLDS.name: _folds(study, facts),
+        **tabulate_people(entries, facts),
+        PREDICTION_UNSEEN.name: Table(unseen, PREDICTION_UNSEEN, facts),
+        FOLDS.name: tabulate_folds(study, facts),
         COMPARISONS.name: Table(comparisons, COMPARISONS, facts | comparison_facts(study)),
     }
 
@@ -270,12 +254,6 @@ def _name_predictors(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _predictor_facts(settings: Analysis) -> dict[str, Any]:
     return {"Predictors": {name: PREDICTORS[name].summary for name in settings.predictors}}
-
-
-def _folds(study: Study, facts: dict[str, Any]) -> Table:
-    frame = pd.DataFrame(folds_table(study.folds, len(study.people.names)))
-    frame.insert(2, "participant_id", np.array(study.people.names, dtype=object)[frame.pop("row").to_numpy()])
-    return Table(frame, FOLDS, facts)
 
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:

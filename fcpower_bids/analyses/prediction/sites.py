@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,21 +40,22 @@ PREDICTION_SITES = TableSpec(
 )
 
 
-def tabulate_sites(study: Study, predictions: pd.DataFrame) -> dict[str, Table]:
+def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[str, Table]:
     """Return ``prediction_sites``; nothing where no site is known.
 
     Parameters
     ----------
     study : Study
-    predictions : pandas.DataFrame
-        `columns.PERSON_COLUMNS`.
+    predictions : iterable of pandas.DataFrame
+        `columns.PERSON_COLUMNS`, a representation and target at a time.
     """
     if study.people.sites is None:
         return {}
     sites = dict(zip(study.people.names, study.people.sites.tolist(), strict=True))
     binary = {target.name for target in study.targets if target.is_binary}
     rows: list[dict[str, Any]] = []
-    for (target, name), part in predictions.groupby(["target", "representation"], sort=False):
+    for part in predictions:
+        target, name = part[["target", "representation"]].iloc[0]
         score = "auc" if target in binary else "r"
         about = {"target": target, "representation": name, "score": score}
         rows += [about | row for row in _describe(part, part["participant_id"].map(sites), score)]

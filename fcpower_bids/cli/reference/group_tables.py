@@ -25,7 +25,8 @@ INTRODUCTION = """\
 
 Everything is in `OUTPUT_DIR/group`. Tables are long, with one row per fold, scan, edge or pair, so that summaries can be computed
 from them by anyone. Beside each TSV is a JSON that repeats the meaning of its columns and states protocol, rules, seed and
-caveats. Missing values are `n/a`; numbers are written without loss. A score without a unit is a pure number.
+caveats. Missing values are `n/a`; numbers are written without loss. A score without a unit is a pure number. A table of more than
+1,000,000 rows is compressed, `NAME.tsv.gz`, which pandas and R read as they read the others.
 
 | file | what it is |
 |---|---|

@@ -7,6 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
+from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort.index import write_index
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.sections.check import check_section
@@ -49,7 +50,7 @@ PARTS = (
     (privacy_section, "privacy", "Privacy"),
 )
 
-SHOWN = (".tsv", ".json", ".toml", ".md", ".tex", ".bib")
+SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".tex", ".bib")
 """Files of the folder that the page leads to."""
 
 
@@ -111,5 +112,5 @@ def make_sections(tables: GroupTables) -> list[Section]:
 
 def _links(tables: GroupTables) -> list[tuple[str, str]]:
     """Every file of ``group/``, for a reader who wants the numbers."""
-    files = [path for path in sorted(tables.settings.results.glob("*")) if path.suffix in SHOWN]
+    files = [path for path in sorted(tables.settings.results.glob("*")) if path.name.endswith(SHOWN)]
     return [(path.name, relative_link(path, tables.root)) for path in files]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -21,7 +22,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.group import LEFT_OUT
+from fcpower_bids.outputs.group import LEFT_OUT, find_table
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number
@@ -34,6 +35,10 @@ FEW_ROWS = 14
 """A table with more rows scrolls in a window of its own."""
 MOST_ROWS = 2000
 """Rows of a table that a page shows; the page of a cohort of 40,000 would have 26 MB otherwise."""
+MOST_READ = 500_000
+"""Rows of a long table that are read at a time."""
+UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
+"""What a damaged table is met with; the latter two where it is compressed."""
 Sources = tuple[tuple[str, str], ...]
 
 
@@ -116,7 +121,7 @@ class GroupTables:
 
     def path(self, name: str) -> Path:
         """Where a table is, or would be."""
-        return self.settings.results / f"{name}.tsv"
+        return find_table(self.settings.results, name)
 
     def explain(self, error: Exception, part: str) -> str:
         """Say why a part of the page cannot be made; it is a failure unless a table is to blame."""
@@ -145,8 +150,27 @@ class GroupTables:
 
     def facts(self, name: str) -> dict[str, Any]:
         """Read a sidecar; nothing where there is none."""
-        path = self.path(name).with_suffix(".json")
+        path = self.settings.results / f"{name}.json"
         return read_json(path) if path.is_file() else {}
+
+    def predicted(self) -> pd.DataFrame:
+        """Read the predictions of single people; their means over repeats where only these are there."""
+        table = self.frame("predictions")
+        return self.rows("prediction_means") if table is None else table
+
+    def people(self, name: str) -> int:
+        """How many people a table has that may have millions of rows; 0 where it is not there, or is broken."""
+        spec = declared()[name]
+        path, column = self.path(name), spec.columns["participant_id"].written
+        if not path.is_file():
+            return 0
+        options: dict[str, Any] = {"sep": "\t", "dtype": str, "usecols": [column], "quoting": csv.QUOTE_NONE}
+        try:
+            parts = pd.read_csv(path, chunksize=MOST_READ, **options)
+            return len(set().union(*(part[column].unique() for part in parts)))
+        except UNREADABLE as error:
+            self.problems[name] = f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}"
+            return 0
 
     def links(self, *names: str) -> Sources:
         """Names and addresses of those tables that are there."""
@@ -213,7 +237,7 @@ def read_long(path: Path, spec: TableSpec) -> pd.DataFrame:
     kinds = {one.written: str for one in spec.columns.values() if one.is_text}
     try:
         table = spec.as_read(pd.read_csv(path, dtype=kinds, **options))
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise DatasetError(f"{path.name} cannot be read as a tab-separated table ({error}). {REMEDY}") from error
     lacking = [spec.columns[key].written for key in spec.needed if key not in table.columns]
     if lacking:

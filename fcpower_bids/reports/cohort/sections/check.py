@@ -71,7 +71,7 @@ NOTHING = "Nothing was found that would mislead."
 
 def without_pairs(tables: GroupTables) -> Iterator[str]:
     """Say for every target what the score is when people who seem to share a scan are not counted."""
-    pairs, predictions = tables.rows("check_pairs"), tables.rows("predictions")
+    pairs, predictions = tables.rows("check_pairs"), tables.predicted()
     if pairs.empty or predictions.empty:
         return
     same = pairs[pairs["verdict"] == SAME]
@@ -89,5 +89,6 @@ def without_pairs(tables: GroupTables) -> Iterator[str]:
 
 
 def pooled_r(predictions: pd.DataFrame) -> float:
-    """Correlation of observed and predicted over all people of a repeat, mean over repeats."""
-    return float(np.mean([part["observed"].corr(part["predicted"]) for _, part in predictions.groupby("repeat")]))
+    """Correlation of observed and predicted over everyone, mean over repeats; of their means if these are all."""
+    repeats = [part for _, part in predictions.groupby("repeat")] if "repeat" in predictions else [predictions]
+    return float(np.mean([part["observed"].corr(part["predicted"]) for part in repeats]))

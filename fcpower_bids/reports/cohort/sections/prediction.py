@@ -171,7 +171,7 @@ def _null_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
 
 
 def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
-    predictions = tables.rows("predictions")
+    predictions = tables.predicted()
     if predictions.empty:
         return
     pairs: dict[str, np.ndarray] = {}
@@ -192,7 +192,7 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         "higher than that of a single repeat.",
         group_figures.draw_scatter(pairs, finding.target, finding.score == "auc"),
         f"Observed against predicted {finding.target}: {'; '.join(said)}.",
-        sources=tables.links("predictions"),
+        sources=tables.links("predictions", "prediction_means"),
     )
 
 
