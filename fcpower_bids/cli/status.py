@@ -14,12 +14,14 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of this command."""
     parser = Parser(prog="fcpower_bids status", description=__doc__)
     parser.add_argument("output_dir", type=Path, help="outputs of the participant level")
+    parser.add_argument("--no-index", action="store_true", help="leave index.html, which reads every quality table")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Renew table and index, print what is not done and why, and return the exit code of a run with these ends."""
-    output_dir = build_parser().parse_args(argv).output_dir
+    choices = build_parser().parse_args(argv)
+    output_dir = choices.output_dir
     from fcpower_bids.workflows.overview import survey  # loads pandas, which no other word of the line needs
 
     if not (output_dir / "logs" / "status").is_dir():
@@ -29,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{row.state}: {row.recording}{f' at {row.stage}' * bool(row.stage)}: {row.reason}")  # noqa: T201
     counts = table["state"].value_counts()
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was done yet")  # noqa: T201
-    from fcpower_bids.reports.person.index import renew_index  # the table is told before it loads
+    if not choices.no_index:
+        from fcpower_bids.reports.person.index import renew_index  # the table is told before it loads
 
-    renew_index(output_dir)
+        renew_index(output_dir)
     return code

@@ -29,9 +29,12 @@ def written(output):
 def test_a_run_of_all_writes_the_table_that_the_command_writes(exact_run, tmp_path, capsys):
     output = shutil.copytree(exact_run.output, tmp_path / "out")
     before = (output / "logs" / "status.tsv").read_bytes()
-    (output / "logs" / "status.tsv").unlink()
-    assert main(["status", str(output)]) == 0
-    assert (output / "logs" / "status.tsv").read_bytes() == before
+    (output / "index.html").unlink()
+    for options, index in (["--no-index"], False), ([], True):
+        (output / "logs" / "status.tsv").unlink()
+        assert main(["status", str(output), *options]) == 0
+        assert (output / "logs" / "status.tsv").read_bytes() == before
+        assert (output / "index.html").is_file() == index
     rows = table_of(output)
     assert dict(zip(rows.index, zip(rows["state"], rows["reason"], strict=True), strict=True)) == written(output)
     assert f"{len(rows)} done" in capsys.readouterr().out
