@@ -17,7 +17,8 @@ from fcpower_bids.cohort.scans import Scan
 from fcpower_bids.encoders.seen import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.tables import read_json, read_matrix, read_table
+from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
+from fcpower_bids.outputs.tables import read_series as read_whole
 
 STATES = (TRAINED, HELD_OUT, UNKNOWN, NO)
 IDENTITY = ("sha256", "aux_sha256", "weights", "seed", "read", "protocol")
@@ -113,7 +114,7 @@ def series_of(
     scans: Sequence[Scan], parcels: Sequence[str]
 ) -> tuple[tuple[Callable[[], list[np.ndarray]], ...], list[str]]:
     """Return one function per scan that reads its series, and a note; none where a scan has no series."""
-    paths = [tuple(run.connectome.beside(TIMESERIES) for run in scan) for scan in scans]
+    paths = [tuple(series_file(run.connectome.beside(TIMESERIES)) for run in scan) for scan in scans]
     lacking = [path for of_scan in paths for path in of_scan if not path.is_file()]
     if lacking:
         note = (
@@ -144,7 +145,7 @@ def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarra
     """
     series = []
     for path in paths:
-        values, names = read_matrix(path)
+        values, names = read_whole(path)
         place = {name: column for column, name in enumerate(names)}
         lacking = [name for name in parcels if name not in place]
         if lacking:

@@ -48,4 +48,4 @@ def tabulate_spectrum(
     return table, {"Alpha": settings.alpha, **facts}
 
 
-SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), COLUMNS, tabulate_spectrum)
+SPECTRUM = Measure(Output("eigenvalues", (("desc", "spectrum"),)), COLUMNS, tabulate_spectrum, follows=True)

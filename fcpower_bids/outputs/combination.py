@@ -17,7 +17,7 @@ from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, COVERAGE, OUTLIERS, QUALITY, TIMESERIES, output_path
 from fcpower_bids.outputs.recording import Results, write_combination
 from fcpower_bids.outputs.recording_tables import VOLUMES
-from fcpower_bids.outputs.tables import read_declared, read_json, read_matrix
+from fcpower_bids.outputs.tables import read_declared, read_json, read_series, series_file
 from fcpower_bids.records import Atlas, Cleaning, Entities, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
 from fcpower_bids.transforms.connectomes import connect
@@ -93,7 +93,7 @@ def _combine(
     output_dir: Path, runs: Sequence[Recording], atlas: Atlas, settings: Participant, weights: Sequence[float]
 ) -> tuple[ParcelSeries, dict[str, tuple[np.ndarray, dict[str, Any]]]]:
     def read(run: Recording, output: Output) -> np.ndarray:
-        return read_matrix(output_path(output_dir, run, output, atlas))[0]
+        return read_series(series_file(output_path(output_dir, run, output, atlas)))[0]
 
     coverage = np.min([read(run, COVERAGE)[:, 0] for run in runs], axis=0)
     empty = np.empty((0, atlas.n_parcels))
@@ -105,6 +105,8 @@ def _combine(
     missing = np.isnan(joined).any(axis=0)  # in one run is missing in the whole
     joined[:, missing] = np.nan
     flat = np.flatnonzero(missing & (coverage >= settings.min_coverage))
+    if settings.compact:
+        joined = joined.astype(np.float32).astype(float)
     return ParcelSeries(coverage, empty, joined, empty, tuple(flat.tolist())), connect(joined, atlas.names, settings)
 
 

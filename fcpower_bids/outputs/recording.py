@@ -18,7 +18,14 @@ from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
-from fcpower_bids.outputs.tables import declared_text, write_declared, write_json, write_matrix
+from fcpower_bids.outputs.tables import (
+    SERIES_COLUMNS,
+    declared_text,
+    write_array,
+    write_declared,
+    write_json,
+    write_matrix,
+)
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
 from fcpower_bids.settings import Participant
 from fcpower_bids.store import write_bytes, write_text
@@ -117,8 +124,11 @@ def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
     path = output_path(output_dir, recording, DESIGN)
-    yield write_matrix(path, cleaning.design, cleaning.design_names)
-    yield write_json(_beside(path), {**base, "DroppedConfounds": cleaning.dropped_confounds})
+    if results.settings.compact:
+        _forget(path)
+    else:
+        yield write_matrix(path, cleaning.design, cleaning.design_names)
+        yield write_json(_beside(path), {**base, "DroppedConfounds": cleaning.dropped_confounds})
     outliers = pd.DataFrame(
         {
             "framewise_displacement": cleaning.framewise_displacement,
@@ -148,7 +158,9 @@ def _measure_of_recording(output_dir: Path, results: Results, name: str) -> Iter
 def _atlas_files(output_dir: Path, results: Results) -> Iterator[Path]:
     for number in range(len(results.atlases)):
         for name, measure in MEASURES.items():
-            if not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
+            if measure.follows and results.settings.compact:
+                _forget(output_path(output_dir, results.recording, measure.output, results.atlases[number]))
+            elif not measure.of_recording and (measure.of_excluded or not results.cleaning.excluded):
                 yield from _measure_of_atlas(output_dir, results, number, name)
         if not results.cleaning.excluded:
             yield from _series_files(output_dir, results, number)
@@ -170,7 +182,9 @@ def measure_all(results: Results) -> dict[str, Measured]:
     for name, measure in MEASURES.items():
         if measure.of_recording:
             tables[name] = measure_recording(results, name)
-        elif measure.of_excluded or not results.cleaning.excluded:
+        elif not (measure.follows and results.settings.compact) and (
+            measure.of_excluded or not results.cleaning.excluded
+        ):
             numbers = range(len(results.atlases))
             tables |= {f"{number}/{name}": measure_atlas(results, name, number) for number in numbers}
     return tables
@@ -201,28 +215,37 @@ def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, di
 
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     atlas = results.atlases[number]
-    if not len(results.series[number].clean):
-        return  # averaged connectomes have no series
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    yield write_matrix(path, results.series[number].clean, atlas.names)
+    if not len(results.series[number].clean):
+        path.with_suffix(".npy").unlink(missing_ok=True)
+        return  # averaged connectomes have no series
     tr = results.cleaning.repetition_time
-    if atlas.is_cifti:
+    facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
+    if results.settings.compact:
+        path.unlink(missing_ok=True)
+        facts[SERIES_COLUMNS] = atlas.names
+        yield write_array(path.with_suffix(".npy"), results.series[number].clean)
+    else:
+        path.with_suffix(".npy").unlink(missing_ok=True)
+        yield write_matrix(path, results.series[number].clean, atlas.names)
+    if atlas.is_cifti and not results.settings.compact:
         from fcpower_bids.imaging.series.parcellated import encode_ptseries  # loads nibabel, only CIFTI needs it
 
         yield write_bytes(path.with_suffix(".ptseries.nii"), encode_ptseries(results.series[number].clean, atlas, tr))
-    facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
     yield write_json(_beside(path), {**cleaning_metadata(results, number), **facts})
 
 
 def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     matrices, facts = results.connectomes
     atlas = results.atlases[number]
+    if results.settings.compact:
+        _forget_transforms(output_path(output_dir, results.recording, CONNECTIVITY, atlas))
     for name in (key.partition("/")[2] for key in matrices if key.partition("/")[0] == str(number)):
         output = CONNECTIVITY if name == FC else Output("relmat", make_transform(name, results.settings).entities)
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
-        if atlas.is_cifti:
+        if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.parcellated import encode_pconn  # loads nibabel, only CIFTI needs it
 
             yield write_bytes(path.with_suffix(".pconn.nii"), encode_pconn(matrix, atlas))
@@ -252,7 +275,8 @@ def relationship_metadata(output_dir: Path, results: Results, number: int, matri
         "NodeFiles": [bids_uri(parcels_path(output_dir, atlas), datasets)],
     }
     if len(results.series[number].clean):
-        about["Sources"] = [bids_uri(output_path(output_dir, results.recording, TIMESERIES, atlas), datasets)]
+        series = output_path(output_dir, results.recording, TIMESERIES, atlas)
+        about["Sources"] = [bids_uri(series.with_suffix(".npy") if results.settings.compact else series, datasets)]
     return about
 
 
@@ -339,6 +363,19 @@ def _with_fc(results: Results, number: int) -> ParcelSeries:
     matrix = results.connectomes[0].get(f"{number}/{FC}")
     one = results.series[number]
     return one if matrix is None else replace(one, connectivity=matrix)
+
+
+def _forget(path: Path) -> None:
+    """Remove a table that another choice has written here, and its sidecar."""
+    path.unlink(missing_ok=True)
+    _beside(path).unlink(missing_ok=True)
+
+
+def _forget_transforms(fc: Path) -> None:
+    """Remove what other choices have made of a connectome."""
+    for path in fc.parent.glob(f"{fc.name.partition('_stat-')[0]}_stat-*_relmat.*"):
+        if path not in (fc, _beside(fc)):
+            path.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:

@@ -113,6 +113,43 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
         raise DatasetError(f"{path} is not a numeric table ({error}). Remove it and run participant level.") from error
 
 
+SERIES_COLUMNS = "Columns"
+"""Entry of the sidecar of an array that names its columns."""
+
+
+def write_array(path: Path, values: np.ndarray) -> Path:
+    """Write an array as ``.npy`` in single precision."""
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
+    return path
+
+
+def series_file(table: Path) -> Path:
+    """Return where a series is: in the table, or in the array that ``--compact`` writes in its place."""
+    array = table.with_suffix(".npy")
+    return array if array.is_file() and not table.is_file() else table
+
+
+def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
+    """Read a series (T, P) and the names of its columns, from a table or from an array and its sidecar.
+
+    Raises
+    ------
+    DatasetError
+        If the file is not what it should be, or does not fit its sidecar.
+    """
+    if path.suffix != ".npy":
+        return read_matrix(path)
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{path} is not an array ({error}). Remove it and run participant level.") from error
+    names = list(map(str, read_json(path.with_suffix(".json"))[SERIES_COLUMNS]))
+    if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind != "f":
+        raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
+    return values.astype(np.float64), names
+
+
 def write_table(path: Path, table: pd.DataFrame) -> Path:
     """Write a table of mixed columns as TSV; missing values become ``n/a``, tabs and line breaks become spaces."""
     return write_text(path, table_text(table))

@@ -282,6 +282,8 @@ class Measure:
         Whether the rows of all atlases go into one file of the recording, instead of one file per atlas.
     of_excluded : bool
         Whether it is computed for an excluded recording too, which has no cleaned series.
+    follows : bool
+        Whether it follows from FC alone, so that ``--compact`` leaves it out.
     title : str
         Of its panel on the page of the participant, with median and range of each column of numbers; none without one.
     """
@@ -291,6 +293,7 @@ class Measure:
     compute: Callable[..., tuple[Any, dict[str, Any]]]
     of_recording: bool = False
     of_excluded: bool = False
+    follows: bool = False
     title: str = ""
 
     @property

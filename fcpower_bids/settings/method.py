@@ -58,8 +58,16 @@ class Method(Choices):
         or_choice="alpha_selection",
     )
     transforms: tuple[str, ...] = option(("power",), "method", "connectome transforms to write")
+    compact: bool = option(
+        False, "method", "store less than half: series in single precision as .npy, FC, and no transforms"
+    )
     floor: float | None = option(None, "method", "eigenvalue floor for transforms that need full rank (mean is 1)")
     shrinkage: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
+
+    def __post_init__(self) -> None:
+        """Without room for them no transform is made: each follows from FC."""
+        if self.compact:
+            object.__setattr__(self, "transforms", ())
 
     @property
     def band(self) -> tuple[float | None, float | None]:

@@ -100,11 +100,16 @@ def clean_recording(
         plausibility=found.figures,
     )
     empty = np.empty((0, 0))
-    rows = [(one.series, one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
+    rows = [(_stored(one.series, settings), one.flat_parcels) for one in cleaned] or [(empty, ())] * len(parcels)
     return cleaning, [
         ParcelSeries(coverage, mean, clean, empty, flat, tuple(np.flatnonzero(lost).tolist()))
         for (mean, coverage), (clean, flat), lost in zip(parcels, rows, found.parcels, strict=True)
     ]
+
+
+def _stored(series: np.ndarray, settings: Method) -> np.ndarray:
+    """Return a series as it is stored, so that whatever is made of it follows from what is there."""
+    return series.astype(np.float32).astype(np.float64) if settings.compact else series
 
 
 def _uses_table(settings: Method) -> bool:

@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.preparation import Source
 
-SUFFIX = "_stat-mean_timeseries.tsv"
+SUFFIX = "_stat-mean_timeseries"
+KINDS = (".tsv", ".npy")
+"""A table, or the array of ``--compact``."""
 
 
 def read_series(path: Path) -> NDArray[np.float64]:
-    """Read a series table (header of parcel names, one row per volume, ``n/a`` for no data): array (T, P)."""
+    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
     try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         return pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
     except (OSError, ValueError) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
@@ -62,13 +66,13 @@ def find_series(
         The JSON beside a table has no RepetitionTime.
     """
     families = families or {}
-    for path in sorted(folder.rglob(f"sub-*{SUFFIX}")):
+    for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
         if contains not in path.name:
             continue
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         yield (
             {
-                "id": f"{dataset}/{path.name.removesuffix(SUFFIX)}",
+                "id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}",
                 "dataset": dataset,
                 "subject": entities["sub"],
                 "session": entities.get("ses"),
@@ -76,10 +80,19 @@ def find_series(
                 "licence": licence,
                 "repetition_time": _repetition_time(path.with_suffix(".json")),
                 "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
-                "parcel_names": pd.read_csv(path, sep="\t", nrows=0).columns.tolist(),
+                "parcel_names": _parcel_names(path),
             },
             partial(read_series, path),
         )
+
+
+def _parcel_names(path: Path) -> list[str]:
+    if path.suffix == ".tsv":
+        return pd.read_csv(path, sep="\t", nrows=0).columns.tolist()
+    try:
+        return list(map(str, json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["Columns"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.") from error
 
 
 def _repetition_time(path: Path) -> float:

@@ -20,7 +20,7 @@ from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
-from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
+from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_series, read_table
 from fcpower_bids.schema import TableSpec
 
 MOST_SESSIONS = 4
@@ -222,7 +222,7 @@ def account_of(output_dir: Path, status: Status) -> Account:
     views: dict[str, View] = {}
     for output in status.outputs:
         path = output_dir / output
-        if path.suffix != ".tsv":
+        if path.suffix not in (".tsv", ".npy"):
             continue
         try:
             _sort_in(path, account, views)
@@ -311,6 +311,8 @@ def read_numbers(path: Path) -> np.ndarray:
     DatasetError
         If the file is not a numeric TSV.
     """
+    if path.suffix == ".npy":
+        return read_series(path)[0]
     try:
         table = pd.read_csv(path, sep="\t", na_values=[MISSING], keep_default_na=False, quoting=csv.QUOTE_NONE)
         return table.drop(columns="Node", errors="ignore").to_numpy(dtype=np.float64)

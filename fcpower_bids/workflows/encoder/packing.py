@@ -15,7 +15,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.pool import processes
 from fcpower_bids.workflows.progress import say
 
-SUFFIX = "_stat-mean_timeseries.tsv"
+SUFFIX = "_stat-mean_timeseries"
+KINDS = (".tsv", ".npy")
 ATLAS_KEYS = ("atlas", "seg", "scale")
 
 
@@ -98,7 +99,7 @@ def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
 
 
 def _series(output_dir: Path) -> list[Path]:
-    return list(output_dir.glob(f"sub-*/**/func/*{SUFFIX}"))
+    return [path for kind in KINDS for path in output_dir.glob(f"sub-*/**/func/*{SUFFIX}{kind}")]
 
 
 def _atlases(output_dir: Path) -> set[str]:

@@ -1,0 +1,145 @@
+"""``--compact`` stores less than half, and everything that reads a recording reads that."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from fcpower_bids.cohort.assembly import load_cohort
+from fcpower_bids.cohort.cache import read_edges
+from fcpower_bids.core.connectome.connectivity import pearson_connectivity
+from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.signal.timeseries import z_score
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.pretraining.corpus.derived_series import find_series
+from fcpower_bids.settings import Settings
+from tests.running import run_app
+
+SERIES = "stat-mean_timeseries"
+FC = "stat-pearsoncorrelation_relmat.tsv"
+
+
+@pytest.fixture(scope="module")
+def compact(troubled_demo):
+    folder, _ = troubled_demo
+    return run_app(folder, folder.parent / "compact_out", "--atlas", "builtin", "--compact")
+
+
+def settings_of(folder, output, work):
+    return Settings(folder, output, "group", work_dir=work, quiet=True, min_time=0.0, nprocs=1)
+
+
+def test_series_are_those_of_the_table_in_single_precision_and_fc_follows_from_them(troubled_run, compact):
+    assert compact.code == 0, compact.err
+    tables = troubled_run.files(f"*{SERIES}.tsv")
+    assert len(tables) > 3
+    for table in tables:
+        values, names = read_matrix(table)
+        array = compact.output / table.relative_to(troubled_run.output).with_suffix(".npy")
+        series = np.load(array, allow_pickle=False)
+        assert series.dtype == np.float32
+        np.testing.assert_array_equal(series, values.astype(np.float32))
+        assert json.loads(array.with_suffix(".json").read_text())["Columns"] == names
+        fc, _ = read_matrix(array.with_name(array.name.replace(f"{SERIES}.npy", FC)))
+        covered = np.isfinite(series).all(axis=0)
+        expected = np.corrcoef(series[:, covered].astype(float), rowvar=False)
+        np.testing.assert_allclose(fc[np.ix_(covered, covered)], expected, rtol=0, atol=1e-12)
+        sidecar = json.loads(
+            array.with_name(array.name.replace(f"{SERIES}.npy", FC.replace("tsv", "json"))).read_text()
+        )
+        assert sidecar["Sources"] == [f"bids::{array.relative_to(compact.output).as_posix()}"]
+
+
+def test_a_recording_has_few_files(troubled_run, compact):
+    done = [json.loads(path.read_text()) for path in compact.files("logs/status/*.json")]
+    of = {one["recording"]: one["outputs"] for one in done if one["state"] == "done"}
+    assert of.keys() == {name for name, state in troubled_run.states().items() if state == "done"}
+    for name, outputs in of.items():
+        files = compact.files(f"sub-*/**/{name.partition('_space')[0]}_*")
+        assert len(files) + 1 <= 14, "with its status"
+        assert {path.name for path in files if path.parent.name == "func"} == {
+            output.rpartition("/")[2] for output in outputs if "/func/" in output
+        }
+    assert not compact.files("*desc-power*") + compact.files("*_eigenvalues.*") + compact.files("*_design.*")
+    assert "broken" not in (compact.output / "sub-01.html").read_text(encoding="utf-8")
+
+
+def test_the_cohort_is_that_of_the_tables_and_its_power_agrees_to_six_digits(
+    troubled_demo, troubled_run, compact, tmp_path
+):
+    whole, small = (
+        load_cohort(settings_of(troubled_demo[0], run.output, tmp_path / run.output.name))
+        for run in (troubled_run, compact)
+    )
+    assert whole.scans.equals(small.scans)
+    np.testing.assert_allclose(small.edges[:], whole.edges[:], rtol=0, atol=1e-6)
+    for ours, theirs in zip(small.series, whole.series, strict=True):
+        for one, other in zip(ours(), theirs(), strict=True):
+            np.testing.assert_array_equal(one, other.astype(np.float32))
+
+
+def test_edges_are_those_of_the_table_to_the_bit(troubled_demo, compact, tmp_path):
+    paths = [path for path in compact.files(f"*{FC}") if "run-1" in path.name]
+    found = read_edges(paths, tmp_path, settings_of(troubled_demo[0], compact.output, tmp_path))
+    for path, row in zip(paths, found.array, strict=True):
+        np.testing.assert_array_equal(row, vectorise_edges(read_matrix(path)[0], weighted=False))
+
+
+def test_the_corpus_has_the_same_series(troubled_run, compact):
+    packed = [
+        {about["id"]: (about["parcel_names"], about["repetition_time"], load()) for about, load in found}
+        for found in (find_series(run.output, "demo") for run in (troubled_run, compact))
+    ]
+    assert packed[0].keys() == packed[1].keys()
+    for name, (names, time, series) in packed[0].items():
+        assert packed[1][name][:2] == (names, time)
+        np.testing.assert_array_equal(packed[1][name][2], series.astype(np.float32))
+
+
+@pytest.mark.parametrize("fault", ["array", "columns", "table"])
+def test_an_array_that_is_not_what_it_should_be_is_named(troubled_demo, compact, tmp_path, fault):
+    copy = shutil.copytree(compact.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    array = sorted(copy.rglob(f"*{SERIES}.npy"))[0]
+    if fault == "array":
+        array.write_bytes(array.read_bytes()[:-1])
+    elif fault == "columns":
+        sidecar = array.with_suffix(".json")
+        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "Columns": ["a"]}))
+    else:
+        np.save(array, np.load(array)[::-1] ** 3)
+    with pytest.raises(DatasetError) as caught:
+        load_cohort(settings_of(troubled_demo[0], copy, tmp_path / "work"))
+    assert array.stem.removesuffix(SERIES) in str(caught.value)
+    assert "again" in str(caught.value) or "run participant level" in str(caught.value)
+
+
+def test_the_choice_can_be_changed_and_leaves_nothing_of_the_other(troubled_demo, compact, tmp_path):
+    folder, _ = troubled_demo
+    copy = shutil.copytree(compact.output, tmp_path / "out")
+    again = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01")
+    assert again.code == 0, again.err
+    assert again.files(f"sub-01/**/*{SERIES}.tsv")
+    assert not again.files(f"sub-01/**/*{SERIES}.npy")
+    back = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01", "--compact")
+    assert {path.name for path in back.files("sub-01/**/*.*")} == {path.name for path in compact.files("sub-01/**/*.*")}
+
+
+def test_power_of_real_series_in_single_precision_agrees_to_six_digits(shared):
+    """Why the series are stored and not FC: with fewer volumes than parcels small eigenvalues drown in its digits."""
+    worst = {"series": 0.0, "fc": 0.0}
+    with np.load(shared / "data" / "stages" / "timeseries.npz") as stages:
+        for name in stages.files[:6]:
+            series = z_score(np.asarray(stages[name][:, :400], dtype=float))
+            fc = pearson_connectivity(series)
+            stored = pearson_connectivity(series.astype(np.float32).astype(float))
+            exact = spectral_power(fc)
+            for kind, found in (("series", stored), ("fc", fc.astype(np.float32).astype(float))):
+                error = np.abs(spectral_power(found) - exact).max() / np.abs(exact).max()
+                worst[kind] = max(worst[kind], error)
+    assert worst["series"] < 1e-6
+    assert worst["fc"] > 1e-4
