@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",
     "export": "fcpower_bids.cli.export",
+    "combine": "fcpower_bids.cli.combine",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 

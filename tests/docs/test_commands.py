@@ -303,6 +303,13 @@ def run_export(text: str, study: Path, place: Path) -> None:
     assert (place / "share" / "README.md").is_file()
 
 
+@kind(r"fcpower_bids combine ")
+def run_combine(text: str, study: Path, place: Path) -> None:
+    copy_outputs(study / "out", place / "merged" / "out", "corpus", "encoder")
+    assert main(["combine", str(place / "out"), str(place / "merged")]) == 0
+    assert (place / "out" / "logs" / "status.tsv").is_file()
+
+
 @kind(r"fcpower_bids selftest")
 def parse_selftest(text: str, study: Path, place: Path) -> None:
     """It runs in tests/test_selftest.py."""

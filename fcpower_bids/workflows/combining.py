@@ -1,0 +1,192 @@
+"""Outputs of single jobs, as folders or zips, put together in one folder; BABS and the like leave one per person."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.store import write_bytes, write_shared
+
+STATUSES = "logs/status/"
+STATUS = re.compile(r"((?:[^/]+/)?)logs/status/[^/]+\.json")
+"""In a zip the outputs may lie in a folder."""
+MADE_ANEW = ("logs/status.tsv", "index.html")
+LABELS = "descriptions.tsv"
+OWN = ("logs/claims/", "logs/slurm/", "work/", "group", "corpus/", "encoder/")
+"""What the outputs of a job may have besides, and what is of no use elsewhere."""
+METHOD = 2
+"""Parts of a fingerprint that say version and choices."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The outputs of one job.
+
+    Attributes
+    ----------
+    path : Path
+        A folder or a zip.
+    files : mapping of str to str
+        By the place in the outputs, the place in the folder or the zip.
+    """
+
+    path: Path
+    files: Mapping[str, str]
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield names and contents.
+
+        Raises
+        ------
+        DatasetError
+            A file of a zip is damaged.
+        """
+        if self.path.is_dir():
+            yield from ((name, (self.path / self.files[name]).read_bytes()) for name in names)
+            return
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                yield from ((name, archive.read(self.files[name])) for name in names)
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # the last: encrypted
+            raise DatasetError(f"{self.path} cannot be read as a zip ({error}). Fetch it again.") from error
+
+    def statuses(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield place and content of every status."""
+        own = [name for name in self.files if name.startswith(STATUSES) and name.endswith(".json")]
+        for name, content in self.read(own):
+            try:
+                yield name, dict(json.loads(content))
+            except ValueError as error:
+                raise DatasetError(f"{name} of {self.path} is not valid JSON. Fetch it again.") from error
+
+
+def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, list[str]]:
+    """Put the outputs of jobs into one folder, which may hold some already.
+
+    Everything is compared before the first file is written. What names a recording or a participant is taken as it is;
+    of what all jobs write alike the first stays; the table and the index of all are left to others. A page is not taken
+    where its participant has recordings in several sources: it would lack some.
+
+    Returns
+    -------
+    int, list of str
+        How many recordings the sources have, and the participants without a page.
+
+    Raises
+    ------
+    DatasetError
+        A source holds no outputs or is damaged; two of them have a recording with different ends, or are of
+        different choices.
+    """
+    found = [one for path in sources for one in find_sources(path)]
+    held = _find_root(output_dir, _names(output_dir)) if output_dir.is_dir() else None
+    everything = [*([held] if held else []), *found]
+    _compare(everything)
+    spread = _spread(everything)
+    for source in found:
+        _take(source, output_dir, spread)
+    for name in spread:
+        (output_dir / f"{name}.html").unlink(missing_ok=True)
+    return len({name for source in found for name in source.files if name.startswith(STATUSES)}), spread
+
+
+def find_sources(path: Path) -> list[Source]:
+    """Outputs at a place: those of a folder or of a zip, else those of every folder and zip that are in the folder.
+
+    Raises
+    ------
+    DatasetError
+        There are none.
+    """
+    own = _open(path)
+    if own is None and path.is_dir():
+        inside = [_open(one) for one in sorted(path.iterdir()) if one.is_dir() or one.suffix == ".zip"]
+        several = [one for one in inside if one is not None]
+        if several:
+            return several
+    if own is None:
+        raise DatasetError(f"{path} holds no outputs of the participant level: there is no logs/status in it.")
+    return [own]
+
+
+def _open(path: Path) -> Source | None:
+    if path.is_dir():
+        return _find_root(path, _names(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} cannot be read as a folder or a zip ({error}). Fetch it again.") from error
+    outside = [name for name in names if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts]
+    if outside:
+        raise DatasetError(f"{path} has a file that would lie outside of the outputs ({outside[0]}). Do not use it.")
+    return _find_root(path, names)
+
+
+def _names(folder: Path) -> list[str]:
+    """Files of outputs, which lie in the folder itself or one below, as in a zip that was unpacked."""
+    roots = [one for one in (folder, *sorted(folder.iterdir())) if (one / STATUSES).is_dir()]
+    return [path.relative_to(folder).as_posix() for root in roots[:1] for path in root.rglob("*") if path.is_file()]
+
+
+def _find_root(path: Path, names: list[str]) -> Source | None:
+    """The outputs among files: in the folder in which ``logs/status`` is."""
+    roots = {found[1] for found in map(STATUS.fullmatch, names) if found is not None}
+    if len(roots) != 1:
+        return None
+    (root,) = roots
+    files = {name.removeprefix(root): name for name in names if name.startswith(root)}
+    return Source(path, {name: place for name, place in files.items() if not name.startswith((*OWN, *MADE_ANEW))})
+
+
+def _compare(sources: list[Source]) -> None:
+    """Refuse recordings that ended in two ways, and choices that differ."""
+    ends: dict[str, tuple[object, Path]] = {}
+    methods: dict[str, tuple[str, Path]] = {}
+    for source in sources:
+        for name, status in source.statuses():
+            known, where = ends.setdefault(name, (status, source.path))
+            if known != status:
+                raise DatasetError(f"{Path(name).stem} is in {where} and, otherwise, in {source.path}. Leave out one.")
+            method = ";".join(str(status.get("fingerprint") or "").split(";")[:METHOD])
+            if method:
+                methods.setdefault(method, (Path(name).stem, source.path))
+    if len(methods) > 1:
+        (one, here), (other, there) = list(methods.values())[:2]
+        raise DatasetError(
+            f"{one} in {here} and {other} in {there} were processed by other versions or with other choices. "
+            "Process all with the same."
+        )
+
+
+def _spread(sources: list[Source]) -> list[str]:
+    """Participants of whom no source has all recordings."""
+    owned: dict[str, list[set[str]]] = {}
+    for source in sources:
+        own: dict[str, set[str]] = {}
+        for name in (Path(one).stem for one in source.files if one.startswith(STATUSES)):
+            own.setdefault(name.partition("_")[0], set()).add(name)
+        for person, recordings in own.items():
+            owned.setdefault(person, []).append(recordings)
+    return sorted(person for person, each in owned.items() if set().union(*each) not in each)
+
+
+def _take(source: Source, output_dir: Path, spread: Collection[str]) -> None:
+    """Write the files of a source, its statuses last: what has one is whole."""
+    names = [name for name in source.files if name not in {f"{person}.html" for person in spread}]
+    for name, content in source.read(sorted(names, key=lambda name: (name.startswith(STATUSES), name))):
+        target = output_dir / name
+        if name == LABELS and target.is_file():
+            write_shared(target, _join_lines(target.read_text(encoding="utf-8"), content.decode()))
+        elif name.startswith(("sub-", STATUSES)) or not target.is_file():
+            write_bytes(target, content)
+
+
+def _join_lines(some: str, others: str) -> str:
+    return "".join(f"{line}\n" for line in dict.fromkeys([*some.splitlines(), *others.splitlines()]))

@@ -1,0 +1,130 @@
+"""``fcpower_bids combine``: outputs of single jobs become those of one run, or nothing is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+
+import pytest
+
+from fcpower_bids.cli.run import main
+
+ALL = ("logs/status.tsv", "index.html")
+
+
+def contents(folder):
+    """Files of outputs by place, but those that tell of all recordings and what a job keeps for itself."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: path.read_bytes()
+        for name, path in files.items()
+        if not name.startswith(("work/", "logs/claims/")) and name not in ALL
+    }
+
+
+def part(outputs, folder, word):
+    """Outputs of one job: files that name what it processed, and those that every job writes."""
+    for name, content in contents(outputs).items():
+        if word in name or not (name.startswith("sub-") or "/status/" in name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def packed(folder, zipped, root="fcpower/"):
+    with zipfile.ZipFile(zipped, "w") as archive:
+        for name, content in contents(folder).items():
+            archive.writestr(f"{root}{name}", content)
+    return zipped
+
+
+@pytest.fixture(scope="module")
+def people(exact_run):
+    return sorted(path.name for path in exact_run.output.glob("sub-*") if path.is_dir())
+
+
+@pytest.fixture
+def jobs(exact_run, people, tmp_path):
+    """A folder with a zip for every participant but the last, whose outputs are a folder, and something else."""
+    merged = tmp_path / "merged"
+    for person in people[:-1]:
+        packed(part(exact_run.output, tmp_path / person, person), merged.parent / f"{person}.zip")
+    merged.mkdir()
+    for zipped in tmp_path.glob("*.zip"):
+        zipped.rename(merged / zipped.name)
+    part(exact_run.output, merged / "last", people[-1])
+    (merged / "code").mkdir()
+    return merged
+
+
+def test_jobs_of_single_people_become_the_outputs_of_one_run(exact_run, jobs, tmp_path, capsys):
+    out = tmp_path / "out"
+    first = next(jobs.glob("*.zip"))
+    for sources in ([first], [jobs]):  # some of them, then all
+        assert main(["combine", str(out), *map(str, sources)]) == 0
+    assert contents(out) == contents(exact_run.output)
+    assert (out / "logs" / "status.tsv").read_bytes() == (exact_run.output / "logs" / "status.tsv").read_bytes()
+    assert (out / "index.html").is_file()
+    assert "no page" not in capsys.readouterr().out
+
+
+def test_sessions_that_came_apart_get_no_page_that_lacks_one(exact_run, people, tmp_path, capsys):
+    sessions = sorted(path.name for path in (exact_run.output / people[0]).glob("ses-*"))
+    assert len(sessions) > 1
+    parts = [part(exact_run.output, tmp_path / session, f"{people[0]}_{session}") for session in sessions]
+    for folder in parts:
+        (folder / f"{people[0]}.html").write_text("one session")
+    assert main(["combine", str(tmp_path / "out"), *map(str, parts)]) == 0
+    assert f"1 participants have no page, since their sessions came apart ({people[0]})" in capsys.readouterr().out
+    assert not (tmp_path / "out" / f"{people[0]}.html").exists()
+    assert len(list((tmp_path / "out" / "logs" / "status").iterdir())) == len(sessions)
+
+
+def status_of(folder):
+    return next((folder / "logs" / "status").iterdir())
+
+
+def change(folder, **values):
+    path = status_of(folder)
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def damaged(one, other):
+    zipped = packed(other, other.parent / "other.zip")
+    zipped.write_bytes(zipped.read_bytes()[:-2000])
+    return zipped, "cannot be read"
+
+
+def outside(one, other):
+    with zipfile.ZipFile(packed(other, other.parent / "other.zip"), "a") as archive:
+        archive.writestr("fcpower/../../x", "x")
+    return other.parent / "other.zip", "outside of the outputs"
+
+
+def empty(one, other):
+    shutil.rmtree(other / "logs")
+    return other, "holds no outputs"
+
+
+def two_ends(one, other):
+    shutil.copy(status_of(one), other / "logs" / "status")
+    path = other / "logs" / "status" / status_of(one).name
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "failed"}))
+    return other, "otherwise"
+
+
+def other_choices(one, other):
+    change(other, fingerprint="0.0.1;another;0")
+    return other, "other versions or with other choices"
+
+
+@pytest.mark.parametrize("fault", [damaged, outside, empty, two_ends, other_choices])
+def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, people, tmp_path, capsys, fault):
+    one, other = (part(exact_run.output, tmp_path / person, person) for person in people[:2])
+    source, words = fault(one, other)
+    assert main(["combine", str(tmp_path / "out"), str(one), str(source)]) == 3
+    said = capsys.readouterr().err
+    assert words in said
+    assert str(source) in said
+    assert not (tmp_path / "out").exists()
