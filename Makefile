@@ -15,7 +15,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo test faults lint docs install install-test clean
+.PHONY: demo test faults slurm lint docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,16 @@ test: install-test
 faults: install-test
 	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py
 	$(BIN)/python benchmarks/faults.py
+
+# What runs on clusters, on a SLURM of two nodes that is started here as root (Debian's slurm-wlm, munge, git-annex, p7zip-full;
+# pip's babs, datalad): each says SKIPPED in one line where something is missing.
+slurm: install-test
+	$(BIN)/python -m benchmarks.slurm_array
+	$(BIN)/python -m benchmarks.slurm_group
+	$(BIN)/python -m benchmarks.slurm
+	$(BIN)/python -m benchmarks.babs
+	$(BIN)/python -m benchmarks.babs --session
+	$(BIN)/python -m benchmarks.babs --zipped
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ CONF = """\
 ClusterName=here
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
-SlurmctldPort=17817
+SlurmctldPort={ports[0]}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
@@ -45,8 +45,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
 KillWait=60
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=17818 CPUs=1 State=UNKNOWN
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=17819 CPUs=1 State=UNKNOWN
+NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1 State=UNKNOWN
+NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1 State=UNKNOWN
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 STUDENT = (
@@ -65,13 +65,13 @@ RUN = ("--batch-size", "12", "--held-out", "0.4", "--checkpoint-every", "1000", 
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Two nodes; yields the environment in which the commands of SLURM find them."""
+def cluster(folder: Path, port: int = 17817) -> Iterator[dict[str, str]]:
+    """Two nodes on three ports; yields the environment in which the commands of SLURM find them."""
     (folder / "state").mkdir()
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
-    (folder / "slurm.conf").write_text(CONF.format(folder=folder))
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder, ports=range(port, port + 3)))
     environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "MASTER_ADDR": "127.0.0.1"}
     munge = ("munged", "-F", "--force", "--key-file", key, "--socket", folder / "munge.socket")
     munge += ("--pid-file", folder / "munge.pid", "--log-file", folder / "munge.log", "--seed-file", folder / "seed")

@@ -24,7 +24,7 @@ from fcpower_bids.cli.help import short_help
 from fcpower_bids.cli.models.push import build_parser as push_parser
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
-from fcpower_bids.cli.reference import boutiques, group_tables, recording_tables, usage
+from fcpower_bids.cli.reference import boutiques, group_tables, nipoppy, recording_tables, usage
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
@@ -398,6 +398,12 @@ def print_usage(text: str, study: Path, place: Path) -> None:
 @kind(r"python -m fcpower_bids\.cli\.reference\.boutiques$")
 def print_descriptor(text: str, study: Path, place: Path) -> None:
     assert boutiques.descriptor_text() == read(ROOT / "boutiques.json")
+
+
+@kind(r"python -m fcpower_bids\.cli\.reference\.nipoppy FOLDER")
+def run_nipoppy(text: str, study: Path, place: Path) -> None:
+    assert nipoppy.main([str(place / "pipeline"), *shlex.split(text)[4:]]) == 0
+    assert (place / "pipeline" / "descriptor.json").is_file()
 
 
 @kind(r"python -m fcpower_bids\.cli\.reference\.group_tables$")
