@@ -23,11 +23,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.cache import read_edges
+from fcpower_bids.cohort.cache import read_edges, series_beside
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
+from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.ondisk import Facts, GrowingRows
-from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
+from fcpower_bids.outputs.tables import write_array, write_json, write_matrix, write_table
 from fcpower_bids.settings import Settings
 
 ATLAS, SPACE = "atlas-Drawn_scale-400", "space-MNI152NLin2009cAsym"
@@ -47,10 +48,15 @@ class Drawn:
 
     def person(self, number: int) -> tuple[np.ndarray, float]:
         """FC (P, P) and score of one person."""
+        series, score = self.series(number)
+        return pearson_connectivity(series), score
+
+    def series(self, number: int) -> tuple[np.ndarray, float]:
+        """Series (T, P) and score of one person."""
         rng = np.random.default_rng([1, number])
         gains = 0.25 * rng.standard_normal(len(self.parcels))
         series = rng.standard_normal((VOLUMES, len(self.parcels))) @ (self.root * np.exp(gains)).T
-        return pearson_connectivity(series), float(gains[:5].sum() + 0.5 * rng.standard_normal())
+        return z_score(series), float(gains[:5].sum() + 0.5 * rng.standard_normal())
 
 
 def plant(out: Path, n: int, drawn: Drawn) -> None:
@@ -176,6 +182,34 @@ def one_more(out: Path, n: int, drawn: Drawn) -> None:
         print(f"One more person: {seconds:.2f} CPU s, {(fresh + index) / 1e6:.1f} MB written", flush=True)
 
 
+def gather(out: Path, drawn: Drawn, number: int = 20) -> None:
+    """Tell what reading costs of each connectome, from its table and from the series of ``--compact``."""
+    tree = out / "gathered"
+    settings = Settings(out / "bids", tree, "group", quiet=True, nprocs=1)
+    paths = [small_files(tree, person) for person in range(number)]
+    series = [drawn.series(person)[0].astype(np.float32) for person in range(number)]
+    for path, each in zip(paths, series, strict=True):
+        write_matrix(path, pearson_connectivity(each.astype(float)), drawn.parcels, drawn.parcels)
+    found = {}
+    for form in ("table", "compact"):
+        start = time.process_time()
+        found[form] = np.asarray(read_edges(paths, tree / form, settings).array)
+        print(f"Gathering, {form}: {(time.process_time() - start) / number:.4f} CPU s each", flush=True)
+        for path, each in zip(paths, series, strict=True):
+            write_array(series_beside(path), each)
+            write_json(series_beside(path).with_suffix(".json"), {"Columns": drawn.parcels})
+    if not np.array_equal(found["table"], found["compact"]):
+        sys.exit("The edges differ.")
+
+
+def compare(tables: list[dict[str, bytes]]) -> None:
+    """End where the tables of two ways differ."""
+    first, *rest = tables
+    if not first or any(each != first for each in rest):
+        sys.exit("The tables differ.")
+    print(f"{len(first)} tables, the same bytes each time")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=4000, help="people")
@@ -195,6 +229,7 @@ def main() -> None:
             f"n={options.n}, {options.folds} outer folds; drawn in {time.process_time() - start:.0f} CPU s", flush=True
         )
         one_more(out, options.n, drawn)
+        gather(out, drawn)
         file = out / "local.yml"
         file.write_text(
             "cluster: LocalCluster\noptions: {n_workers: 2, threads_per_worker: 1, dashboard_address: null, "
@@ -212,10 +247,7 @@ def main() -> None:
             )
             found = sorted((out / "group" / way).glob("*.tsv")) or sorted(out.glob(f"**/*{way}*/*.tsv"))
             tables[way] = {path.name: path.read_bytes() for path in found}
-        first, *rest = tables.values()
-        if not first or any(each != first for each in rest):
-            sys.exit("The tables differ.")
-        print(f"{len(first)} tables, the same bytes each time")
+        compare(list(tables.values()))
 
 
 if __name__ == "__main__":
