@@ -156,7 +156,8 @@ def main() -> int:
         merged = by_babs(folder, environment, "session" if choices.session else "subject", configuration)
         program = [sys.executable, "-m", "fcpower_bids"]
         print(say([*program, "combine", folder / "combined", merged], environment, folder).strip())
-        say([*program, folder / "bids", folder / "alone", "participant", "--atlas", "builtin"], environment, folder)
+        bare = {key: value for key, value in environment.items() if not key.startswith("OPENBLAS")}  # as jobs have it
+        say([*program, folder / "bids", folder / "alone", "participant", "--atlas", "builtin"], bare, folder)
         same, of = compare(folder / "combined", folder / "alone")
         say(["chmod", "-R", "u+w", folder], environment, folder)  # git-annex takes the right to write away
     print(f"{same} of {of} tables of participants, and the states, are those of a run without BABS")

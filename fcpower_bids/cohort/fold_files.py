@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
 def _read(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:  # the latter two of a damaged .gz
         raise DatasetError(f"{path} cannot be read as a table with tabs: {error}") from error
     if PERSON not in table.columns or table.empty:
         raise DatasetError(f"{path} has no column {PERSON}, or no rows. Give a table with tabs and one row per person.")

@@ -45,6 +45,7 @@ def outputs(exact_run, tmp_path):
         f"site\tn_people\tr\nnorth\t40\t0.3\n=cmd()\t30\t-0.1\n{HOME}/x\t9\t1\nrare\t2\t1\n"
     )
     (group / "check.tsv").write_text("finding\nNDARJANE7 and another\n")
+    (group / "folds.tsv.gz").write_bytes(gzip.compress(b"participant_id\nsub-NDARJANE7\n"))
     (group / "pairs.tsv").write_text("finding\nsub-NDARJANE7 and sub-OTHER\n")
     return output
 
@@ -66,7 +67,12 @@ def test_nothing_tells_who_and_where(outputs, tmp_path, capsys):
         assert not re.search(r"(^|[\s\"'(])/(home|tmp|data|root)/", text), name
     assert not list(share.glob("*.html"))
     assert not (share / "logs").exists()
-    for words in ("group/predictions.tsv (it has a row per person)", "group/check.tsv", "1 rows of group/scores.tsv"):
+    for words in (
+        "group/predictions.tsv (it has a row per person)",
+        "group/check.tsv",
+        "1 rows of group/scores.tsv",
+        "folds.tsv.gz (it is too long",
+    ):
         assert words in told
         assert words in (share / "README.md").read_text()
 
