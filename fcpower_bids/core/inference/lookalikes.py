@@ -87,12 +87,15 @@ def pair_scores(similarity: ArrayLike, persons: ArrayLike) -> Array:
     apart = np.triu(labels[:, None] != labels, 1)
     if len(np.unique(labels)) < 4:
         return np.full(kernel.shape, np.nan)
-    values = centred[apart]
-    middle = np.median(values)
-    spread = 1.4826 * np.median(np.abs(values - middle))
+    values = centred[apart]  # from here on in place: of a large cohort there is no room for many of these
+    middle = np.median(values, overwrite_input=True)
+    values -= middle
+    spread = 1.4826 * np.median(np.abs(values, out=values), overwrite_input=True)
     if spread <= 1e-12:
         return np.full(kernel.shape, np.nan)
-    return np.asarray((centred - middle) / spread)
+    centred -= middle
+    centred /= spread
+    return np.asarray(centred)
 
 
 def strange_pairs(similarity: ArrayLike, scores: Array, persons: ArrayLike) -> tuple[list[Pair], list[Pair]]:
