@@ -65,11 +65,6 @@ class Verdict:
         }
 
 
-UNTESTED = Verdict(
-    False, "The model is not proven: too few people were held out to compare it with random weights (--held-out)."
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Judge:
     """The held-out people and what is compared on them.
@@ -93,6 +88,18 @@ class Judge:
     def possible(self) -> bool:
         """Whether enough families were held out."""
         return len(set(self.held_out.corpus.families[self.held_out.rows].tolist())) >= FEWEST_FAMILIES
+
+    def untested(self) -> Verdict:
+        """The verdict where too few families were held out to compare the model with random weights."""
+        families = self.held_out.corpus.families[self.held_out.rows][self._judged]
+        n = len(set(families.tolist()))
+        return Verdict(
+            False,
+            "The model is not proven: too few people were held out to compare it with random weights "
+            f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: --held-out).",
+            n_families=n,
+            n_recordings=len(families),
+        )
 
     def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
         """Score the model and what needs no training.
@@ -185,7 +192,7 @@ class Judge:
         families = self.held_out.corpus.families[self.held_out.rows][judged]
         names = np.unique(families)
         if len(names) < FEWEST_FAMILIES:
-            return UNTESTED
+            return self.untested()
 
         def gain(kept: NDArray[np.bool_]) -> float:
             block = np.ix_(judged[kept], judged[kept])
@@ -201,11 +208,15 @@ class Judge:
         return Verdict(low > 0, _say(difference, low, n, self.chosen), difference, low, n, len(families))
 
 
+def _whom(n: int, chosen: bool) -> str:
+    whom = f"{n} held-out {'family' if n == 1 else 'families'}"
+    return f"{whom} that did not choose the checkpoint" if chosen else whom
+
+
 def _say(difference: float, low: float, n: int, chosen: bool) -> str:
-    whom = f"{n} held-out families" + (" that did not choose the checkpoint" if chosen else "")
     numbers = (
         f"debiased alignment {difference:+.3f} against random weights, with {100 * CONFIDENCE:.0f} % confidence above "
-        f"{low:+.3f}, over {whom}"
+        f"{low:+.3f}, over {_whom(n, chosen)}"
     )
     if low > 0:
         return f"The model is better than random weights on people it never saw ({numbers})."

@@ -29,7 +29,7 @@ from fcpower_bids.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.pretraining.corpus.public import open_corpus, prepare_corpus
 from fcpower_bids.pretraining.engine import Gradient, make_optimizer, measure_gemm_rate
 from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
-from fcpower_bids.pretraining.judgement import UNTESTED, Judge, Verdict
+from fcpower_bids.pretraining.judgement import Judge, Verdict
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
 from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
@@ -318,7 +318,7 @@ class _Run:
     def _compare(self, step: int, chosen: bool) -> Verdict:
         """Set the model beside what needs no training, and write the table."""
         judge = Judge(self.held_out, self.rows, self.config, chosen)
-        table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), UNTESTED
+        table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), judge.untested()
         if judge.possible:
             table, verdict = judge.compare(self._saved_model(step))
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict.facts()}

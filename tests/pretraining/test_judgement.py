@@ -233,6 +233,9 @@ def test_an_unproven_model_is_not_called_usable(tmp_path, planted, capsys):
     assert main([*words, "--accept-unproven"]) == 0
     assert main([*words[:1], str(tmp_path / "none"), *words[2:], "--held-out", "0.01"]) == 7
     assert "too few people were held out" in capsys.readouterr().err
+    facts = json.loads((tmp_path / "none" / "encoder" / "alignment.json").read_text())
+    assert f"({facts['Families']} held-out famil" in facts["Verdict"]
+    assert f"{facts['Families']} famil" in (tmp_path / "none" / "pretrain.html").read_text()
 
 
 def test_a_scramble_of_ours_is_not_proven(tmp_path, planted, monkeypatch, capsys):
