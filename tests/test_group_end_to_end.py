@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import sys
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -171,6 +172,39 @@ def test_the_page_shows_the_methods_text_and_the_command(analysed):
     assert f'<code id="command">{command}</code>' in page
     index = (analysed / "index.html").read_text(encoding="utf-8")
     assert '<code id="command">fcpower_bids bids out participant --atlas builtin</code>' in index
+
+
+@pytest.mark.parametrize(
+    ("parcels", "edges", "value", "title"),
+    [
+        ("importance_parcels", "importance_edges", "importance", "Parcels that matter, FC^0.35"),
+        ("qcfc_parcels", "qcfc", "r", "Motion by parcel, FC^0.35"),
+    ],
+)
+def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, parcels, edges, value, title):
+    own, single = (read_table(analysed / "group" / f"{name}.tsv") for name in (parcels, edges))
+    own, single = (
+        each[(each["representation"] == "fc_power") & (each.get("target", "planted_score") == "planted_score")]
+        for each in (own, single)
+    )
+    both = pd.concat(
+        [
+            single[["parcel_a", value]].set_axis(["parcel", value], axis=1),
+            single[["parcel_b", value]].set_axis(["parcel", value], axis=1),
+        ]
+    )
+    means = both.groupby("parcel")[value].mean()
+    np.testing.assert_allclose(own.set_index("parcel")[value], means[own["parcel"]], atol=1e-12)
+    atlas = read_table(next((analysed / "sourcedata").rglob("*_dseg.tsv"))).set_index("name")
+    np.testing.assert_allclose(own[["x", "y", "z"]], atlas.loc[own["parcel"], ["x", "y", "z"]], atol=0.01)
+    page = (analysed / "group.html").read_text(encoding="utf-8")
+    panel = html.unescape(page.partition(f">{title}<")[2].partition("</section>")[0])
+    largest = means.loc[means.abs().sort_values(ascending=False).index].head(5)
+    listed = re.findall(r"<bdi>(\S+) \(\w+\)</bdi></th><td><bdi>(\S+)</bdi>", panel)
+    assert [name for name, _ in listed] == largest.index.tolist()
+    np.testing.assert_allclose([float(number) for _, number in listed], largest, rtol=0.05, atol=5e-4)
+    drawn = unquote(panel).count("<circle ")
+    assert drawn == len(own) + (own["x"] <= 0).sum() + (own["x"] >= 0).sum()
 
 
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):

@@ -14,6 +14,13 @@ KEY_COLUMNS: Columns = join_columns(
     Column.number("repeat", "Repetition of the cross-validation, from 0"),
     Column.number("fold", "Fold of the repetition, from 0"),
 )
+PARCEL_COLUMNS: Columns = join_columns(
+    Column.text("parcel", "Parcel", "Parcel"),
+    Column.text("network", "Its network", "Network"),
+    Column.number("x", "Where its centre is, to the right, in mm of the template", optional=True),
+    Column.number("y", "The same to the front", optional=True),
+    Column.number("z", "The same upwards", optional=True),
+)
 IDENTIFIES = Column.text("representation", "What identifies", "Representation")
 PREDICTOR = Column.text("predictor", "How it is predicted (`--predictors`)", "Predictor")
 FIT_COLUMNS: Columns = join_columns(

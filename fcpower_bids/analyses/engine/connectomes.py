@@ -141,6 +141,13 @@ def tell_combination(settings: Analysis) -> str:
     return "mean over the scans of the person (Fisher z for connectivity)"
 
 
+def tell_parcels(cohort: Cohort) -> dict[str, Any]:
+    """Names, networks and, where they are known, places of the parcels, as columns of a table."""
+    columns: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
+    places = () if cohort.centroids is None else zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True)
+    return columns | dict(places)
+
+
 class PowerFamily:
     """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory.
 

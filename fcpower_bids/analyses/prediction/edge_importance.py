@@ -10,10 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import linalg
 
-from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
+from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
+from fcpower_bids.analyses.engine.connectomes import tell_parcels
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.core.connectome.edges import edge_names
+from fcpower_bids.core.connectome.edges import edge_names, parcel_means
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.importance import haufe_transform, network_importance
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
@@ -58,6 +59,17 @@ IMPORTANCE_NETWORKS = TableSpec(
     ),
     ("target", "representation", "network_a", "network_b"),
 )
+IMPORTANCE_PARCELS = TableSpec(
+    "importance_parcels",
+    "The same, mean over the edges of every parcel.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        PARCEL_COLUMNS,
+        Column.number("importance", "Mean over its edges", "Importance", digits=4),
+        Column.number("importance_absolute", "Mean of the absolute values", digits=4),
+    ),
+    ("target", "representation", "parcel"),
+)
 
 
 class EdgeImportance:
@@ -66,6 +78,7 @@ class EdgeImportance:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.edges: list[tuple[dict[str, str], FloatArray]] = []
+        self.parcels: list[pd.DataFrame] = []
         self.networks: list[dict[str, Any]] = []
 
     def add(self, representation: Representation, result: NestedResult) -> None:
@@ -79,10 +92,16 @@ class EdgeImportance:
             keys = {"target": target.name, "representation": representation.name}
             self.edges.append((keys, values))
             self.networks += [keys | row for row in self._average(values)]
+            means = _of_parcels(values, len(self.study.cohort.parcels))
+            self.parcels.append(pd.DataFrame({**keys, **tell_parcels(self.study.cohort), **means}))
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""
         networks = pd.DataFrame(self.networks, columns=list(IMPORTANCE_NETWORKS.columns))
+        tables = {}
+        if self.parcels:
+            parcels = pd.concat(self.parcels, ignore_index=True)
+            tables[IMPORTANCE_PARCELS.name] = Table(parcels, IMPORTANCE_PARCELS, facts)
         n_rows = sum(len(values) for _, values in self.edges)
         if n_rows > MOST_ROWS or not self.edges:
             why = (
@@ -90,8 +109,9 @@ class EdgeImportance:
                 if self.edges
                 else "No kernel ridge on edges as they are."
             )
-            return {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, {**facts, "EdgesLeftOut": why})}
-        return {
+            left_out = {**facts, "EdgesLeftOut": why}
+            return tables | {IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, left_out)}
+        return tables | {
             IMPORTANCE_EDGES.name: Table(Blocks(self._rows, n_rows), IMPORTANCE_EDGES, facts),
             IMPORTANCE_NETWORKS.name: Table(networks, IMPORTANCE_NETWORKS, facts),
         }
@@ -135,6 +155,13 @@ class EdgeImportance:
             for a in range(len(names))
             for b in range(a, len(names))
         ]
+
+
+def _of_parcels(values: FloatArray, n_parcels: int) -> dict[str, FloatArray]:
+    return {
+        "importance": parcel_means(values, n_parcels),
+        "importance_absolute": parcel_means(np.abs(values), n_parcels),
+    }
 
 
 def fit_in_sample(gram: FloatArray, values: FloatArray, penalty: float) -> FloatArray:

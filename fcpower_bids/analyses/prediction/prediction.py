@@ -30,6 +30,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_EDGES,
     IMPORTANCE_FACTS,
     IMPORTANCE_NETWORKS,
+    IMPORTANCE_PARCELS,
     EdgeImportance,
 )
 from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, make_solvers
@@ -152,7 +153,7 @@ WEIGHTS = TableSpec(
 )
 TABLES = (
     *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
-    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS),
+    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 

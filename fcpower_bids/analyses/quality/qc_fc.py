@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from fcpower_bids.analyses.engine.connectomes import tell_combination
+from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
+from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_parcels
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
-from fcpower_bids.core.connectome.edges import edge_names
+from fcpower_bids.core.connectome.edges import edge_names, parcel_means
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
@@ -60,7 +61,18 @@ QCFC_SUMMARY = TableSpec(
     ),
     ("representation",),
 )
-TABLES = (QCFC, QCFC_SUMMARY)
+QCFC_PARCELS = TableSpec(
+    "qcfc_parcels",
+    "The same, mean over the edges of every parcel.",
+    join_columns(
+        Column.text("representation", "Whose edges"),
+        PARCEL_COLUMNS,
+        Column.number("r", "Mean of r over its edges", "r", digits=3, optional=True),
+        Column.number("abs_r", "Mean of |r| over its edges", optional=True),
+    ),
+    ("representation", "parcel"),
+)
+TABLES = (QCFC, QCFC_SUMMARY, QCFC_PARCELS)
 FACTS: dict[str, Any] = {
     "Rule": (
         "The mean FD of a person is the mean over their scans; "
@@ -93,7 +105,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Returns
     -------
     dict of str to Table
-        ``qcfc`` (one row per edge and representation) and ``qcfc_summary``.
+        ``qcfc`` (one row per edge and representation), ``qcfc_parcels`` and ``qcfc_summary``.
 
     Raises
     ------
@@ -105,12 +117,15 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     names = edge_names(cohort.parcels)
     pairs = np.array(names, dtype=object).reshape(len(names), 2)
     edges: list[pd.DataFrame] = []
+    parcels: list[pd.DataFrame] = []
     summary: list[dict[str, Any]] = []
     for each in _edge_representations(cohort, groups, settings):
         r = correlate_edges(each, motion)
         p = correlation_p_values(r, len(motion))
         q = _false_discovery(p)
         summary.append({"representation": each.name, **_summarise(r, p, q, distance, len(motion))})
+        means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
+        parcels.append(pd.DataFrame({"representation": each.name, **tell_parcels(cohort), **means}))
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
         edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
@@ -123,7 +138,10 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
     frame = pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns))
-    tables = {QCFC_SUMMARY.name: Table(frame, QCFC_SUMMARY, facts)}
+    tables = {
+        QCFC_SUMMARY.name: Table(frame, QCFC_SUMMARY, facts),
+        QCFC_PARCELS.name: Table(pd.concat(parcels, ignore_index=True), QCFC_PARCELS, facts),
+    }
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables

@@ -113,3 +113,26 @@ def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """
     rows, columns = np.triu_indices(len(names), 1)
     return [(names[row], names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
+
+
+def parcel_means(values: ArrayLike, n_parcels: int) -> NDArray[np.float64]:
+    """Average a value per edge over the edges of every parcel.
+
+    Parameters
+    ----------
+    values : array_like, shape (P (P - 1) / 2,)
+        NaN where an edge has none; it does not count.
+    n_parcels : int
+
+    Returns
+    -------
+    ndarray of float64, shape (P,)
+        NaN for a parcel without any value.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    known = np.isfinite(values)
+    sums, numbers = np.zeros(n_parcels), np.zeros(n_parcels)
+    for ends in np.triu_indices(n_parcels, 1):
+        sums += np.bincount(ends[known], values[known], n_parcels)
+        numbers += np.bincount(ends[known], minlength=n_parcels)
+    return np.divide(sums, numbers, out=np.full(n_parcels, np.nan), where=numbers > 0)

@@ -1,14 +1,30 @@
-"""Connections drawn in a glass brain."""
+"""Connections and parcels drawn in a glass brain."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids.reports.cohort.drawing import drawing
+from fcpower_bids.reports.cohort.tables import Sources, missing
+from fcpower_bids.reports.kit.images import colour_table, colours, encode_png
+from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing
+from fcpower_bids.schema import Column
 
 Place = tuple[float, float, float]
+GLASS = (6.7, 2.5)
+"""Inches of the three views."""
+PIXELS, GREYS = 130, 8
+"""Per inch of their outlines, and shades of grey."""
+RADII = (1.7, 4.0)
+"""Radii of dots between which the number of parcels decides, in points."""
+MAP = "RdBu_r"
+LISTED = 5
+"""Parcels with the largest numbers that the panel names."""
 
 
 def draw_connections(first: Sequence[Place], second: Sequence[Place], values: Sequence[float]) -> str:
@@ -45,3 +61,106 @@ def draw_connections(first: Sequence[Place], second: Sequence[Place], values: Se
             for patch in axis.patches:
                 patch.set_rasterized(True)  # the outlines of the brain are large as curves
     return svg[0]
+
+
+def draw_parcels(places: Sequence[Place], values: Sequence[float], label: str) -> str:
+    """Draw parcels as dots seen from the left, from above and from the right, as SVG text.
+
+    Parameters
+    ----------
+    places : sequence of (float, float, float)
+        Of the parcels, in mm of MNI space.
+    values : sequence of float
+        Positive ones are red, negative ones blue, those of the largest size darkest and on top.
+    label : str
+        What the colours mean.
+    """
+    outlines, views = glass_brain()
+    order = np.argsort(np.abs(values), kind="stable")
+    shown, at = np.asarray(values, dtype=float)[order], np.asarray(places, dtype=float)[order]
+    limit = float(np.abs(shown).max()) or 1.0
+    steps = np.round(127.5 * (1 + shown / limit)).astype(int)
+    table, radius = colour_table(MAP), float(np.clip(40 / len(shown) ** 0.5, *RADII))
+    sheet = Drawing(GLASS[0] + 0.9, GLASS[1])
+    whole = Box(0, 0, GLASS[0] * POINTS, GLASS[1] * POINTS)
+    sheet.image(whole, outlines, int(GLASS[0] * PIXELS))
+    for axes, side, origin, slopes in views:
+        seen = np.flatnonzero(side * at[:, 0] >= 0)
+        ends = np.asarray(origin) + at[seen][:, list(axes)] * np.asarray(slopes)
+        for (x, y), step in zip(ends, steps[seen], strict=True):
+            sheet.add("circle", cx=x, cy=y, r=radius, fill=f"#{table[step]}")
+    bar = Box(whole.right + 8, 0.15 * sheet.height, 9, 0.7 * sheet.height)
+    sheet.image(bar, encode_png(colours(MAP)[::-1, None]), 256)
+    for share, value in ((0.0, limit), (0.5, 0.0), (1.0, -limit)):
+        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}")
+    sheet.text(bar.left, bar.top - 8, label)
+    return sheet.svg()
+
+
+View = tuple[tuple[int, int], int, tuple[float, float], tuple[float, float]]
+"""Two axes of space, the hemisphere (-1 left, 1 right, 0 both), and where a place in mm is: origin + slope * place."""
+
+
+@lru_cache(maxsize=1)
+def glass_brain() -> tuple[bytes, tuple[View, ...]]:
+    """Return the outlines of a brain from the left, from above and from the right as PNG, and where places are in it.
+
+    Places are in points from the upper left corner of an image of `GLASS` inches.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to load, and few pages draw brains
+    from matplotlib.figure import Figure
+    from nilearn.plotting import plot_glass_brain
+
+    figure = Figure(figsize=GLASS, dpi=PIXELS)
+    canvas = FigureCanvasAgg(figure)
+    shown = plot_glass_brain(None, display_mode="lzr", figure=figure, axes=(0, 0, 1, 1))
+    canvas.draw()
+    grey = np.asarray(canvas.buffer_rgba())[..., 0]
+    palette = np.repeat(np.linspace(0, 255, GREYS).round().astype(np.uint8)[:, None], 3, axis=1)
+    outlines = encode_png(np.round(grey / 255 * (GREYS - 1)).astype(np.uint8), palette)
+    views: list[View] = []
+    for name, axes, side in (("l", (1, 2), -1), ("z", (0, 1), 0), ("r", (1, 2), 1)):
+        corners = shown.axes[name].ax.transData.transform([(0, 0), (1, 1)]) * POINTS / PIXELS
+        (x, y), (right, up) = corners
+        views.append((axes, side, (x, GLASS[1] * POINTS - y), (right - x, y - up)))
+    return outlines, tuple(views)
+
+
+def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sources: Sources) -> Panel | None:
+    """Draw one number per parcel; None where no place is known.
+
+    Parameters
+    ----------
+    part : pandas.DataFrame
+        Rows of a table of parcels, with ``x``, ``y`` and ``z``.
+    column : Column
+        The number.
+    title, text, sources
+        As those of a panel.
+    """
+    if not set("xyz") <= set(part.columns):
+        return None
+    known = part[part[["x", "y", "z", column.key]].notna().all(axis=1)]
+    if known.empty:
+        return None
+    largest = known.loc[known[column.key].abs().sort_values(ascending=False, kind="stable").index].head(LISTED)
+    values = known[column.key].tolist()
+    places = list(known[["x", "y", "z"]].itertuples(index=False, name=None))
+    return Panel(
+        title,
+        text,
+        draw_parcels(places, values, column.heading),
+        f"{len(known)} parcels in a brain seen from the left, from above and from the right.",
+        rows=tuple((_name(row), _show(row[column.key], column.digits)) for _, row in largest.iterrows()),
+        sources=sources,
+        wide=True,
+    )
+
+
+def _name(row: pd.Series) -> str:
+    return str(row["parcel"]) if missing(row["network"]) else f"{row['parcel']} ({row['network']})"
+
+
+def _show(value: float, digits: int) -> str:
+    """With so many decimals; smaller numbers with three figures."""
+    return f"{value:.{digits}f}" if abs(value) >= 10.0 ** (1 - digits) else f"{value:.3g}"

@@ -60,6 +60,7 @@ def test_one_row_per_fold_and_every_column_described(predicted):
         "null",
         "importance_edges",
         "importance_networks",
+        "importance_parcels",
     }
     folds = predicted["folds"].frame
     assert (folds[folds["role"] == "test"].groupby(["repeat", "participant_id"]).size() == 1).all()

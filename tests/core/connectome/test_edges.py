@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.core.connectome.edges import edge_count, edge_names, rebuild_matrix, vectorise_edges
+from fcpower_bids.core.connectome.edges import edge_count, edge_names, parcel_means, rebuild_matrix, vectorise_edges
 
 
 def symmetric(n_parcels, *leading, seed=0):
@@ -72,3 +72,14 @@ def test_impossible_shapes_are_refused():
         vectorise_edges(np.ones((3, 4)))
     with pytest.raises(ValueError, match="5 is not the number of edges"):
         rebuild_matrix(np.ones(5))
+
+
+def test_the_mean_of_a_parcel_is_that_of_its_row_without_the_diagonal():
+    matrix = np.random.default_rng(0).standard_normal((6, 6))
+    matrix = matrix + matrix.T
+    np.fill_diagonal(matrix, np.nan)
+    matrix[0, 1] = matrix[1, 0] = matrix[3] = matrix[:, 3] = np.nan
+    means = parcel_means(matrix[np.triu_indices(6, 1)], 6)
+    assert np.isnan(means[3])
+    kept = [0, 1, 2, 4, 5]
+    np.testing.assert_allclose(means[kept], np.nanmean(matrix[kept], axis=1))

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_PARCELS
 from fcpower_bids.analyses.prediction.prediction import COMPARISONS, SUMMARY
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY
 from fcpower_bids.reports.cohort import figures as group_figures
+from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.findings import (
+    FOUND,
     NOT_FOUND,
+    NOT_TESTED,
     Finding,
     by_representation,
     describe_difference,
@@ -94,6 +98,7 @@ def _target_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     yield from _difference_panel(finding, tables)
     yield from _scatter_panel(finding, tables)
     yield from _importance_panels(finding, tables)
+    yield from _parcels_panel(finding, tables)
 
 
 def _folds_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
@@ -229,6 +234,25 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
             matrices=content,
             sources=tables.links("importance_networks", "importance_edges"),
         )
+
+
+def _parcels_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
+    """Importance of the parcels, of the best representation that has it; none of noise."""
+    parts = by_representation(tables.rows("importance_parcels"), finding.target)
+    names = [name for name in map(str, finding.summary["representation"]) if name in parts]
+    if not names or finding.state not in (FOUND, NOT_TESTED):
+        return
+    panel = parcels_panel(
+        parts[names[0]],
+        IMPORTANCE_PARCELS.columns["importance"],
+        f"Parcels that matter, {tables.title(names[0])}",
+        "Mean covariance of the edges of a parcel with the prediction (Haufe transform): red where stronger edges go "
+        "with higher predictions. It says what the model reads, not what causes the phenotype. The table names the "
+        "parcels with the largest.",
+        tables.links("importance_parcels", "importance_edges"),
+    )
+    if panel:
+        yield panel
 
 
 def network_matrix(part: pd.DataFrame) -> tuple[list[str], np.ndarray]:

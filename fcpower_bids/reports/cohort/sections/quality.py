@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.quality.qc_fc import QCFC_PARCELS
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.group import LEFT_OUT
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.outputs.tables import read_declared
+from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
 from fcpower_bids.reports.cohort.tables import (
     Cell,
@@ -44,6 +46,7 @@ MEASURES = {
 }
 """Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
 MOST_SESSIONS = 12
+MOST_BRAINS = 4
 NEEDED = ("volumes", "dummy_volumes", "censored_volumes", "seconds_kept")
 """Columns without which a quality table is broken."""
 
@@ -271,7 +274,23 @@ def motion_section(tables: GroupTables) -> list[Section]:
         sources=tables.links("qcfc", "qcfc_summary"),
         wide=True,
     )
-    return [Section("motion", "Motion and connectivity (QC-FC)", sentences, (panel,))]
+    return [Section("motion", "Motion and connectivity (QC-FC)", sentences, (panel, *_motion_brains(tables)))]
+
+
+def _motion_brains(tables: GroupTables) -> Iterator[Panel]:
+    """QC-FC of the parcels, a brain per representation."""
+    found = tables.rows("qcfc_parcels")
+    for name, part in list(found.groupby("representation", sort=False))[:MOST_BRAINS] if len(found) else ():
+        panel = parcels_panel(
+            part,
+            QCFC_PARCELS.columns["r"],
+            f"Motion by parcel, {tables.title(str(name))}",
+            "Mean over the edges of a parcel of their correlation with mean FD: red where people who move more have "
+            "stronger edges. The table names the parcels with the largest.",
+            tables.links("qcfc_parcels"),
+        )
+        if panel:
+            yield panel
 
 
 def _motion_sentence(row: pd.Series, tables: GroupTables) -> str:
