@@ -61,7 +61,9 @@ def test_the_examples_in_python_run(said):
 
 
 @pytest.mark.parametrize(
-    ("language", "program", "option"), [("r", "Rscript", "-e"), ("matlab", "matlab", "-batch")], ids=["R", "MATLAB"]
+    ("language", "program", "option"),
+    [("r", "Rscript", "-e"), ("matlab", "matlab", "-batch"), ("matlab", "octave-cli", "--eval")],
+    ids=["R", "MATLAB", "Octave"],
 )
 def test_the_example_in_another_language_runs(language, program, option, place, study):
     (script,) = code_blocks(PAGE, language)
