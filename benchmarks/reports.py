@@ -15,6 +15,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fcpower_bids.reports.cohort.page import write_group_report
@@ -23,25 +25,29 @@ from tests.reports.group_outputs import make_cohort, write_further, write_group_
 from tests.reports.outputs import write_outputs
 
 
-def participant() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        settings = write_outputs(Path(folder), n_runs=4, n_parcels=450, n_volumes=1200)
-        started, cpu = time.perf_counter(), time.process_time()
-        (page,) = write_participant_report(settings, "01").pages
-        print(f"{time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU with imports")
-        print(f"{page.stat().st_size / 1e6:.2f} MB")
+def participant(folder: Path) -> None:
+    settings = write_outputs(folder, n_runs=4, n_parcels=450, n_volumes=1200)
+    started, cpu = time.perf_counter(), time.process_time()
+    (page,) = write_participant_report(settings, "01").pages
+    print(f"{time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU with imports")
+    print(f"{page.stat().st_size / 1e6:.2f} MB")
 
 
-def group() -> None:
-    cohort = replace(make_cohort(n_people=1000, n_parcels=40), series=())
+def draw_places(n_parcels: int) -> np.ndarray:
+    """Return places of parcels on a brain of about the right size, so that the page has its brains."""
+    directions = np.random.default_rng(0).standard_normal((n_parcels, 3))
+    return directions / np.linalg.norm(directions, axis=1)[:, None] * (60, 80, 55) + (0, -18, 15)
+
+
+def group(folder: Path) -> None:
+    cohort = replace(make_cohort(n_people=1000, n_parcels=40), series=(), centroids=draw_places(40))
     choices = {"repeats": 2, "folds": 10, "inner_folds": 5, "permutations": 20}
-    with tempfile.TemporaryDirectory() as folder:
-        settings = write_group_outputs(Path(folder), cohort, **choices)
-        write_further(replace(settings, repeats=2), replace(make_cohort(n_people=200, n_parcels=40), series=()))
-        started, cpu = time.perf_counter(), time.process_time()
-        page = write_group_report(settings)
-        print(f"group of 1,000: {time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU")
-        print(f"{page.stat().st_size / 1e6:.2f} MB")
+    settings = write_group_outputs(folder, cohort, **choices)
+    write_further(replace(settings, repeats=2), replace(make_cohort(n_people=200, n_parcels=40), series=()))
+    started, cpu = time.perf_counter(), time.process_time()
+    page = write_group_report(settings)
+    print(f"group of 1,000: {time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU")
+    print(f"{page.stat().st_size / 1e6:.2f} MB")
 
 
 PAGES = {"participant": participant, "group": group}
@@ -49,9 +55,12 @@ PAGES = {"participant": participant, "group": group}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="folder that is kept, to look at the pages [a temporary one]")
     parser.add_argument("--pages", nargs="+", default=list(PAGES), choices=list(PAGES), help="which [both]")
-    for page in parser.parse_args().pages:
-        PAGES[page]()
+    asked = parser.parse_args()
+    for page in asked.pages:
+        with tempfile.TemporaryDirectory() as folder:
+            PAGES[page](asked.keep / page if asked.keep else Path(folder))
 
 
 if __name__ == "__main__":

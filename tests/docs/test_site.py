@@ -79,6 +79,7 @@ def test_the_site_has_every_page_and_needs_no_network(site):
     for name, text in built.items():
         fetched = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* href=\"?([^\" >]+)", text)
         assert not [one for pair in fetched for one in pair if re.match(r"(https?:)?//", one)], name
+        assert not re.search(r"<th[^>]*></th>", text), "a head of a column without a word"
     for style in site.rglob("*.css"):
         assert not re.search(r"(url|@import)\s*\(?['\"]?https?:", style.read_text(encoding="utf-8")), style.name
     assert '<h1 id="fcpower_bids">' in built["index.html"]
@@ -105,6 +106,10 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
             time.sleep(0.1)
         assert found
         assert browser.messages == []
+        unnamed = "nav.md-code__nav:not([aria-label]), [role=dialog]:not([aria-label]), pre code:not([tabindex])"
+        browser.open(site / "architecture.html")
+        assert browser.evaluate("document.querySelectorAll('pre code').length") > 5
+        assert browser.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0, "axe would find them"
         assert [one for one in browser.requests if one.startswith("http")] == []
     finally:
         browser.close()
