@@ -27,7 +27,7 @@ NAME = r"(FC(?:\^\d\.\d+)?|embedding [\w-]+)"
 FEWEST_PERMUTATIONS = 20
 HEADINGS = re.compile(r"Prediction of (\S+)")
 Catalogue = tuple[tuple[str, Callable[..., object]], ...]
-UNREAD = re.compile(r"<(script|style|svg|table|template)\b.*?</\1>|<section id=\"methods\".*?</section>", re.S)
+UNREAD = re.compile(r"<(script|style|svg|table|template)\b.*?</\1>|<details id=\"methods\".*?</details>", re.S)
 """The methods text has tests of its own."""
 INLINE = re.compile(r"</?(b|i|em|strong|a|code|sub|sup|span)\b[^>]*>")
 

@@ -92,8 +92,8 @@ def draw_parcels(places: Sequence[Place], values: Sequence[float], label: str) -
     bar = Box(whole.right + 8, 0.15 * sheet.height, 9, 0.7 * sheet.height)
     sheet.image(bar, encode_png(colours(MAP)[::-1, None]), 256)
     for share, value in ((0.0, limit), (0.5, 0.0), (1.0, -limit)):
-        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}")
-    sheet.text(bar.left, bar.top - 8, label)
+        sheet.text(bar.right + 3, bar.top + share * bar.height + 3, f"{value:.2g}", anchor="start")
+    sheet.text(bar.left, bar.top - 8, label, anchor="start")
     return sheet.svg()
 
 
