@@ -244,7 +244,7 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
     """
     from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal, more than half a second
 
-    parcel = np.arange(volumes, dtype=np.float64)[:, None]
+    parcel = np.random.default_rng(0).standard_normal((volumes, 1))  # without a level that could step
     return clean_recording(recording, ("any atlas",), [(parcel, np.ones(1))], settings)[0]
 
 
