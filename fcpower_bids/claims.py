@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from fcpower_bids.store import beside
+from fcpower_bids.store import beside, leftovers, sweep
 
 BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
@@ -251,3 +251,10 @@ def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
         while not claims.take([name]) and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
         yield
+
+
+def sweep_pages(output_dir: Path) -> None:
+    """Remove what killed runs have left of pages, which are written in turn, but for those that are being written."""
+    if left := [name for name in leftovers(output_dir) if name.endswith(".html")]:
+        with claims_in(output_dir / CLAIMS) as claims:
+            sweep(output_dir / name for name in claims.take(left))

@@ -111,6 +111,12 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def leftovers(folder: Path) -> set[str]:
+    """Return the names of files in a folder of which something half-written is there, being written or left behind."""
+    found = (TEMPORARY.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return {one[1] for one in found if one is not None}
+
+
 def sweep(files: Iterable[Path]) -> None:
     """Remove what killed processes left of these files.
 
@@ -123,4 +129,4 @@ def sweep(files: Iterable[Path]) -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
             found = TEMPORARY.fullmatch(path.name)
             if found is not None and found[1] in own:
-                path.unlink(missing_ok=True)
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from fcpower_bids import claims
+from fcpower_bids import claims, store
 from fcpower_bids.claims import Claims, claims_in
 from tests.test_store import in_namespaces
 
@@ -73,6 +73,18 @@ def test_process_numbers_of_containers_mean_nothing(folder):
     for process in (second, third):
         process.kill()
         process.wait()
+
+
+def test_pages_of_the_killed_are_swept_and_those_in_the_making_are_not(tmp_path):
+    left, table = store.beside(tmp_path / "sub-01.html"), store.beside(tmp_path / "status.tsv")
+    making = store.beside(tmp_path / "sub-02.html")
+    for path in (left, table, making):
+        path.write_text("x")
+    with claims.turn(tmp_path / claims.CLAIMS, "sub-02.html"):
+        claims.sweep_pages(tmp_path)
+    assert {path.name for path in tmp_path.glob(".*")} == {table.name, making.name}
+    claims.sweep_pages(tmp_path)
+    assert {path.name for path in tmp_path.glob(".*")} == {table.name}
 
 
 def elsewhere(folder, name, silent):

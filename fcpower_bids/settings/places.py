@@ -30,6 +30,13 @@ class Places(Choices):
         return self.output_dir / (f"group_{self.name}.html" if self.name else "group.html")
 
     @property
+    def record(self) -> Path:
+        """File of the choices of a run: with the logs, for it alone holds absolute paths."""
+        named = f"_{self.name}" if self.name else ""
+        name = f"settings_group{named}.toml" if self.level == "group" else "settings.toml"
+        return self.output_dir / "logs" / name
+
+    @property
     def index(self) -> Path:
         """Page of all recordings."""
         return self.output_dir / "index.html"

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
@@ -22,7 +23,7 @@ from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_ke
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
-from fcpower_bids.store import write_text
+from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.attempts import INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
@@ -62,6 +63,7 @@ def run_group(settings: Settings) -> int:
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
     from fcpower_bids.reports.person.index import write_index  # only the end of a run needs it
 
+    sweep_pages(settings.output_dir)
     attempts.run(PAGE, partial(write_group_report, settings))
     attempts.run(INDEX, partial(write_index, settings.output_dir))
     say(f"Tables: {folder}  Page: {settings.results_page}", settings)
@@ -92,7 +94,9 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():
         survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
-    write_text(folder / "settings.toml", settings.as_toml())
+    for place in (folder, folder / "models"):
+        sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
+    write_text(settings.record, settings.as_toml())
     write_group_tables(folder, _describe_people(cohort), settings)
     cohort = check_first(cohort, settings)
     by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fcpower_bids._version import __version__
+from fcpower_bids.claims import sweep_pages
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
@@ -69,7 +70,7 @@ def _run_participants(settings: Settings) -> int:
     plan = plan_run(settings, settings.work / "atlases")
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
-    write_shared(settings.output_dir / "logs" / "settings.toml", settings.as_toml())
+    write_shared(settings.record, settings.as_toml())
     work = _prepare_work(settings)
     jobs = plan.jobs
     _note(plan, settings)
@@ -157,6 +158,7 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
     parts = [subjects[start : start + size] for start in range(0, len(subjects), size)]
     failures: list[str] = []
     atlases: set[Any] = set()
+    sweep_pages(settings.output_dir)
     try:
         for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings), FOR_PAGES):
             failures += written.failures

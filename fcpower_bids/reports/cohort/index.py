@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.reports.cohort.verdict import judge_cohort
-from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 
-MADE_BY_A_RUN = "settings.toml"
+MADE_BY_A_RUN = "scans.tsv"
 
 
 def list_results(settings: Places) -> list[Places]:
@@ -34,4 +33,4 @@ def write_index(settings: Places) -> Path | None:
     text = render_page(
         "group_index.html", title="Results of the group level", dataset=settings.bids_dir.resolve().name, rows=rows
     )
-    return write_text(settings.output_dir / "group_index.html", text)
+    return write_page(settings.output_dir / "group_index.html", text)

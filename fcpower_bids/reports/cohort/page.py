@@ -25,10 +25,9 @@ from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
-from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import write_text
 
 PARTS = (
     (check_section, "check", "Check before the first model"),
@@ -86,7 +85,7 @@ def write_group_report(settings: Places) -> Path:
         sections=sections,
         links=_links(tables),
     )
-    page = write_text(settings.results_page, text)
+    page = write_page(settings.results_page, text)
     write_index(settings)
     if tables.failures:
         reasons = " ".join(tables.failures.values())

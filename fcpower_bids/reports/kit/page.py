@@ -22,7 +22,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fcpower_bids._version import __version__
+from fcpower_bids.claims import CLAIMS, turn
 from fcpower_bids.reports.kit.images import colour_table
+from fcpower_bids.store import write_text
 
 FOLDER = Path(__file__).parents[2] / "data" / "report"
 CONTAINER = "FCPOWER_CONTAINER"
@@ -100,6 +102,12 @@ def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
         f"default-src 'none'; img-src data:; style-src {hashes(styles)}; script-src {hashes(scripts)}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def write_page(path: Path, text: str) -> Path:
+    """Write a page of an output folder in turn, so that leftovers are told from what is being written."""
+    with turn(path.parent / CLAIMS, path.name):
+        return write_text(path, text)
 
 
 def inline_image(svg: str) -> str:

@@ -16,11 +16,10 @@ from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE
 from fcpower_bids.outputs.tables import MISSING, read_toml
-from fcpower_bids.reports.kit.page import render_page
+from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import write_text
 
 INDEX = "index.html"
 
@@ -94,7 +93,7 @@ def write_index(output_dir: Path) -> Path | None:
         content=content,
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
     )
-    return write_text(output_dir / INDEX, text)
+    return write_page(output_dir / INDEX, text)
 
 
 def _command(output_dir: Path) -> str:

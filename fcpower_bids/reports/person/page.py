@@ -17,14 +17,13 @@ from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
-from fcpower_bids.reports.kit.page import relative_link, render_page, show_number
+from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, read_accounts
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import write_text
 
 SAME = ("space", "res", "den")
 """Entities that a page does not repeat where they are the same for all recordings."""
@@ -154,7 +153,7 @@ def _write(
         configuration=settings.configuration_hash(),
         links=[(Path(name).name, name) for name in LOGS if name != TABLE or (settings.output_dir / TABLE).is_file()],
     )
-    written.pages.append(write_text(settings.output_dir / f"{title}.html", text))
+    written.pages.append(write_page(settings.output_dir / f"{title}.html", text))
     panels = (panel for _, members in shown for section in members for panel in section.panels)
     written.failures += [f"{title}.html: {panel.title}: {panel.failure}" for panel in panels if panel.failure]
 

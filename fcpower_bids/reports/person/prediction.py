@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.outputs.tables import write_text
-from fcpower_bids.reports.kit.page import render_page, show_number
+from fcpower_bids.reports.kit.page import render_page, show_number, write_page
 
 PREDICTED, CAUTION = "predicted", "caution"
 SITE = "site"
@@ -79,7 +78,7 @@ def write_prediction_pages(
             card=card_of(facts, model),
             date=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
-        pages.append(write_text(output_dir / f"{person}_{model}.html", text))
+        pages.append(write_page(output_dir / f"{person}_{model}.html", text))
     return pages
 
 
