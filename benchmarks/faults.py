@@ -91,8 +91,7 @@ GROUP = ["--targets", "age", "--analyses", "qc_fc", "spectrum_geometry", "--min-
 def contents(output: Path) -> dict[str, bytes]:
     paths = [path for path in output.rglob("*") if path.is_file()]
     named = {path.relative_to(output): path for path in paths}
-    # The description has relative links, the settings of the group level its folders: both differ by place.
-    without = ("logs", "work", "dataset_description.json", "settings.toml")
+    without = ("logs", "work", "dataset_description.json")  # its relative links differ by place
     return {
         str(name): path.read_bytes()
         for name, path in named.items()

@@ -25,7 +25,7 @@ FREE = {
         re.compile(rb"^participant_label = .*$", re.M),
         "only the participants of the last command differ",
     ),
-    "group/settings.toml": (
+    "logs/settings_group": (
         re.compile(rb"^(?:nprocs|mem_mb) = .*$", re.M),
         "only the cores and the memory of the job differ",
     ),

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.imaging.confounds.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
 from tests.running import PLAIN, run_app, start_app
+from tests.telling import telling
 
 ATLAS = ("--atlas", "builtin")
 
@@ -130,7 +132,9 @@ def broken(tmp_path_factory):
         data[fine == 7] = 10_000.0
 
     Files(root, "13").edit_bold(flatten)
-    return files, run_app(root, root.parent / "out", *ATLAS, *PLAIN)
+    own = shutil.copy(STRATEGIES / "none.yml", root.parent / "own.yml")
+    given = ("--atlas", _builtin(root.parent), *PLAIN, "--strategy", own)
+    return files, run_app(root, root.parent / "out", *given)
 
 
 def _builtin(folder):
@@ -158,6 +162,11 @@ def test_the_sentence_names_the_file_and_the_remedy(broken, label):
     assert words in row["reason"]
     assert "Error" not in row["reason"]
     assert row["reason"] in found.err
+
+
+def test_no_page_and_no_table_tells_where_the_files_at_fault_lie(broken):
+    _, found = broken
+    assert not telling(found.output, [str(found.output.parent)], "logs", "work")
 
 
 def test_nothing_is_half_written(broken):

@@ -254,7 +254,7 @@ def outputs(tmp_path):
         folder = tmp_path / name
         (folder / "logs" / "status").mkdir(parents=True)
         (folder / "sub-01.tsv").write_text("a\tb\n1\t2\n")
-        (folder / "settings.toml").write_text(f'output_dir = "/{name}"\n')
+        (folder / "logs" / "settings_group_x.toml").write_text(f'output_dir = "/{name}"\n')
         (folder / "logs" / "status" / "x.json").write_text(f'{{"seconds": {len(name)}.5, "peak_mb": {len(name)}}}')
         (folder / "logs" / "status.tsv").write_text(f"recording\tseconds\tpeak_mb\nx\t0.{len(name)}\t{len(name)}\n")
     (tmp_path / "two" / "logs" / "status" / "x.json").write_text('{"seconds": 7.5, "peak_mb": 1e3}')

@@ -13,6 +13,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.seen import find_in_training
+from tests.telling import telling
 
 PEOPLE = 12
 TRAINED = ("01", "02")
@@ -48,6 +49,12 @@ def study(tmp_path_factory):
     weights = ["--encoder", "fbert", "--encoder-weights", str(place / "out" / "encoder" / "model")]
     assert main([*run, "participant", "--atlas", "builtin", *weights, *here]) == 0
     return place
+
+
+def test_embeddings_do_not_say_where_the_weights_lie(study):
+    assert not telling(study / "out", [str(study)], "logs", "work")
+    about = next((study / "out").rglob("*_embedding.json")).read_text()
+    assert '"weights": "model"' in about
 
 
 def group(study, *options: str) -> int:

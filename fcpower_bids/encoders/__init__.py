@@ -130,6 +130,12 @@ def open_encoder(
     )
 
 
+def name_of_weights(weights: str | Path) -> str:
+    """Return what may be told of where weights came from: a hub id, or the last part of a path."""
+    path = Path(weights).expanduser()
+    return path.resolve().name if path.exists() else str(weights)
+
+
 def embedding_label(settings: Embedding) -> str:
     """Return the ``desc`` label of the embedding: ``fbert1m``, and what was asked for besides the default.
 

@@ -235,9 +235,9 @@ def find_aux(
 
 
 def describe_files(weights: Path, aux: Mapping[str, Path]) -> dict[str, Any]:
-    """Paths and sha256 of what an encoder was made from, for the sidecar."""
+    """Names and sha256 of what an encoder was made from, for the sidecar."""
     return {
-        "weights": str(weights),
+        "weights": weights.name,
         "sha256": file_sha256(weights),
         "aux_sha256": {file: file_sha256(path) for file, path in aux.items()},
     }

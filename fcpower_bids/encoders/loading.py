@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.encoders import name_of_weights
 from fcpower_bids.encoders.checkpoints import (
     CheckpointError,
     EncoderUnavailable,
@@ -59,7 +60,7 @@ def load_fbert(
     model = FBert(config).eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
-    source = {"weights": str(weights), "revision": revision, "sha256": file_sha256(path)}
+    source = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
     return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 

@@ -339,7 +339,7 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
         },
         "CensoringThresholdMillimetres": settings.fd_thresh,
         "CleaningConvention": settings.convention,
-        "NuisanceStrategy": settings.strategy,
+        "NuisanceStrategy": Path(settings.strategy).name,
         "NuisanceParameters": list(cleaning.design_names),
     }
 

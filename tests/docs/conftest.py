@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import nibabel
@@ -39,6 +40,8 @@ ANALYSE = (
     *("--representations", "fc", "fc_power", "embedding", "--permutations", "2", "--analyses", "all"),
     *("--scan-minutes", "1.5"),
 )
+PLANTED = "zqj-doe"
+"""Name of user, home and host while the study was made."""
 MODEL = "group/models/target-planted-score-fc-power_model"
 
 
@@ -54,7 +57,11 @@ def study(tmp_path_factory) -> Path:
     with (base / "documented.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "finished").exists():
-            _make(folder)
+            with pytest.MonkeyPatch.context() as patch:
+                for variable, planted in {"HOME": str(folder / PLANTED), "LOGNAME": PLANTED, "USER": PLANTED}.items():
+                    patch.setenv(variable, planted)
+                patch.setattr(socket, "gethostname", lambda: PLANTED)
+                _make(folder)
             (folder / "finished").touch()
     return folder
 

@@ -33,9 +33,10 @@ from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
 from tests.derivatives.pipelines import hcp_surface, make_surface
 from tests.derivatives.surfaces import labels_of, save_dlabel
-from tests.docs.conftest import COARSE, MODEL, PRETRAIN, QUICK, SPACE, copy_outputs
+from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
 from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
 from tests.inputs.connectomes import sources
+from tests.telling import telling
 
 PLACEHOLDERS = {
     "BIDS_DIR": "BIDS",
@@ -263,9 +264,8 @@ def run_group(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out", coarse=COARSE in text)
     words = arguments_of(text, study, place)
     if "--config-file" in words:
-        (place / "out" / "group").mkdir()
         given = [*words[:3], "--atlas", "builtin", "--targets", "planted_score", *QUICK]
-        (place / "out" / "group" / "settings.toml").write_text(parse_settings(given).as_toml())
+        (place / "out" / "logs" / "settings_group.toml").write_text(parse_settings(given).as_toml())
     words += [] if "--atlas" in words or "--config-file" in words else ["--atlas", "builtin"]
     assert main([*words, *QUICK]) == 0
     named = words[words.index("--name") + 1] if "--name" in words else ""
@@ -293,6 +293,7 @@ def run_identify(text: str, study: Path, place: Path) -> None:
     copy_outputs(study / "out", place / "out")
     assert main(arguments_of(text, study, place)) == 0
     assert (place / "out" / "group" / "identify_pairs.tsv").is_file()
+    assert not telling(place / "out", [str(place), str(study), PLANTED], "logs", "work")
 
 
 @kind(r"fcpower_bids export ")

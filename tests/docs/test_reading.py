@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from tests.docs.conftest import PLANTED
 from tests.docs.pages import DOCS, code_blocks, read
+from tests.telling import telling
 
 PAGE = read(DOCS / "reading.md")
 
@@ -120,16 +122,14 @@ def test_stock_pybids_opens_every_product_with_its_sidecar(study, place, said):
         assert layout.get(suffix="embedding", desc=label, atlas="coarse", extension=".tsv")
 
 
-def test_nothing_but_the_settings_names_a_place_of_this_machine(study):
-    text = (".json", ".tsv", ".md", ".html", ".toml", ".bib", ".tex", ".dot")
-    places = {str(study), str(study / "bids"), str(Path.home())}
-    naming = {
-        path.relative_to(study / "out").as_posix()
-        for ending in text
-        for path in written(study, f"*{ending}")
-        if any(place in path.read_text(encoding="utf-8") for place in places)
+def test_nothing_outside_the_logs_names_a_place_a_user_or_a_machine(study):
+    words = (str(study), str(Path.home()), PLANTED)
+    for output in (study / "out", study / "one_session"):
+        assert telling(output, words, "logs", "work") == set()
+    assert {name for name, _ in telling(study / "out", words[:1], "work")} >= {
+        "logs/settings.toml",
+        "logs/settings_group.toml",
     }
-    assert naming == {"logs/settings.toml", "group/settings.toml"}
 
 
 def test_what_a_matrix_was_made_from_is_found_from_where_it_lies(study):

@@ -15,9 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
 from fcpower_bids.core.signal.conventions import convention_of
-from fcpower_bids.encoders import PUBLISHED
+from fcpower_bids.encoders import PUBLISHED, name_of_weights
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy
+from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Atlas
 from fcpower_bids.settings import ParticipantOutputs
@@ -91,7 +92,8 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
         configuration=settings.configuration_hash(),
         preprocessing=_preprocessing(settings.output_dir),
         atlases=sorted(set(atlases)),
-        names=settings.atlas,
+        names=[without_folders(name) for name in settings.atlas],
+        weights=name_of_weights(settings.encoder_weights) if settings.encoder_weights else "",
         published=settings.encoder in PUBLISHED,
         surface=spaces == {SURFACE} if spaces and (SURFACE not in spaces or len(spaces) == 1) else None,
         filtered=any(settings.band),
