@@ -133,7 +133,7 @@ def test_the_methods_text_is_that_of_the_settings_and_the_tables(analysed, study
     folder = analysed / "group"
     text = (folder / "CITATION.md").read_text(encoding="utf-8")
     folds, null, scans = (read_table(folder / f"{name}.tsv") for name in ("folds", "null", "scans"))
-    choices = tomllib.loads((folder / "settings.toml").read_text())
+    choices = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())
     tested = folds[folds["role"] == "test"]
     people = tested["participant_id"].nunique()
     inner = int(folds["inner_fold"].max()) + 1

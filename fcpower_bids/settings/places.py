@@ -31,10 +31,14 @@ class Places(Choices):
 
     @property
     def record(self) -> Path:
-        """File of the choices of a run: with the logs, for it alone holds absolute paths."""
+        """File of the choices of the participant level: with the logs, for it holds absolute paths."""
+        return self.output_dir / "logs" / "settings.toml"
+
+    @property
+    def results_record(self) -> Path:
+        """File of the choices of the group level."""
         named = f"_{self.name}" if self.name else ""
-        name = f"settings_group{named}.toml" if self.level == "group" else "settings.toml"
-        return self.output_dir / "logs" / name
+        return self.output_dir / "logs" / f"settings_group{named}.toml"
 
     @property
     def index(self) -> Path:

@@ -96,7 +96,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
-    write_text(settings.record, settings.as_toml())
+    write_text(settings.results_record, settings.as_toml())
     write_group_tables(folder, _describe_people(cohort), settings)
     cohort = check_first(cohort, settings)
     by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}

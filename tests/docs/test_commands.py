@@ -31,6 +31,7 @@ from fcpower_bids.demo.__main__ import main as make_demo
 from fcpower_bids.encoders import audit, cohort
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
+from fcpower_bids.store import write_text
 from tests.derivatives.pipelines import hcp_surface, make_surface
 from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
@@ -265,7 +266,7 @@ def run_group(text: str, study: Path, place: Path) -> None:
     words = arguments_of(text, study, place)
     if "--config-file" in words:
         given = [*words[:3], "--atlas", "builtin", "--targets", "planted_score", *QUICK]
-        (place / "out" / "logs" / "settings_group.toml").write_text(parse_settings(given).as_toml())
+        write_text(place / "out" / "logs" / "settings_group.toml", parse_settings(given).as_toml())
     words += [] if "--atlas" in words or "--config-file" in words else ["--atlas", "builtin"]
     assert main([*words, *QUICK]) == 0
     named = words[words.index("--name") + 1] if "--name" in words else ""

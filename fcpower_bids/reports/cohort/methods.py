@@ -15,7 +15,6 @@ from fcpower_bids.reports.kit.methods import fill
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.transforms import TRANSFORMS
 
-CHOICES = "settings.toml"
 SELECTIONS = {"task_id": "the tasks", "session_label": "the sessions", "run_id": "the runs"}
 """Choices of recordings, as the text calls them."""
 OVER = {"pooled": "over all inner folds together", "mean": "averaged over the inner folds"}
@@ -45,7 +44,7 @@ EXPONENT = {
 
 def read_choices(tables: GroupTables) -> dict[str, Any]:
     """Return the choices that the tables were made by; nothing where the file is not there or damaged."""
-    path = tables.settings.results / CHOICES
+    path = tables.settings.results_record
     try:
         return Facts(path, read_toml(path))
     except (OSError, ValueError):
