@@ -40,7 +40,17 @@ def test_a_second_question_leaves_the_first_as_it_is(cohort):
         assert f"{headline} can be predicted was not tested against chance." in index
 
 
-@pytest.mark.parametrize("name", ["models", "../x", "a b"])
+@pytest.mark.parametrize("name", ["models", "../x", "a b", "a" * 300])
 def test_a_name_that_cannot_be_a_folder_is_refused(cohort, name, capsys):
     assert run(cohort, "--targets", "age", "--name", name) == 2
     assert f"--name {name} must be" in capsys.readouterr().err
+
+
+def test_a_file_where_the_tables_would_go_is_refused_and_stays(cohort, capsys):
+    taken = cohort.out / "group" / "taken"
+    taken.parent.mkdir(exist_ok=True)
+    taken.write_text("mine")
+    assert run(cohort, "--targets", "age", "--name", "taken") == 2
+    assert f"Nothing can be written to {taken}" in capsys.readouterr().err
+    assert taken.read_text() == "mine"
+    taken.unlink()

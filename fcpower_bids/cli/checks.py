@@ -187,8 +187,8 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _results_name(settings: Settings) -> Iterator[str]:
-    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", settings.name)):
-        yield f"--name {settings.name} must be letters, digits, - and _, and not {' or '.join(TAKEN)}."
+    if settings.name and (settings.name in TAKEN or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", settings.name)):
+        yield f"--name {settings.name} must be at most 64 letters, digits, - and _, and not {' or '.join(TAKEN)}."
 
 
 def _executor(settings: Settings) -> Iterator[str]:

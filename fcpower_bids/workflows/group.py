@@ -16,7 +16,7 @@ from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
-from fcpower_bids.errors import DatasetError, NotInCohort, Unfit
+from fcpower_bids.errors import DatasetError, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.machine import giving
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
@@ -94,6 +94,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():
         survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
+    _make_folder(folder)
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
     write_text(settings.results_record, settings.as_toml())
@@ -104,6 +105,15 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         _run_analyses(cohort, by_atlas, attempts)
     if settings.save_models and not settings.check:
         _save_models(cohort, attempts)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"Nothing can be written to {folder} ({error.strerror}). Move what is there, or choose another --name."
+        ) from error
 
 
 def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
