@@ -50,6 +50,19 @@ def in_safe_folder() -> Iterator[None]:
         os.chdir(here)
 
 
+@contextmanager
+def unsearched() -> Iterator[None]:
+    """Import without searches for garbage: there is none, and they take a tenth of the time of a start."""
+    before = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()  # nor look through what was imported later
+        gc.enable()
+
+
 def begin_worker() -> None:
     """Leave what was imported out of the searches for garbage, and do not outlive the process that waits for results.
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.settings import Settings
-from fcpower_bids.workers import leave_surroundings
+from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
 COMMANDS = {
@@ -62,7 +62,9 @@ def _run(argv: list[str]) -> int:
 
     settings = parse_settings(argv)
     _limit_threads(settings)
-    return _level(settings)(settings)
+    with unsearched():
+        run = _level(settings)
+    return run(settings)
 
 
 def _limit_threads(settings: Settings) -> None:
@@ -102,7 +104,7 @@ def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def entry_point() -> None:
     """Console script."""
-    gc.set_threshold(100_000)  # a fifth of the time that imports take is a search for garbage, of which there is none
+    gc.set_threshold(100_000)  # what the imports left is not searched a thousand times
     answer_the_shell(parser_of)
     code = main()
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second

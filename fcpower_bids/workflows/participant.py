@@ -159,11 +159,14 @@ def _report(names: Iterable[str], settings: Settings, with_index: bool) -> Incom
     failures: list[str] = []
     atlases: set[Any] = set()
     sweep_pages(settings.output_dir)
+    at_once = with_index and len(parts) == 1  # a process less is a twentieth of what one recording costs
     try:
-        for written in run_calls(WRITE_PAGES, ((settings, part) for part in parts), processes(settings), FOR_PAGES):
+        calls = ((settings, part, at_once) for part in parts)
+        for written in run_calls(WRITE_PAGES, calls, processes(settings), FOR_PAGES):
             failures += written.failures
             atlases |= set(written.atlases)
-        for said in run_calls(WRITE_INDEX, [(settings.output_dir,)] if with_index else [], 1, FOR_PAGES):
+        alone = [(settings.output_dir,)] if with_index and not at_once else []
+        for said in run_calls(WRITE_INDEX, alone, 1, FOR_PAGES):
             failures += said
     except WorkerDied as error:
         failures.append(PAGES_KILLED.format(error.cause))

@@ -48,8 +48,8 @@ def _voxels(image: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         if affine is None:
             return np.empty((0, 3)), np.empty(0, np.int64)
     else:
-        volume = np.asarray(image.dataobj).astype(np.int64)
+        volume = np.asarray(image.dataobj)
         volume = volume.reshape(volume.shape[:3])
-        index, affine = np.argwhere(volume), image.affine
-        values = volume[tuple(index.T)]
+        index, affine = np.argwhere(np.ascontiguousarray(volume != 0)), image.affine  # else ten times slower
+        values = volume[tuple(index.T)].astype(np.int64)
     return nib.affines.apply_affine(affine, index), values

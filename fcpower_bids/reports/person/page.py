@@ -20,6 +20,7 @@ from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_met
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, read_accounts
+from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
@@ -92,13 +93,14 @@ def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[s
     return written.pages
 
 
-def write_pages(settings: ParticipantOutputs, subjects: Sequence[str]) -> Written:
-    """Write the pages of some participants, and return what the methods text needs of them."""
+def write_pages(settings: ParticipantOutputs, subjects: Sequence[str], with_index: bool = False) -> Written:
+    """Write the pages of some participants, and the index then, and return what the methods text needs of them."""
     each = [_try(settings, subject) for subject in subjects]
+    failures = [failure for one in each for failure in one.failures]
     return Written(
         [page for one in each for page in one.pages],
         [atlas for one in each for atlas in one.atlases],
-        [failure for one in each for failure in one.failures],
+        failures + (try_index(settings.output_dir) if with_index else []),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from fcpower_bids.claims import HEARTBEAT
 from fcpower_bids.machine import cores
 from fcpower_bids.settings import Settings
-from fcpower_bids.workers import begin_worker, in_safe_folder
+from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
 from fcpower_bids.workflows.execution.endings import WorkerDied, cause_of_death, memory_kills
 
 FOR_RECORDINGS = (
@@ -46,8 +46,9 @@ def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
     several), they are forked from a server that does its own imports.
     """
     if _is_forkable():
-        for module in (function.partition(":")[0], *modules):
-            import_module(module)
+        with unsearched():
+            for module in (function.partition(":")[0], *modules):
+                import_module(module)
         gc.freeze()  # memory that nobody writes to stays shared
         return get_context("fork")
     set_forkserver_preload([*FOR_RECORDINGS, *FOR_PAGES])

@@ -24,6 +24,7 @@ from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status,
 from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
+from fcpower_bids.workers import unsearched
 from fcpower_bids.workflows.combination import STAGE as COMBINE
 from fcpower_bids.workflows.combination import nothing_to_combine
 from fcpower_bids.workflows.execution.batches import Job, is_done
@@ -242,7 +243,8 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
     RecordingError
         If the confounds cannot be used as the choices ask for.
     """
-    from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal, more than half a second
+    with unsearched():
+        from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal: half a second
 
     parcel = np.random.default_rng(0).standard_normal((volumes, 1))  # without a level that could step
     return clean_recording(recording, ("any atlas",), [(parcel, np.ones(1))], settings)[0]
