@@ -12,7 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fcpower_bids"
-HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "nibabel", "templateflow")
+HEAVY = ("torch", "nipype", "nilearn", "bids", "sklearn", "pandas", "matplotlib", "PIL", "nibabel", "templateflow")
+PARTICIPANT = """
+from importlib import import_module
+from fcpower_bids.workflows import participant
+from fcpower_bids.workflows.execution.pool import FOR_PAGES, FOR_RECORDINGS
+for module in FOR_RECORDINGS + FOR_PAGES:
+    import_module(module)
+"""
 
 
 def loaded_by(code: str) -> set[str]:
@@ -32,6 +39,10 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_light_things_load_nothing_heavy(code):
     assert loaded_by(code) == set()
+
+
+def test_recordings_and_their_pages_need_no_plotting_and_no_pybids():
+    assert loaded_by(PARTICIPANT) == {"nipype", "pandas", "nibabel"}
 
 
 def test_the_command_line_does_not_load_torch_or_nilearn_for_the_participant_level():
