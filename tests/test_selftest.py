@@ -84,23 +84,32 @@ def test_an_encoder_is_tested_with_its_weights(tested, tmp_path):
     assert against.first_fault == "encoder mine", "an earlier record is compared with"
 
 
-def test_a_changed_coefficient_of_the_filter_is_named_by_the_command(tmp_path):
-    shutil.copytree(PACKAGE, tmp_path / "fcpower_bids", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "fcpower_bids" / "core" / "signal" / "filtering.py"
+def run_changed(folder, module, old, new):
+    """The command of a copy of the program in which one line is another."""
+    shutil.copytree(PACKAGE, folder / "fcpower_bids", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "fcpower_bids" / module
     text = file.read_text()
-    assert text.count('output="sos")') == 1
-    file.write_text(text.replace('output="sos")', 'output="sos") * [1.001, 1, 1, 1, 1, 1]'))
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
     command = [sys.executable, "-m", "fcpower_bids", "selftest"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_changed_coefficient_of_the_filter_is_named_by_the_command(tmp_path):
+    done = run_changed(tmp_path, "core/signal/filtering.py", 'output="sos")', 'output="sos") * [1.001, 1, 1, 1, 1, 1]')
     assert done.returncode == 1, done.stderr
     assert "the first step that differs is 'bandpass'" in done.stdout
+
+
+def test_a_program_that_ends_with_an_error_has_failed_whatever_it_has_written(tested, tmp_path):
+    outcome = compare_steps(tested, read_answers(None), broken="fcpower_bids")
+    assert outcome.first_fault == "fcpower_bids"
+    assert outcome.table.set_index("step").loc["fcpower_bids", "verdict"] == "failed"
+    done = run_changed(tmp_path, "demo/__main__.py", "from __future__ import annotations", "1 / 0")
+    assert done.returncode == 1, "a mistake of the program is no input that cannot be used"
+    assert "ZeroDivisionError" in done.stdout
+    assert "the first step that differs is 'input'" in done.stdout
 
 
 def test_an_earlier_record_shows_what_moved(tested, tmp_path, capsys):
