@@ -10,10 +10,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.protocol import Study
-from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage, site_radius
 from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
+from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
 FloatArray = NDArray[np.float64]
@@ -66,38 +68,64 @@ class Ingredients:
     intercept: bool
 
 
-def held_out_residuals(study: Study, given: Ingredients, seed: int) -> tuple[pd.DataFrame, FloatArray]:
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What models say of scans that they have not seen.
+
+    Attributes
+    ----------
+    residuals : pandas.DataFrame
+        `RESIDUALS`.
+    similarity : ndarray, shape (n_scans,)
+        Of each scan to the training people of the fold that held it out.
+    scores : mapping
+        How well each site was predicted by the others, and each fold: scans, mean error, mean absolute error, and r
+        or, for two classes, scans and the area under the curve alone; NaN where all were observed equal.
+    """
+
+    residuals: pd.DataFrame
+    similarity: FloatArray
+    scores: dict[str, dict[str, dict[str, float]]]
+
+
+def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
     """Predict every single scan by models that have seen neither its person nor, where sites are known, its site.
 
     Single scans, because these are what a model is given later: averages over sessions would promise too much. The
     penalty is that of the whole model.
-
-    Returns
-    -------
-    frame : pandas.DataFrame
-        `RESIDUALS`.
-    similarity : ndarray, shape (n_scans,)
-        Of each scan to the training people of the fold that held it out.
     """
     built = join_target_builders(study.targets, study.people.covariates)
     target = study.targets[0]
     number = np.random.default_rng((seed, 1)).permutation(len(study.people.names))
     parts, similarity = [], np.full(len(given.person), np.nan)
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for held_out, group, test, train in _splits(study, given.known, seed):
         values = (built(train) if callable(built) else built)[:, 0]
         arrays = ridge_model_arrays(given.features[train], values[train], given.penalty, given.kernel, given.intercept)
         scans = np.flatnonzero(np.isin(given.person, test))
         found = predict_from_arrays(arrays, given.single[scans])
-        observed = values[given.person[scans]]
+        # classes stay 0 and 1 where covariates were regressed from what the model is trained on
+        observed = (target.measures[:, 0] if target.is_binary else values)[given.person[scans]]
         part = pd.DataFrame({"held_out": held_out, "group": group, "person": number[given.person[scans]]})
         part["residual"] = found.predicted[:, 0] - observed
+        scores.setdefault(held_out, {})[group] = _score(target, observed, found.predicted[:, 0])
         pair = (str(negative_class(study)), str(target.positive))
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
         part["similarity"] = found.similarity
         parts.append(part)
         if held_out == FOLD:
             similarity[scans] = found.similarity
-    return pd.concat(parts, ignore_index=True), similarity
+    return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
+
+
+def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
+    """Scores of one held-out group, by the names of `HeldOut`."""
+    score = score_predictions("auc" if target.is_binary else "pearson", observed, predicted)
+    told = {"Scans": float(len(observed)), main_score(target): float(score)}
+    if target.is_binary:
+        return told
+    error = predicted - observed
+    return told | {"MeanError": float(error.mean()), "MAE": float(np.abs(error).mean())}
 
 
 def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:

@@ -101,11 +101,13 @@ def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representat
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])
     single = _features_of_scans(study, rows, chosen)
     given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
-    residuals, similarity = held_out_residuals(study, given, seed)
+    held_out = held_out_residuals(study, given, seed)
+    residuals, similarity = held_out.residuals, held_out.similarity
     arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
     arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
     facts = _describe(study, known, representation, penalty) | {"Interval": interval_facts(residuals)}
+    facts["HeldOutScores"] = held_out.scores
     facts["TargetRange"] = [float(each) for each in arrays["target_range"][:, 0]]
     if study.targets[0].is_binary:
         facts["Interval"]["RadiusOfClasses"] = class_radii(residuals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the files of a model against their digests and print its card."""
-    options = build_parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    options = build_parser().parse_args(given[1:] if given[:1] == ["show"] and len(given) > 1 else given)
     from fcpower_bids.outputs.models import load_model  # loads numpy, after the limits of threads are set
 
     _, facts, _ = load_model(options.model)
@@ -55,9 +57,24 @@ def describe(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"the worst {100 * interval['LeastCoverageOfAGroup']:.0f} %)",
             ),
         ]
+    rows += _scores(facts)
     if "NewSiteRadius" in interval:
         rows.append(("at an unlike site", f"+/-{interval['NewSiteRadius']:.4g}"))
     return [*rows, ("made with", f"fcpower_bids {facts['SoftwareVersion']}"), ("caution", facts["Caution"])]
+
+
+def _scores(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How well people of every held-out site were predicted, else of every fold."""
+    kinds = facts.get("HeldOutScores", {})  # models of earlier versions have none
+    kind = "site" if len(kinds.get("site", {})) > 1 else "fold"
+    return [(f"held-out {kind} {name}", _score(one)) for name, one in kinds.get(kind, {}).items()]
+
+
+def _score(one: Mapping[str, Any]) -> str:
+    name = "auc" if "auc" in one else "r"
+    value = "not defined" if one[name] is None or one[name] != one[name] else f"{one[name]:.2f}"
+    off = f", off by {one['MeanError']:+.3g} on average and {one['MAE']:.3g} in size" if "MAE" in one else ""
+    return f"{name} {value}{off} ({one['Scans']:.0f} scans)"
 
 
 def _range(ends: Sequence[float], divisor: float = 1) -> str:

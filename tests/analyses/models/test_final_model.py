@@ -199,6 +199,31 @@ def test_intervals_cover_people_of_unseen_sites_as_they_claim():
     assert np.mean(naive) <= np.mean(inside)
 
 
+def test_the_scores_of_a_site_are_those_of_a_model_of_the_others():
+    cohort = shifted_cohort(4, 12, 3)
+    settings = choose(targets=("score",), site_column="site", folds=5, penalties=(1.0,))
+    scores = fit_final_model(cohort, settings, "score", "fc").facts["HeldOutScores"]
+    assert list(scores["site"]) == ["s00", "s01", "s02", "s03"]
+    assert sum(one["Scans"] for one in scores["fold"].values()) == 48
+    away = cohort.phenotypes["site"].to_numpy() == "s02"
+    others = fit_final_model(keep(cohort, ~away), settings, "score", "fc")
+    found = [apply_model(others, connectome(cohort, row), cohort.parcels).prediction for row in np.flatnonzero(away)]
+    truth = cohort.phenotypes["score"].to_numpy()[away]
+    expected = {"Scans": 12, "r": np.corrcoef(found, truth)[0, 1], "MeanError": np.mean(found - truth)}
+    assert scores["site"]["s02"] == pytest.approx(expected | {"MAE": np.mean(np.abs(found - truth))})
+
+
+def test_classes_stay_classes_where_covariates_are_regressed(split):
+    """A residual of the class is no class: who is what is known from the table, and so is how far scores are off."""
+    _, train = split
+    phenotypes = train.phenotypes.assign(older=(train.phenotypes["sex"] == "M") * 1.0 + train.phenotypes["age"] / 100)
+    train = dataclasses.replace(train, phenotypes=phenotypes)
+    model = fit_final_model(train, choose(**CHOICES, covariates=("older",)), "sex", "fc")
+    of_people = phenotypes["sex"].loc[train.scans["participant_id"]].value_counts()
+    assert model.residuals["observed_class"].value_counts().to_dict() == of_people.to_dict()
+    assert 0 <= model.facts["HeldOutScores"]["fold"]["0"]["auc"] <= 1
+
+
 def test_local_people_move_a_model_to_an_older_site():
     cohort = shifted_cohort(12, 12, 1, shift=3.0)
     sites = cohort.phenotypes["site"].to_numpy()
