@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import re
@@ -394,6 +395,9 @@ def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
     coverage = f"in {100 * interval['NominalCoverage']:.0f} of 100 cases for {interval['HoldsFor']}"
     assert coverage in pages["sub-20"]
     assert f"learned from {card['NumberOfPeople']} people;" in pages["sub-20"]
+    file = next((batch / "sub-20").rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    assert row["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert row["sha256"][:16] in pages["sub-20"]
     assert "no diagnosis" in pages["sub-20"]
     assert "not a medical device" in pages["sub-20"]
 
@@ -515,7 +519,9 @@ def test_local_people_move_the_predictions_by_what_the_residuals_say(of_places, 
     assert after.loc[used, "warning"].str.contains("helped to recalibrate").all()
 
 
-def test_the_intervals_of_places_are_those_of_the_residuals_and_measured_without_each(of_places, study, tmp_path):
+def test_the_intervals_of_places_are_those_of_the_residuals_and_measured_without_each(
+    of_places, study, tmp_path, capsys
+):
     (model,) = of_places.glob("*planted-score-fc-power*")
     assert main(["predict", str(model), str(study / "out"), "--table", str(tmp_path / "table.tsv")]) == 0
     table, sites = read_table(tmp_path / "table.tsv"), held_out_by_place(model)
@@ -535,6 +541,44 @@ def test_the_intervals_of_places_are_those_of_the_residuals_and_measured_without
     assert f"in 90 of 100 cases for a person of a site like these; on what was held out of the training it held in " \
         f"{100 * held.mean():.0f}, in the worst part in {100 * held.min():.0f}." in page  # fmt: skip
     assert "It rests on 3 sites, too few to know how far apart sites are." in page
+    known = sorted(one["r"] for one in json.loads((model / "model.json").read_text())["HeldOutScores"]["site"].values())
+    assert f"r {known[1]:.2f} at the median of 3 held-out sites, {known[0]:.2f} to {known[2]:.2f}" in page
+    assert main(["model", "show", str(model)]) == 0
+    told = capsys.readouterr().out
+    for name, part in sites.groupby("group")["residual"]:
+        off = f"off by {part.mean():+.3g} on average and {part.abs().mean():.3g} in size ({len(part)} scans)"
+        assert re.search(rf"held-out site {name} +r -?0.\d\d, {re.escape(off)}", told)
+
+
+def test_a_model_that_fails_on_people_of_known_value_says_so_first(of_sixteen, batch, study, capsys):
+    """The site of a batch scores 500 points more than its connectomes tell, and its dataset knows that."""
+    table = batch.parent / "bids" / "participants.tsv"
+    people = read_table(study / "bids" / "participants.tsv")[["participant_id", "planted_score"]]
+    people["planted_score"] += 500.0
+    people.to_csv(table, sep="\t", index=False)
+    assert main(["predict", str(of_sixteen), str(batch)]) == 4
+    told = capsys.readouterr().out
+    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
+    new = rows[(rows["state"] == "predicted") & (rows["in_training"] == "false")]["prediction"]
+    off = (new - people.set_index("participant_id")["planted_score"][new.index]).mean()
+    words = f"The intervals do not hold here. Of {len(new)} people here whose value is known"
+    numbers = f"the interval holds that of 0; predictions are off by {off:+.3g} on average."
+    assert told.startswith(words)
+    assert numbers in told
+    for name in rows.index[rows["state"] == "predicted"]:
+        assert rows.loc[name, "warning"].startswith(words)
+        assert rows.loc[name, "inside_range"] == "false"
+        page = html.unescape(next(batch.glob(f"{name}_target-*.html")).read_text())
+        assert page.index(words) < page.index("The interval is made to hold")
+    people["planted_score"] -= 500.0
+    people.to_csv(table, sep="\t", index=False)
+    assert main(["predict", str(of_sixteen), str(batch), "--no-pages"]) == 4
+    told = capsys.readouterr().out
+    assert told.startswith(f"Of {len(new)} people here whose value is known")
+    table = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
+    inside = table.loc[new.index, ["low", "high"]].sub(people.set_index("participant_id")["planted_score"], axis=0)
+    held = ((inside.loc[new.index, "low"] <= 0) & (inside.loc[new.index, "high"] >= 0)).sum()
+    assert f"the interval holds that of {held};" in told
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -101,6 +102,7 @@ def say_scan(
         ("Minutes of series", show_number(row["minutes"], 1)),
         ("Mean FD, mm", show_number(row["mean_fd"], 3)),
         ("Similarity to the training people", f"percentile {show_number(row['similarity_percentile'], 0)}"),
+        ("Digest of the connectome", str(row["sha256"])[:16]),
     )
     return Said(
         str(row["scan"]),
@@ -177,10 +179,24 @@ def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]
         ("Model", model),
         ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
+        *(("Scores", each) for each in say_scores(facts)),
         *((name.capitalize(), " or ".join(made[name])) for name in made),
         ("Made with", f"fcpower_bids {facts['SoftwareVersion']}"),
         ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
     )
+
+
+def say_scores(facts: Mapping[str, Any]) -> list[str]:
+    """How well held-out sites were predicted, else held-out folds; nothing where no score is defined."""
+    kinds = facts.get("HeldOutScores", {})  # models of earlier versions have none
+    kind = SITE if len(kinds.get(SITE, {})) > 1 else "fold"
+    groups = list(kinds.get(kind, {}).values())
+    name = "auc" if any("auc" in one for one in groups) else "r"
+    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
+    if not known:
+        return []
+    spread = f"{min(known):.2f} to {max(known):.2f}"
+    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out {kind}s, {spread}"]
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -55,6 +55,15 @@ def read_column(path: Path, name: str) -> dict[str, float]:
     return _by_person(table, pd.to_numeric(_find(table, (name.lower(),)), errors="coerce"))
 
 
+def read_known(output_dir: Path, phenotypes: Path | None, name: str) -> dict[str, float]:
+    """Values of one column by person, of the tables that have it: those of the dataset, then that of the user."""
+    found: dict[str, float] = {}
+    for path in (*_tables_of(output_dir), *([phenotypes] if phenotypes else [])):
+        table = _read(path)
+        found |= _by_person(table, pd.to_numeric(_find(table, (name.lower(),)), errors="coerce"))
+    return found
+
+
 def _tables_of(output_dir: Path) -> Iterator[Path]:
     """``participants.tsv`` of the input, or of the dataset whose derivatives are the input."""
     description = output_dir / "dataset_description.json"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import pandas as pd
 from fcpower_bids.analyses.models.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
 from fcpower_bids.analyses.models.calibration import RESIDUALS
 from fcpower_bids.analyses.models.final_model import FinalModel
+from fcpower_bids.analyses.models.known_values import KnownValues, check_known_values
 from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL, compare_with_reference
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
@@ -27,7 +30,7 @@ from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 from fcpower_bids.reports.person.prediction import write_prediction_pages
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.workflows.models.people import read_column, read_people
+from fcpower_bids.workflows.models.people import read_column, read_known, read_people
 
 COMPARED = "compared"
 """Beside the columns of a row: the rows of its own in `UNUSUAL`."""
@@ -82,6 +85,7 @@ PREDICTED = TableSpec(
         Column.number("minutes", "Minutes of cleaned series", digits=1),
         Column.number("mean_fd", "Mean framewise displacement, mm"),
         Column.text("differences", "What was done otherwise than with the training scans"),
+        Column.text("sha256", "Digest of the file of the connectome"),
     ),
     ("scan",),
 )
@@ -128,6 +132,8 @@ class Predictions:
     facts : mapping
         Of the model.
     recalibration : Recalibration or None
+    known : KnownValues or None
+        How it does with people whose value the dataset has.
     pages : tuple of Path
         One per person.
     """
@@ -136,6 +142,7 @@ class Predictions:
     path: Path
     facts: Mapping[str, Any]
     recalibration: Recalibration | None
+    known: KnownValues | None = None
     pages: tuple[Path, ...] = ()
 
 
@@ -170,6 +177,7 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     if local:
         moved = _recalibrate(model, rows, local)
         rows = [_attempt(one, model, request, people, moved, local) for one in scans]
+    known = _check_known(rows, model.facts, request, moved)
     compared = pd.DataFrame(
         [{"scan": row["scan"], **each} for row in rows for each in row.pop(COMPARED, [])], columns=list(UNUSUAL.columns)
     )
@@ -184,13 +192,14 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     hidden = ("Parcels", "Networks", "Digests", "TrainingScans")
     about = {key: value for key, value in model.facts.items() if key not in hidden}
     changed = {"Recalibration": _describe(moved)} if moved else {}
+    changed |= {"KnownValues": dataclasses.asdict(known)} if known else {}
     write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
     pages = (
         write_prediction_pages(request.output_dir, name, frame, compared, model.facts, _describe(moved))
         if request.pages
         else []
     )
-    return Predictions(frame, target, model.facts, moved, tuple(pages))
+    return Predictions(frame, target, model.facts, moved, known, tuple(pages))
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
@@ -244,7 +253,8 @@ def _attempt(
     scan = one.path.name.removesuffix("_relmat.tsv")
     judged: dict[str, str] = {}
     try:
-        judged = _judge(one)
+        judged = {"sha256": hashlib.sha256(one.path.read_bytes()).hexdigest()}
+        judged |= _judge(one)
         return judged | _predict(scan, one, model, request, people, moved, local)
     except (FcPowerError, OSError) as error:
         return judged | _refused(scan, one.participant, one.session, str(error))
@@ -335,6 +345,27 @@ def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Ma
     return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
 
 
+def _check_known(
+    rows: Sequence[dict[str, Any]], facts: Mapping[str, Any], request: Request, moved: Recalibration | None
+) -> KnownValues | None:
+    """Compare with what the dataset knows of people whom the model has not seen; warn of every scan if it fails."""
+    if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
+        return None
+    values = read_known(request.output_dir, request.phenotypes, facts["Target"])
+    helped = read_column(request.local, facts["Target"]) if request.local else {}
+    done = [row for row in rows if row["state"] == DONE]
+    new = {row["participant_id"]: row["prediction"] for row in done if not row["in_training"]}
+    people = [person for person in new if person in values and person not in helped]
+    radius, level = (moved.radius.value, moved.radius.level) if moved else (
+        facts["Interval"]["Radius"], facts["Interval"]["NominalCoverage"])  # fmt: skip
+    found = check_known_values([new[one] for one in people], [values[one] for one in people], radius, level)
+    if found and found.fails:
+        for row in done:
+            row["warning"] = f"{say_known(found)} {row['warning']}".rstrip()
+            row["inside_range"] = False
+    return found
+
+
 def _describe(moved: Recalibration | None) -> dict[str, Any]:
     if moved is None:
         return {}
@@ -348,8 +379,21 @@ def _describe(moved: Recalibration | None) -> dict[str, Any]:
     }
 
 
+def say_known(known: KnownValues) -> str:
+    """How predictions do with people whose value is known here."""
+    told = (
+        f"Of {known.people} people here whose value is known and whom the model has not seen, the interval holds that "
+        f"of {known.inside}; predictions are off by {known.mean_error:+.3g} on average."
+    )
+    if not known.fails:
+        return told
+    return f"The intervals do not hold here. {told} Move the model with --recalibrate, or do not use it."
+
+
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     """Tell what a reader must know, warnings before results."""
+    if found.known is not None:
+        say(say_known(found.known))
     for row in found.frame.itertuples():
         if row.state != DONE:
             say(f"{row.scan!s}: not predicted. {row.reason!s}")
