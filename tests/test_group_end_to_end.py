@@ -565,6 +565,7 @@ def test_a_model_that_fails_on_people_of_known_value_says_so_first(of_sixteen, b
     numbers = f"the interval holds that of 0; predictions are off by {off:+.3g} on average."
     assert told.startswith(words)
     assert numbers in told
+    assert told.count(words) == 1, "it is told once, not of every scan"
     for name in rows.index[rows["state"] == "predicted"]:
         assert rows.loc[name, "warning"].startswith(words)
         assert rows.loc[name, "inside_range"] == "false"

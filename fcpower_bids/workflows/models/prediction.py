@@ -392,13 +392,15 @@ def say_known(known: KnownValues) -> str:
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     """Tell what a reader must know, warnings before results."""
-    if found.known is not None:
-        say(say_known(found.known))
+    once = say_known(found.known) if found.known is not None else ""
+    if once:
+        say(once)
     for row in found.frame.itertuples():
+        warning = str(row.warning or "").removeprefix(once).strip()  # of all scans: told once
         if row.state != DONE:
             say(f"{row.scan!s}: not predicted. {row.reason!s}")
-        elif row.warning:
-            say(f"{row.scan!s}: {row.warning!s}")
+        elif warning:
+            say(f"{row.scan!s}: {warning}")
         if row.quality == CAUTION:
             say(f"{row.scan!s}: the scan itself calls for caution. {row.cautions!s}")
     interval, done = found.facts["Interval"], int((found.frame["state"] == DONE).sum())
