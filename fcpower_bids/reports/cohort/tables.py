@@ -23,6 +23,7 @@ from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.group import LEFT_OUT, find_table
+from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number
@@ -124,13 +125,12 @@ class GroupTables:
         return find_table(self.settings.results, name)
 
     def explain(self, error: Exception, part: str) -> str:
-        """Say why a part of the page cannot be made; it is a failure unless a table is to blame."""
+        """Say on the page why a part of it cannot be made; it is a failure unless a table is to blame."""
         reason = explain(error, self.root, f"group_page_{part}")
-        if isinstance(error, FcPowerError):
-            return reason
-        self.failures[part] = reason
-        self.causes.append(error)
-        return reason
+        if not isinstance(error, FcPowerError):
+            self.failures[part] = reason
+            self.causes.append(error)
+        return tell_without_folders(reason, known_folders(self.root))
 
     def frame(self, name: str) -> pd.DataFrame | None:
         """Read a table; None where it is not there, has no rows, or is broken."""
@@ -139,7 +139,7 @@ class GroupTables:
             try:
                 table = read_long(self.path(name), declared()[name]) if self.path(name).is_file() else None
             except DatasetError as error:
-                self.problems[name] = str(error)
+                self.problems[name] = tell_without_folders(str(error), known_folders(self.root))
             self._frames[name] = None if table is None or table.empty else table
         return self._frames[name]
 

@@ -163,6 +163,7 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, 
     GroupTables(settings).path(name).write_text(content)
     text = write_group_report(settings).read_text()
     assert re.search(rf"{name}\.tsv (has no column|cannot be read).*What it would show is left out", text)
+    assert str(settings.output_dir) not in text
     assert "identifies" in text
 
 
