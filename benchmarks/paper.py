@@ -48,7 +48,7 @@ SHARES = {
     "kernels": ("correlation_kernel", "power_features"),
     "inverses": ("_penalised_inverse",),
     "probe": ("_kernel",),
-    "folds": ("_evaluate_fold",),
+    "folds": ("_go_through",),
     "FC": ("pearson_connectivity",),
     "reading": ("_read",),
 }
