@@ -437,6 +437,10 @@ def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixte
     assert main(["predict", str(of_sixteen), str(batch), "--accept-differences", "--participant-label", "18"]) == 0
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     assert "made otherwise" in read_table(path).loc[0, "warning"]
+    page = html.unescape(next(batch.glob("sub-18_target-*.html")).read_text())
+    asked = f"fcpower_bids predict {of_sixteen.name} {batch.name} --accept-differences"
+    assert f'<code id="command">{asked}</code>' in page
+    assert str(batch) not in page
 
 
 def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import shlex
 
 import pytest
 
+from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
 
@@ -38,6 +40,10 @@ def test_a_second_question_leaves_the_first_as_it_is(cohort):
     for address, headline in (("group.html", "Whether age"), ("group_score_alone.html", "Whether score")):
         assert f'href="{address}"' in index
         assert f"{headline} can be predicted was not tested against chance." in index
+    command = shlex.split(index.partition('<code id="command">')[2].partition("</code>")[0])
+    again = parse_settings(command[1:])
+    assert (again.level, again.name, again.targets, again.folds) == ("group", "score_alone", ("score",), 3)
+    assert str(cohort.out) not in index
 
 
 @pytest.mark.parametrize("name", ["models", "../x", "a b", "a" * 300])

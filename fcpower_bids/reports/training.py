@@ -17,6 +17,7 @@ from fcpower_bids.reports.cohort.verdict import GroupVerdict
 from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.settings import Places
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_text
 
 TITLES = {
@@ -38,7 +39,7 @@ def write_training_page(settings: Places) -> Path:
     Parameters
     ----------
     settings : Places
-        Where the outputs are.
+        Where the outputs are; the settings of the run, which the foot tells as its command.
 
     Returns
     -------
@@ -57,6 +58,7 @@ def write_training_page(settings: Places) -> Path:
     )
     text = render_page(
         "group.html",
+        command=command_of(settings.as_dict()),
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = ()) -> str
     places = (Path(str(choices[name])).name or name.upper() for name in ("bids_dir", "output_dir"))
     options = (word for name in choices for word in _option(name, choices[name]) if name not in without)
     return shlex.join(["fcpower_bids", *places, str(choices["level"]), *options])
+
+
+def join_words(words: Iterable[str | Path]) -> str:
+    """Return a command line, quoted for a shell; of a path the last name alone."""
+    return shlex.join(one.absolute().name if isinstance(one, Path) else one for one in words)
 
 
 def _option(name: str, value: Any) -> Iterator[str]:

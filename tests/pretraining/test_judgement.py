@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ import torch
 from scipy import stats
 from sklearn.decomposition import PCA
 
+from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
@@ -209,6 +212,12 @@ def test_the_verdict_counts_families_that_did_not_choose(runs, referee):
     assert "The model is better than random weights on people it never saw" in page
     assert f"{facts['Difference']:+.3f}" in page
     assert f"{read(out).loc['model', 'cka_debiased']:.3f}" in page
+    command = shlex.split(html.unescape(page.partition('<code id="command">')[2].partition("</code>")[0]))
+    again = parse_settings(command[1:])
+    assert (again.level, again.random_seed) == ("pretrain", 0)
+    for name in ("--steps", "--learning-rate", "--held-out"):
+        assert command[command.index(name) + 1] == LEARNING[LEARNING.index(name) + 1]
+    assert str(out.parent) not in page
     card = load_encoder("fbert", out / "encoder" / "model")
     assert card.card.verdict == facts["Verdict"] == card.provenance()["verdict"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import UsageError
+from fcpower_bids.settings.command import join_words
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.recalibrate,
         options.accept_differences,
         not options.no_pages,
+        _command(options),
     )
     states: list[str] = []
     for model in options.models:
@@ -56,3 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         states += found.frame["state"].tolist()
     done = states.count(DONE)
     return 0 if done == len(states) else 4 if done else 5
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command in words, for pages that are passed on: whom else it was about, they do not say."""
+    words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
+    for name in ("phenotypes", "recalibrate"):
+        value = getattr(options, name)
+        words += [f"--{name}", value] if value else []
+    return join_words([*words, *(["--accept-differences"] if options.accept_differences else [])])

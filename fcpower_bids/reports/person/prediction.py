@@ -52,6 +52,7 @@ def write_prediction_pages(
     compared: pd.DataFrame,
     facts: Mapping[str, Any],
     moved: Mapping[str, Any],
+    command: str = "",
 ) -> list[Path]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions.
 
@@ -65,12 +66,15 @@ def write_prediction_pages(
         The tables of ``fcpower_bids predict``.
     facts, moved : mapping
         Of the model, and of its recalibration, empty where there was none.
+    command : str
+        For the foot.
     """
     pages = []
     for person, rows in frame.groupby("participant_id", sort=True):
         scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts, moved) for row in _records(rows)]
         text = render_page(
             "prediction.html",
+            command=command,
             title=f"{person}: {facts['Target']}",
             person=person,
             target=facts["Target"],

@@ -109,6 +109,8 @@ class Request:
         Whether to predict although the scans were made otherwise.
     pages : bool
         Whether to write a page per person.
+    command : str
+        What was asked in words, for the foot of the pages.
     """
 
     output_dir: Path
@@ -117,6 +119,7 @@ class Request:
     local: Path | None = None
     accept_differences: bool = False
     pages: bool = True
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,9 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     changed |= {"KnownValues": dataclasses.asdict(known)} if known else {}
     write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
     pages = (
-        write_prediction_pages(request.output_dir, name, frame, compared, model.facts, _describe(moved))
+        write_prediction_pages(
+            request.output_dir, name, frame, compared, model.facts, _describe(moved), request.command
+        )
         if request.pages
         else []
     )
