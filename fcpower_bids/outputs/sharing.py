@@ -24,8 +24,13 @@ from fcpower_bids.store import replace_folder, write_bytes, write_text
 IDS = "logs/shared_ids.tsv"
 """Below the outputs, never below the copy: who is who."""
 ID_BYTES = 5
-TELLING = 5
-"""Characters from which on a label of a participant is looked for without "sub-" before it."""
+LONG = 5
+"""Characters from which on a label is no word or number of a text by chance."""
+CALLED = r"(?i:\b(?:participant|subject|person|patient|proband|volunteer|id)s?[ :=#]+)"
+"""What makes a person of a number or a letter."""
+COUNTED = r"(?<!session )(?<!run )(?<!site )(?<!scan )(?<!fold )"
+HEAD = 300
+"""Bytes of a gzip file that may hold the name that it had."""
 WHOLE = ("descriptions.tsv", "layout_config.json", ".bidsignore")
 PEOPLE = ("participant_id", "other", "person", "scan", "recording")
 """Columns of group tables that name people; such a table stays at home."""
@@ -77,6 +82,49 @@ def tell_without_folders(text: str, folders: Iterable[str]) -> str:
     return NAMED.sub(r"\1", text)
 
 
+def labels_in(text: str, labels: Iterable[str], *, short: bool) -> set[str]:
+    """Return the labels that a text names.
+
+    Parameters
+    ----------
+    text : str
+    labels : iterable of str
+        Without ``sub-``.
+    short : bool
+        Look for those of fewer than five characters too: as words where they hold a letter (A7, Kim), within a sentence
+        where they begin with zero (01: alone it may be a session), and after "participant" and the like where they are
+        one letter or read as a number (X, 12).
+
+    Returns
+    -------
+    set of str
+        Upper and lower case are not told apart in labels of five characters and more.
+    """
+    lowered = text.lower()
+    words = set(re.findall(r"[a-z0-9+]+", lowered))
+    found = set()
+    for label in labels:
+        if len(label) >= LONG:
+            named = label.lower() in words and re.search(_alone(label.lower()), lowered)
+        else:
+            named = short and label.lower() in words and re.search(_short(label), text)
+        if named:
+            found.add(label)
+    return found
+
+
+def _alone(label: str) -> str:
+    """A label between what is no letter or digit; neither the decimals of a number nor a negative one."""
+    return rf"(?<![a-z0-9+])(?<!\d\.)(?<![^a-z0-9]-){re.escape(label)}(?![a-z0-9+])(?!\.\d)"
+
+
+def _short(label: str) -> str:
+    whole = rf"{re.escape(label)}(?![\w-])(?!\.\d)"
+    if len(label) == 1 or (label.isdigit() and label[0] != "0"):
+        return CALLED + whole
+    return rf"(?:{CALLED}|(?<=[A-Za-z,;(] ){COUNTED}){whole}" if label.isdigit() else rf"(?<![\w.-]){whole}"
+
+
 @dataclass
 class _Words:
     """What must not be in a copy, and what stands in its place."""
@@ -99,13 +147,14 @@ class _Words:
     def remaining(self, name: str, content: bytes) -> list[str]:
         """Return what of it is still in the name or the content of a file."""
         inflated = gzip.decompress(content) if name.endswith(".gz") else content
-        text = f"{name}\n" + inflated.decode("utf-8", errors="replace")
+        packed_as = content[:HEAD] if name.endswith(".gz") else b""
+        text = f"{name}\n" + (inflated + packed_as).decode("utf-8", errors="replace")
         shared = set(self.people.values())
-        found = [one for one in re.findall(r"sub-([A-Za-z0-9+]+)", text) if one not in {*shared, "unknown"}]
-        found += [root for root in self.roots if root in text]
-        labels = [label for label in self.people if len(label) >= TELLING]
-        found += [name for name in (*self.names, *labels) if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
-        return sorted(set(found))
+        found = {one for one in re.findall(r"sub-([A-Za-z0-9+]+)", text) if one not in {*shared, "unknown"}}
+        found |= {root for root in self.roots if root in text}
+        found |= {one for one in self.names if re.search(rf"(?<![\w-]){re.escape(one)}(?![\w-])", text)}
+        sentences = name.endswith(".json") or name.startswith("group/")
+        return sorted(found | labels_in(text, self.people.keys() - shared, short=sentences))
 
 
 def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
@@ -132,11 +181,12 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
     UsageError
         If the copy cannot be where it is asked for.
     """
-    statuses = _statuses(output_dir)
+    everyone = _statuses(output_dir)
+    statuses = [status for status in everyone if status.state in (DONE, EXCLUDED)]
     if not any(status.outputs for status in statuses):
         raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
     _check_place(output_dir.resolve(), share.resolve())
-    words = _Words(_shared_ids(output_dir, statuses), known_folders(output_dir, share), _names(output_dir))
+    words = _Words(_shared_ids(output_dir, everyone), known_folders(output_dir, share), _names(output_dir))
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -156,8 +206,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
 def _statuses(output_dir: Path) -> list[Status]:
     folder = output_dir / "logs" / "status"
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-    found = [status for name in names if (status := read_status(output_dir, name)) is not None]
-    return [status for status in found if status.state in (DONE, EXCLUDED)]
+    return [status for name in names if (status := read_status(output_dir, name)) is not None]
 
 
 def _check_place(output_dir: Path, share: Path) -> None:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.outputs.sharing import tell_without_folders, without_folders
+from fcpower_bids.outputs.sharing import labels_in, tell_without_folders, without_folders
 from tests.running import contents
 
 PEOPLE = {"01": "NDARJANE7", "02": "NDARJOHN8"}
@@ -46,6 +46,11 @@ def outputs(exact_run, tmp_path):
     )
     (group / "check.tsv").write_text("finding\nNDARJANE7 and another\n")
     (group / "folds.tsv.gz").write_bytes(gzip.compress(b"participant_id\nsub-NDARJANE7\n"))
+    (group / "slips.tsv").write_text("finding\nses-ndarjane7 is odd\n")
+    (group / "failed.tsv").write_text("finding\nA7 was not finished\n")
+    failed = {"recording": "sub-A7_task-rest", "state": "failed", "stage": "inputs", "reason": "A7 has no mask."}
+    status = json.loads(next((output / "logs" / "status").glob("*.json")).read_text())
+    (output / "logs" / "status" / "sub-A7_task-rest.json").write_text(json.dumps({**status, **failed, "outputs": {}}))
     (group / "pairs.tsv").write_text("finding\nsub-NDARJANE7 and sub-OTHER\n")
     return output
 
@@ -60,7 +65,17 @@ def test_nothing_tells_who_and_where(outputs, tmp_path, capsys):
     share = tmp_path / "share"
     assert main(["export", str(outputs), str(share)]) == 0
     told = capsys.readouterr().out
-    words = [*PEOPLE.values(), "jdoe", "secret study", str(tmp_path), str(outputs), "OTHER", "/in/derivatives"]
+    words = [
+        *PEOPLE.values(),
+        "A7",
+        "ndarjane7",
+        "jdoe",
+        "secret study",
+        str(tmp_path),
+        str(outputs),
+        "OTHER",
+        "/in/derivatives",
+    ]
     words += [word for word in (socket.gethostname(), getpass.getuser()) if len(word) > 2 and word != "root"]
     for name, text in texts(share):
         assert [word for word in words if re.search(rf"\b{re.escape(word)}\b", text)] == [], name
@@ -70,6 +85,8 @@ def test_nothing_tells_who_and_where(outputs, tmp_path, capsys):
     for words in (
         "group/predictions.tsv (it has a row per person)",
         "group/check.tsv",
+        "group/slips.tsv",
+        "group/failed.tsv",
         "1 rows of group/scores.tsv",
         "folds.tsv.gz (it is too long",
     ):
@@ -82,8 +99,8 @@ def test_the_numbers_are_the_same_under_the_new_names(outputs, tmp_path):
     assert main(["export", str(outputs), str(share)]) == 0
     with (outputs / "logs" / "shared_ids.tsv").open() as lines:
         shared = {row["participant_id"]: row["shared_id"] for row in csv.DictReader(lines, delimiter="\t")}
-    assert set(shared) == set(PEOPLE.values())
-    assert len(set(shared.values())) == 2
+    assert set(shared) == {*PEOPLE.values(), "A7"}
+    assert len(set(shared.values())) == 3
     count = 0
     for path in outputs.glob("sub-*/**/*_relmat.tsv"):
         name = str(path.relative_to(outputs))
@@ -152,3 +169,33 @@ def test_paths_are_told_from_other_slashes(text, short):
 )
 def test_sentences_name_files_from_their_dataset_on(text, short):
     assert tell_without_folders(text, ["/my data/in"]) == short
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("NDARJANE7", "ses-ndarjane7_x and"),
+        ("12345", "id: 12345."),
+        ("A7", "both (A7, Kim)"),
+        ("Kim", "{'note': 'Kim'}"),
+        ("01", "see 01, who moved"),
+        ("7", "patient 7 moved"),
+        ("X", "Subject: X"),
+    ],
+)
+def test_labels_are_found_without_their_entity(label, text):
+    assert labels_in(text, [label], short=True) == {label}
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        ("12345", "0.12345\t-12345\t12345.5\t123456"),
+        ("A7", "A70 ses-A7 A7-x"),
+        ("01", "session 01\t01\t01:30\t0.01 2024-01-01"),
+        ("7", "7 people, 7.5 and\t7"),
+        ("X", "the X axis"),
+    ],
+)
+def test_numbers_sessions_and_words_are_no_labels(label, text):
+    assert labels_in(text, [label], short=True) == set()
