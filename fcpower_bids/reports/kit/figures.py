@@ -58,8 +58,9 @@ def draw_motion(
     tops = np.cumsum([6.0, *(height + GAP for height in heights)])
     boxes = [Box(0.07 * drawing.width, float(top), wide, tall) for top, tall in zip(tops, heights, strict=False)]
     for box, (name, label) in zip(boxes, traces, strict=False):
-        limit = threshold if name == "framewise_displacement" else 0.0
-        axes = Axes(drawing, box, time, _reach(volumes[name], limit))
+        motion = name == "framewise_displacement"
+        limit = threshold if motion else 0.0
+        axes = Axes(drawing, box, time, _reach(volumes[name], limit) if motion else around(volumes[name]))
         _shade_volumes(axes, volumes, scale)
         axes.plot(np.arange(len(volumes[name])) * scale, volumes[name])
         if limit:
@@ -75,8 +76,8 @@ def draw_motion(
 
 
 def _reach(values: np.ndarray, threshold: float) -> Scale:
-    """Return the scale of a trace: from 0 to beyond the threshold where there is one."""
-    return Scale(0.0, max(1.15 * float(np.nanmax(values)), 1.3 * threshold)) if threshold else around(values)
+    """Return the scale of motion: from 0 to beyond the threshold where there is one; 1 mm where nothing moves."""
+    return Scale(0.0, max(1.15 * float(np.nanmax(values)), 1.3 * threshold) or 1.0)
 
 
 def _shade_volumes(axes: Axes, volumes: Mapping[str, np.ndarray], scale: float) -> None:

@@ -167,6 +167,11 @@ class Scale(NamedTuple):
         places = np.arange(np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9) + 1)
         return [float(place * step) + 0.0 for place in places]  # no minus zero
 
+    def word(self, value: float) -> str:
+        """Return a tick's value in few letters: beside the name of the axis there is room for five."""
+        far = self.decades and not 0.01 <= value <= 1000
+        return f"1e{round(np.log10(value))}" if far else f"{value:.6g}"
+
 
 def around(values: np.ndarray) -> Scale:
     """Return a scale with a little room on both sides of values."""
@@ -209,7 +214,7 @@ class Axes:
         for value in self.y.ticks(most):
             place = float(self.down(value))
             self.drawing.line((left - 3, left), (place, place), width=0.7)
-            self.drawing.text(left - 5, place + 0.36 * SIZE, f"{value:.6g}", anchor="end")
+            self.drawing.text(left - 5, place + 0.36 * SIZE, self.y.word(value), anchor="end")
         self.drawing.text(left - far, (self.box.top + self.box.bottom) / 2, label, turned=True)
 
     def frame_below(self, label: str, most: int = 8) -> None:
@@ -219,7 +224,7 @@ class Axes:
         for value in self.x.ticks(most):
             place = float(self.across(value))
             self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
-            self.drawing.text(place, bottom + 4 + SIZE, f"{value:.6g}")
+            self.drawing.text(place, bottom + 4 + SIZE, self.x.word(value))
         self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
 
     def legend(self, entries: Mapping[str, tuple[str, str]]) -> None:

@@ -102,3 +102,12 @@ def test_the_traces_and_the_carpet_show_the_values_they_are_given():
     marks = re.findall(r'<path d="([^"]+)" fill="#000"', svg)  # above FD and above DVARS
     assert [one.count("M") for one in marks] == [censored, censored]
     assert censored > 0
+
+
+def test_the_axis_of_motion_begins_at_zero_also_where_nothing_moves():
+    rest = {"dvars": np.full(9, np.nan), "kept": np.ones(9), "dummy": np.zeros(9)}
+    for motion in (np.zeros(9), np.linspace(0, 0.2, 9)):
+        volumes = {"framewise_displacement": motion, **rest}
+        ticks = re.findall(r'text-anchor="end">([^<]+)<', figures.draw_motion(volumes, 0.0, 2.0, {}))
+        assert ticks[0] == "0"
+        assert [float(tick) for tick in ticks] == sorted(map(float, ticks))

@@ -70,3 +70,11 @@ def test_a_scale_around_values_has_room_also_around_one():
     assert around(np.array([0.0, 10, np.nan])) == Scale(-0.5, 10.5)
     assert around(np.array([2.0, 2.0])).low < 2 < around(np.array([2.0, 2.0])).high
     assert around(np.full(3, np.nan)).low < around(np.full(3, np.nan)).high
+
+
+def test_ticks_leave_room_for_the_name_of_the_axis():
+    decades = Scale(1e-9, 1e4, decades=True)
+    words = [decades.word(value) for value in decades.ticks(14)]
+    assert [float(word) for word in words] == pytest.approx([10.0**power for power in range(-9, 5)])
+    assert max(map(len, words)) <= 4
+    assert Scale(0, 1).word(0.0001) == "0.0001"
