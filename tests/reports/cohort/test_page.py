@@ -25,7 +25,7 @@ from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections.identification import describe_alpha
 from fcpower_bids.reports.cohort.sections.prediction import network_matrix
 from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
-from fcpower_bids.reports.cohort.tables import GroupTables, listed, read_long, show_p
+from fcpower_bids.reports.cohort.tables import MOST_PRINTED, Cell, Grid, GroupTables, listed, read_long, show_p
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
@@ -397,6 +397,17 @@ def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, wid
         browser.call("Emulation.setEmulatedMedia", features=[])
 
 
+MORE_ROWS = """
+(() => { const rows = document.querySelector("#quality tbody");
+         while (rows.children.length < 90) rows.append(rows.lastElementChild.cloneNode(true)); })()"""
+
+
+def test_a_table_says_how_much_of_it_is_on_paper():
+    rows = tuple((Cell(str(number)),) for number in range(1041))
+    assert Grid("", "", ("n",), rows).printed.startswith("On paper the first 40 of 1,041 rows")
+    assert Grid("", "", ("n",), rows[:40]).printed == ""
+
+
 def test_on_paper_nothing_is_cut_off(browser, page):
     browser.call("Emulation.setDeviceMetricsOverride", width=718, height=1040, deviceScaleFactor=1, mobile=False)
     browser.call("Emulation.setEmulatedMedia", media="print")
@@ -404,6 +415,11 @@ def test_on_paper_nothing_is_cut_off(browser, page):
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     try:
         assert browser.evaluate("document.documentElement.scrollWidth") <= 718
+        places = "[...document.querySelectorAll('.panel:not(.wide)')].map((one) => one.getBoundingClientRect().left)"
+        assert len({round(place) for place in browser.evaluate(places)}) == 2  # beside each other
+        browser.evaluate(MORE_ROWS)
+        shown = "[...document.querySelectorAll('#quality tbody tr')].filter((row) => row.offsetHeight).length"
+        assert browser.evaluate(shown) == MOST_PRINTED
     finally:
         browser.call("Emulation.clearDeviceMetricsOverride")
         browser.call("Emulation.setEmulatedMedia", media="")
