@@ -61,8 +61,9 @@ OTHER = {
     "allow_missing_parcels": True,
 }
 OF_PUBLISHED = {"encoder_protocol": "paper", "encoder_aux": (Path("aux/statistics.tsv"),)}
-WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence"}
-"""Where an atlas is looked for (its name and source tell which one was found), and a permission."""
+WITHOUT_SENTENCE = {"atlas_dir", "accept_encoder_licence", "compact"}
+"""Where an atlas is looked for (its name and source tell which one was found), a permission, and how results are stored
+(the text is that of no transforms, which have an entry)."""
 
 
 def sentences(settings: Settings, **known: object) -> str:
