@@ -117,8 +117,9 @@ WITHOUT_TABLE = (
     r"(Networks|Parcels) that matter, FC\S*|Motion by parcel, FC\S*",
     r"Grey: every shared fold|Blue: mean and 95 % interval .*",
     r"The networks of the parcels are not known: .*",
+    r"On paper the first \d+ of [\d,]+ rows; .*",
 )
-"""What has a digit and says nothing of this cohort."""
+"""What has a digit and says nothing of this cohort; how long a table is, the tests of the page count."""
 
 
 def close(said: str, value: float, digits: int | None = None) -> None:

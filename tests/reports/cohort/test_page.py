@@ -25,7 +25,7 @@ from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections.identification import describe_alpha
 from fcpower_bids.reports.cohort.sections.prediction import network_matrix
 from fcpower_bids.reports.cohort.sections.quality import outlying, read_quality_tables
-from fcpower_bids.reports.cohort.tables import MOST_PRINTED, Cell, Grid, GroupTables, listed, read_long, show_p
+from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, listed, read_long, show_p
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
@@ -400,12 +400,6 @@ def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, wid
 MORE_ROWS = """
 (() => { const rows = document.querySelector("#quality tbody");
          while (rows.children.length < 90) rows.append(rows.lastElementChild.cloneNode(true)); })()"""
-
-
-def test_a_table_says_how_much_of_it_is_on_paper():
-    rows = tuple((Cell(str(number)),) for number in range(1041))
-    assert Grid("", "", ("n",), rows).printed.startswith("On paper the first 40 of 1,041 rows")
-    assert Grid("", "", ("n",), rows[:40]).printed == ""
 
 
 def test_on_paper_nothing_is_cut_off(browser, page):

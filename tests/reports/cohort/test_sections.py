@@ -17,7 +17,7 @@ from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_t
 from fcpower_bids.reports.cohort.page import PARTS, make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections.controls import control_title
 from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
-from fcpower_bids.reports.cohort.tables import GroupTables, declared
+from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, declared
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
 from tests.page_sentences import unchecked_sentences
@@ -461,6 +461,18 @@ def test_the_page_of_a_thousand_people_stays_small(outputs, tmp_path):
     page = write_group_report(settings)
     assert re.search("Over 1,000 people the effective number", page.read_text(encoding="utf-8"))
     assert page.stat().st_size < 6e6
+
+
+def test_a_table_says_how_much_of_it_is_on_paper(page):
+    said = 0
+    for grid in page.read_text(encoding="utf-8").split('<div class="grid">')[1:]:
+        rows = grid.partition("<tbody>")[2].partition("</tbody>")[0].count("<tr>")
+        found = re.search(r"On paper the first (\d+) of ([\d,]+) rows", grid)
+        assert (found is not None) == (rows > MOST_PRINTED)
+        if found:
+            assert [int(one.replace(",", "")) for one in found.groups()] == [MOST_PRINTED, rows]
+            said += 1
+    assert said
 
 
 def test_every_sentence_is_that_of_its_table(outputs, page, tmp_path):
