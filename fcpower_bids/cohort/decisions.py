@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.spreadsheets import read_spreadsheet
+from fcpower_bids.inputs.spreadsheets import is_table, read_spreadsheet
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
 
@@ -78,7 +78,7 @@ class Decision:
 def decisions_file(settings: Assembly) -> Path | None:
     """Return the file of ``--exclude-file``, else that of the output folder, if there is one."""
     own = settings.output_dir / FILE
-    return settings.exclude_file or (own if own.is_file() else None)
+    return settings.exclude_file or (own if is_table(own) else None)
 
 
 def read_decisions(path: Path) -> list[Decision]:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.names import QUALITY, parse_name
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
-from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, read_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, known_status
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
@@ -30,6 +31,13 @@ RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
 DAMAGE = ("volumes", "parcels", "gain", "table")
 """What of a recording can have a caution: see docs/plausibility.md."""
+FIGURES = {
+    "seconds_kept": "SecondsUsed",
+    "kept_volumes": "NumberOfVolumesUsed",
+    "mean_fd": "",
+    "degrees_of_freedom": "EffectiveDegreesOfFreedom",
+}
+"""Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
@@ -56,26 +64,35 @@ class Exclusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording, NaN where unknown, and which of its parts cannot be right (`DAMAGE`)."""
+    """Figures of one recording, NaN where unknown; what of it cannot be right (`DAMAGE`), what cannot be read."""
 
     seconds: float
     volumes: float
     mean_fd: float
     degrees_of_freedom: float
     damage: tuple[str, ...] = ()
+    fault: str = ""
 
 
 def read_quality(one: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
     row = quality_row(one)
-    facts = one.facts
-    return Quality(
-        seconds=_number(row.get("seconds_kept", facts.get("SecondsUsed"))),
-        volumes=_number(row.get("kept_volumes", facts.get("NumberOfVolumesUsed"))),
-        mean_fd=_number(row.get("mean_fd")),
-        degrees_of_freedom=_number(row.get("degrees_of_freedom", facts.get("EffectiveDegreesOfFreedom"))),
-        damage=find_damage(row),
-    )
+    figures = {column: row[column] if column in row else one.facts.get(fact) for column, fact in FIGURES.items()}
+    strange = [column for column, value in figures.items() if not _is_figure(value)]
+    fault = ""
+    if strange:
+        name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
+        fault = (
+            f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; remove the file and run the "
+            "participant level again"
+        )
+    seconds, volumes, mean_fd, degrees_of_freedom = map(_number, figures.values())
+    return Quality(seconds, volumes, mean_fd, degrees_of_freedom, find_damage(row), fault)
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether a value is a number that can be, or says that it is missing."""
+    return value is None or value in MISSING or math.isfinite(_number(value))
 
 
 def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -124,29 +141,44 @@ def exclude_by_status(
         Output folder and selection.
     """
     folders = known_folders(settings.output_dir)
+    statuses = list(read_statuses(settings.output_dir))
     bad = {
         status.recording: dataclasses.replace(status, reason=tell_without_folders(status.reason, folders))
-        for status in read_statuses(settings.output_dir)
+        for status in statuses
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     told = {one.recording for one in found}
     others = {one.recording for one in there} - told
+    lost = _lost([status for status in statuses if status.recording not in told], found[0], settings) if found else {}
     places = {(one.entity("task"), one.entity("space")) for one in found}
     rows = [
         row
-        for name, status in sorted(bad.items())
-        if name in told or (name not in others and status.stage != "combine")
+        for name, status in sorted((bad | lost).items())
+        if name in told or name in lost or (name not in others and status.stage != "combine")
         for row in _status_row(status, places, settings)
     ]
     return [one for one in found if one.recording not in bad], rows
 
 
+def _lost(statuses: Iterable[Status], like: Connectome, settings: Assembly) -> dict[str, Status]:
+    """Finished recordings whose FC in the atlas that is analysed is gone."""
+    found = {}
+    for status in statuses:
+        entities = parse_name(f"{status.recording}_bold.tsv")[0]
+        file = dataclasses.replace(like, entities=entities).beside(CONNECTIVITY).name
+        written = [output for output in status.outputs if output.endswith(f"/{file}")]
+        if status.state == DONE and written and not (settings.output_dir / written[0]).is_file():
+            reason = f"its file {file} is gone; run the participant level again"
+            found[status.recording] = dataclasses.replace(status, reason=reason)
+    return found
+
+
 def read_statuses(output_dir: Path) -> Iterator[Status]:
-    """Yield the status of each recording at participant level."""
+    """Yield the status of each recording at participant level; a damaged one is a failure."""
     folder = output_dir / "logs" / "status"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
         if name.endswith(".json") and not name.endswith("_embedding.json"):
-            status = read_status(output_dir, name.removesuffix(".json"))
+            status = known_status(output_dir, name.removesuffix(".json"))
             if status is not None:
                 yield status
 
@@ -190,6 +222,8 @@ def exclude_by_quality(
 
 
 def _fault(quality: Quality, settings: Assembly) -> str:
+    if quality.fault:
+        return quality.fault
     if quality.seconds < settings.min_time:
         return f"{quality.seconds:.0f} s are left, less than --min-time {settings.min_time:g} s"
     limit = settings.max_mean_fd

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import Exclusion
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.spreadsheets import MISSING, read_spreadsheet
+from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.settings import Assembly, Selection
 
@@ -110,7 +110,7 @@ def _dataset_tables(settings: Assembly) -> list[Path]:
     root = settings.bids_dir
     paths = [root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
     given = {path.absolute() for path in settings.phenotypes}
-    return [path for path in paths if path.is_file() and path.absolute() not in given]
+    return [path for path in paths if is_table(path) and path.absolute() not in given]
 
 
 def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataFrame:

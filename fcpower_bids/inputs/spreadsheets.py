@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -77,6 +78,22 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
     rows = [["" if cell in MISSING else cell for cell in row] for row in rows]
     notes += _with_points(path, names, rows)
     return Spreadsheet(tuple(names), rows, lines, tuple(notes))
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is there that need not be.
+
+    Raises
+    ------
+    DatasetError
+        Something else is there under its name: a link that leads nowhere or to itself, a pipe, a folder.
+    """
+    if path.is_file():
+        return True
+    if os.path.lexists(path):
+        kind = "a link that leads to no file" if path.is_symlink() else "no file"
+        raise DatasetError(f"{path} is {kind}. Put the table there, or remove it.")
+    return False
 
 
 def _decode(path: Path) -> tuple[str, list[str]]:

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, read_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, known_status
 from fcpower_bids.outputs.tables import json_text, read_json
 from fcpower_bids.store import replace_folder, write_bytes, write_text
 
@@ -187,6 +187,11 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
         raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
     _check_place(output_dir.resolve(), share.resolve())
     words = _Words(_shared_ids(output_dir, everyone), known_folders(output_dir, share), _names(output_dir))
+    words.left_out += [
+        words.rename(f"{status.recording} (its status is {status.state}: see fcpower_bids status)")
+        for status in everyone
+        if status.state not in (DONE, EXCLUDED)
+    ]
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -206,7 +211,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
 def _statuses(output_dir: Path) -> list[Status]:
     folder = output_dir / "logs" / "status"
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
-    return [status for name in names if (status := read_status(output_dir, name)) is not None]
+    return [status for name in names if (status := known_status(output_dir, name)) is not None]
 
 
 def _check_place(output_dir: Path, share: Path) -> None:

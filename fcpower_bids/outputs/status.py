@@ -168,6 +168,15 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
         return None
 
 
+def known_status(output_dir: Path, recording: str) -> Status | None:
+    """Return the recorded status, one that says so where it is damaged, and None where there is none."""
+    status = read_status(output_dir, recording)
+    if status is None and status_path(output_dir, recording).exists():
+        reason = f"logs/status/{recording}.json cannot be read; run the participant level again."
+        return Status(recording, FAILED, reason=reason)
+    return status
+
+
 def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
     """Whether a recording was finished with this fingerprint and all its files are still there."""
     status = read_status(output_dir, recording)
@@ -190,7 +199,7 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
 def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
     """Return one row per recording that has a status, sorted by name; nothing else is read."""
     columns = list(STATUS_TABLE.columns)
-    found = [status for name in sorted(set(recordings)) if (status := read_status(output_dir, name)) is not None]
+    found = [status for name in sorted(set(recordings)) if (status := known_status(output_dir, name))]
     return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
 
 

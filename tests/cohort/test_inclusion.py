@@ -23,7 +23,7 @@ from fcpower_bids.cohort.inclusion import (
 )
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import QUALITY
-from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status, write_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, status_path, write_status
 from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import add_output, recording, series_of
 
@@ -53,6 +53,33 @@ def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
     assert "excluded at participant level: Too short." in rows[0].reason
     assert "run it again" in rows[1].reason
     assert not exclude_by_status(found, found, replace(choices, participant_label=("03",)))[1]
+
+
+def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
+    found, choices = tree(tmp_path, "sub-01", "sub-02", "sub-03")
+    for one in found:
+        write_status(tmp_path, Status(one.recording, DONE, outputs=(str(one.path.relative_to(tmp_path)),)))
+    status_path(tmp_path, found[0].recording).write_text('{"state": ')
+    found[1].path.unlink()
+    left = [found[0], found[2]]
+    kept, rows = exclude_by_status(left, left, choices)
+    assert [one.participant for one in kept] == ["sub-03"]
+    assert [row.participant_id for row in rows] == ["sub-01", "sub-02"]
+    assert f"logs/status/{found[0].recording}.json cannot be read; run" in rows[0].reason
+    assert f"its file {found[1].path.name} is gone; run" in rows[1].reason
+    assert not exclude_by_status(left, left, replace(choices, participant_label=("03",)))[1]
+
+
+@pytest.mark.parametrize("cell", ["low", "inf", ""])
+def test_words_for_figures_are_told_and_missing_figures_are_not(tmp_path, cell):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    table = found[0].beside(QUALITY)
+    assert "0.125" in table.read_text()
+    table.write_text(table.read_text().replace("0.125", cell))
+    keep, rows = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [cell == ""]
+    assert all(f"{table.name} has '{cell}' for mean_fd" in row.reason for row in rows)
 
 
 def test_quality_limits(tmp_path):

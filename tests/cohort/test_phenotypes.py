@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,14 @@ def test_unusable_tables_are_named_with_the_remedy(tmp_path, text, words):
     with pytest.raises(DatasetError, match=words) as caught:
         load(tmp_path, phenotypes=(path,))
     assert "x.tsv" in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [lambda path: path.symlink_to(path.name), os.mkfifo, Path.mkdir])
+def test_what_is_no_file_under_the_name_of_a_table_is_named(tmp_path, place):
+    place(tmp_path / "participants.tsv")
+    with pytest.raises(DatasetError, match=re.escape(f"{tmp_path / 'participants.tsv'} is")) as raised:
+        load(tmp_path)
+    assert "Put the table there, or remove it." in str(raised.value)
 
 
 def test_rows_of_several_sessions_give_the_first(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
@@ -142,7 +143,7 @@ def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
 def _families(settings: Settings) -> dict[str, str]:
     """Return the family of each participant where the dataset says so, else nothing."""
     path = settings.bids_dir / "participants.tsv"
-    if settings.family_column is None or not path.is_file():
+    if settings.family_column is None or not is_table(path):
         return {}
     table = read_table(path)
     if settings.family_column not in table or "participant_id" not in table:

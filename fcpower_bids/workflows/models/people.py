@@ -11,6 +11,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.models.reference import SEX, is_female
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.tables import read_json, read_table
 
 
@@ -71,7 +72,7 @@ def _tables_of(output_dir: Path) -> Iterator[Path]:
     for link in links:
         root = (output_dir / unquote(urlparse(str(link)).path)).resolve()
         places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
-        yield from (table for place in places if (table := place / "participants.tsv").is_file())
+        yield from (table for place in places if is_table(table := place / "participants.tsv"))
 
 
 def _read(path: Path) -> pd.DataFrame:

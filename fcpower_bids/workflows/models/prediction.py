@@ -295,6 +295,8 @@ def _predict(
             "the model, or take the consequences with --accept-differences."
         )
     quality = read_quality(one)
+    if quality.fault:
+        raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
     seen = scan_digest(model.facts["Salt"], one.path) in model.facts["TrainingScans"]
     about = NewScan(
         quality.seconds,
