@@ -90,6 +90,11 @@ def closed_mask(files):
     files.mask.mkdir()
 
 
+def piped_mask(files):
+    files.mask.unlink()
+    os.mkfifo(files.mask)
+
+
 def empty_mask(files):
     image = nibabel.load(files.mask)
     nibabel.save(nibabel.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), files.mask)
@@ -114,14 +119,15 @@ BROKEN = {
     "12": (mask_of_another_grid, "inputs", "mask", "different grids"),
     "15": (deeply_nested, "inputs", "json", "nested too deeply"),
     "14": (closed_mask, "inputs", "mask", "give yourself read access"),
+    "16": (piped_mask, "inputs", "mask", "is a pipe or a device"),
 }
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Fifteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
+    """Sixteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=15, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=16, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

@@ -195,6 +195,8 @@ def is_unfetched(path: Path) -> bool:
     """Whether a file stands for content that is elsewhere: a dead link, or a pointer of git-annex or git-lfs."""
     if not path.exists():
         return True
+    if not path.is_file():
+        return False  # nothing comes from a pipe
     try:
         with path.open("rb") as stream:
             return stream.read(16).startswith(POINTERS)

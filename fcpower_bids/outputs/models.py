@@ -50,7 +50,7 @@ def save_model(
             write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
         digests = {file.name: _digest(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
-        write_json(folder / CARD, card)
+        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(path, fill)
@@ -71,22 +71,29 @@ def load_model(
         older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
         raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
     try:
-        facts = json.loads((path / CARD).read_text(encoding="utf-8"))
+        facts = json.loads((path / CARD).read_text(encoding="utf-8-sig"))
         if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
             raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
+        own = facts["Digests"].pop(CARD, None)  # earlier models have none
         changed = [name for name, digest in facts["Digests"].items() if _digest(path / name) != digest]
+        changed += [CARD] if own not in (None, _digest_of(facts)) else []
         if changed:
             raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
         with np.load(path / WEIGHTS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         tables = [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
-    except (OSError, ValueError, KeyError, AttributeError, BadZipFile, EOFError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, BadZipFile, EOFError, TypeError, RecursionError) as error:
         raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}") from error
     return arrays, facts, tables
 
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _digest_of(card: Mapping[str, Any]) -> str:
+    """Digest of what ``model.json`` says, however it is laid out, its own digest apart."""
+    return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
 
 
 def scan_digest(salt: str, file: Path) -> str:

@@ -293,12 +293,14 @@ def read_json(path: Path) -> dict[str, Any]:
     DatasetError
         If it is not one; later, when an entry is asked for that it has not.
     """
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise DatasetError(f"{path} is nested too deeply to be read. Write it anew.") from None
     except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} is not valid JSON: {error}") from error
+        raise DatasetError(f"{path} is not valid JSON ({error}): correct it or copy it again.") from error
     if not isinstance(content, dict):
         raise DatasetError(f"{path} must hold a JSON object, not a {type(content).__name__}.")
     return Facts(path, content)

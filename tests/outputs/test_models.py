@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -71,4 +73,28 @@ def test_a_changed_file_is_named(tmp_path):
     path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
     (path / "weights.npz").write_bytes(b"other")
     with pytest.raises(DatasetError, match=r"weights\.npz is not the file"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(("old", "new"), [('"Alpha": 0.35', '"Alpha": "much"'), ('["a"]', "7"), ('": "', '": "0')])
+def test_a_changed_card_is_named(tmp_path, old, new):
+    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Alpha": 0.35, "Parcels": ["a"], "n": np.nan})
+    card = path / "model.json"
+    text = " ".join(card.read_text().split()).replace("[ ", "[").replace(" ]", "]")
+    card.write_text("\ufeff" + text)
+    assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
+    assert old in text
+    card.write_text(text.replace(old, new))
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 2 is needed"):
+        load_model(path)
+
+
+def test_a_missing_array_of_a_model_is_named(tmp_path):
+    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
+    text = (path / "model.json").read_text()
+    digest = json.loads(text)["Digests"]["weights.npz"]
+    np.savez(path / "weights.npz", other=np.arange(3.0))
+    digest_now = sha256((path / "weights.npz").read_bytes()).hexdigest()
+    (path / "model.json").write_text(text.replace(digest, digest_now))
+    with pytest.raises(DatasetError, match=r"model\.json is not the file"):
         load_model(path)
