@@ -162,6 +162,12 @@ def test_participant_outputs_are_found(tmp_path, recordings):
     assert facts["repetition_time"] == 0.8
     assert facts["parcel_names"] == NAMES
     assert (facts["subject"], facts["session"], facts["family"]) == ("01", "a", "F")
+    whole = (folder / f"{stem}.tsv").read_text()
+    lines = whole.splitlines()
+    for part in ("\n".join(lines[:3]), whole[: whole.index(lines[9]) + len(lines[9]) // 2]):
+        (folder / f"{stem}.tsv").write_text(part)
+        with pytest.raises(RecordingError, match=r"timeseries\.tsv ends too early or has gaps; run the participant"):
+            load()
     assert not list(find_series(tmp_path / "out", "ds1", contains="atlas-Other"))
     (folder / f"{stem}.json").write_text("{}")
     with pytest.raises(DatasetError, match="RepetitionTime"):

@@ -18,6 +18,8 @@ from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.preparation import Source
 
 SUFFIX = "_stat-mean_timeseries"
+FEWEST_VOLUMES = 3
+"""With fewer there is no correlation."""
 KINDS = (".tsv", ".npy")
 """A table, or the array of ``--compact``."""
 
@@ -26,10 +28,15 @@ def read_series(path: Path) -> NDArray[np.float64]:
     """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
     try:
         if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-        return pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
-    except (OSError, ValueError) as error:
+            series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        else:
+            series = pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
+    except (OSError, ValueError, EOFError) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
+    empty = np.isnan(series)
+    if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
+        raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
+    return series
 
 
 def find_series(
