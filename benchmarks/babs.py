@@ -149,7 +149,7 @@ def main() -> int:
         print(f"SKIPPED BABS: {', '.join(missing) + ' not found' if missing else 'needs root'}.")
         return 0
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as name, cluster(folder := Path(name), 17827) as environment:
+    with tempfile.TemporaryDirectory() as name, cluster(folder := Path(name)) as environment:
         environment["HOME"] = str(folder / "home")
         prepare(folder, environment, choices.zipped)
         configuration = configure(folder, choices)

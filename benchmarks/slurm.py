@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,14 +65,23 @@ STUDENT = (
 RUN = ("--batch-size", "12", "--held-out", "0.4", "--checkpoint-every", "1000", "--warmup", "1", "--nprocs", "1")
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at, so that two clusters on one host do not meet."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
 @contextlib.contextmanager
-def cluster(folder: Path, port: int = 17817) -> Iterator[dict[str, str]]:
-    """Two nodes on three ports; yields the environment in which the commands of SLURM find them."""
+def cluster(folder: Path) -> Iterator[dict[str, str]]:
+    """Two nodes of one core each; yields the environment in which the commands of SLURM find them."""
     (folder / "state").mkdir()
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
-    (folder / "slurm.conf").write_text(CONF.format(folder=folder, ports=range(port, port + 3)))
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder, ports=free_ports(3)))
     environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "MASTER_ADDR": "127.0.0.1"}
     munge = ("munged", "-F", "--force", "--key-file", key, "--socket", folder / "munge.socket")
     munge += ("--pid-file", folder / "munge.pid", "--log-file", folder / "munge.log", "--seed-file", folder / "seed")
