@@ -64,6 +64,7 @@ faults: install-test
 # pip's babs, datalad): each says SKIPPED in one line where something is missing.
 slurm: install-test
 	$(BIN)/python -m benchmarks.slurm_array
+	$(BIN)/python -m benchmarks.slurm_tasks
 	$(BIN)/python -m benchmarks.slurm_group
 	$(BIN)/python -m benchmarks.slurm
 	$(BIN)/python -m benchmarks.babs
