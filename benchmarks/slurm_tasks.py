@@ -79,7 +79,7 @@ def compare(programs: list[Path], rounds: int) -> None:
                 "--atlas",
                 "builtin",
             ]
-            subprocess.run([*once, "--participant-label", "01", "--quiet"], check=True, cwd=folder / "state")
+            subprocess.run([*once, "--participant-label", "01", "--quiet"], check=True, cwd=folder)
         for number in range(rounds):
             for program in programs:
                 costs = costs_of(program, folder, environment)
