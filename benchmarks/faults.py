@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,7 @@ class Study:
         return wrong + [str(path) for path in output.rglob(".*.part")]
 
 
+FOOT = re.compile(rb"<footer>.*?</footer>")  # of pages: it tells the command, which names the folders
 GROUP = ["--targets", "age", "--analyses", "qc_fc", "spectrum_geometry", "--min-matched", "0"]
 
 
@@ -93,7 +95,7 @@ def contents(output: Path) -> dict[str, bytes]:
     named = {path.relative_to(output): path for path in paths}
     without = ("logs", "work", "dataset_description.json")  # its relative links differ by place
     return {
-        str(name): path.read_bytes()
+        str(name): FOOT.sub(b"", path.read_bytes())
         for name, path in named.items()
         if name.parts[0] not in without and name.name not in without
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thre
 
 LINKS = "dataset_description.json"
 """Its links to the inputs are relative, so they differ between outputs in different places."""
+FOOT = re.compile(rb"<footer>.*?</footer>")
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,12 @@ def start_app(
 
 
 def contents(folder: Path, *without: str) -> dict[str, bytes]:
-    """Every file below a folder and its bytes, but those below some of its folders."""
+    """Every file below a folder and its bytes, but those below some of its folders.
+
+    The foot of pages is left out: it tells date, version of Python, and the command with the names of the folders.
+    """
     return {
-        str(path.relative_to(folder)): path.read_bytes()
+        str(path.relative_to(folder)): FOOT.sub(b"", path.read_bytes())
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.relative_to(folder).parts[0] not in without
     }
