@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from fcpower_bids.store import beside, leftovers, sweep
 
@@ -209,12 +209,11 @@ class Claims:
         self._heart.start()
 
     def _revive(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": _boot()}
         facts["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
         # Locked before it has its name, so that nobody ever sees it free.
         temporary = beside(self._mark)
-        stream = temporary.open("w", encoding="utf-8")
+        stream = self._open(temporary)
         with suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         json.dump(facts, stream)
@@ -223,6 +222,13 @@ class Claims:
         if self._stream is not None:
             self._stream.close()
         self._stream = stream
+
+    def _open(self, path: Path) -> TextIO:
+        """Make a file in the folder, which the last of the others may remove at any moment before there is one."""
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                return path.open("w", encoding="utf-8")
 
     def _beat(self) -> None:
         while not self._stop.wait(BEAT_SECONDS):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +150,20 @@ def test_what_a_killed_run_left_is_buried_and_what_a_living_one_holds_is_not(fol
         assert len(list(folder.glob("*.run"))) == 2
     living.kill()
     living.wait()
+
+
+def test_the_last_of_the_others_may_remove_the_folder_at_any_moment(folder, monkeypatch):
+    """It is gone between being made and being used, as when two workers write pages in turn."""
+    make, removed = Path.mkdir, []
+
+    def make_and_lose(self, *given, **options):
+        make(self, *given, **options)
+        if self == folder and len(removed) < 3:
+            removed.append(self)
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", make_and_lose)
+    with claims_in(folder) as mine:
+        assert mine.take("a") == {"a"}
+    assert len(removed) == 3
+    assert not folder.exists()
