@@ -216,8 +216,9 @@ def _compute(results: Results, name: str, number: int) -> tuple[pd.DataFrame, di
 def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[Path]:
     atlas = results.atlases[number]
     path = output_path(output_dir, results.recording, TIMESERIES, atlas)
-    if not len(results.series[number].clean):
+    if not (len(results.series[number].clean) and results.settings.compact):
         path.with_suffix(".npy").unlink(missing_ok=True)
+    if not len(results.series[number].clean):
         return  # averaged connectomes have no series
     tr = results.cleaning.repetition_time
     facts = {"RepetitionTime": tr, "SamplingFrequency": 1 / tr, "Units": "standard deviations (z-scored)"}
@@ -226,7 +227,6 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
         facts[SERIES_COLUMNS] = atlas.names
         yield write_array(path.with_suffix(".npy"), results.series[number].clean)
     else:
-        path.with_suffix(".npy").unlink(missing_ok=True)
         yield write_matrix(path, results.series[number].clean, atlas.names)
     if atlas.is_cifti and not results.settings.compact:
         from fcpower_bids.imaging.series.parcellated import encode_ptseries  # loads nibabel, only CIFTI needs it

@@ -144,7 +144,7 @@ def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
         values = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DatasetError(f"{path} is not an array ({error}). Remove it and run participant level.") from error
-    names = list(map(str, read_json(path.with_suffix(".json"))[SERIES_COLUMNS]))
+    names = list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
     if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind != "f":
         raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
     return values.astype(np.float64), names

@@ -62,8 +62,8 @@ class Source:
         for name, content in self.read(own):
             try:
                 yield name, dict(json.loads(content))
-            except ValueError as error:
-                raise DatasetError(f"{name} of {self.path} is not valid JSON. Fetch it again.") from error
+            except (ValueError, TypeError) as error:
+                raise DatasetError(f"{name} of {self.path} is no status. Fetch it again.") from error
 
 
 def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, list[str]]:

@@ -119,7 +119,12 @@ def other_choices(one, other):
     return other, "other versions or with other choices"
 
 
-@pytest.mark.parametrize("fault", [damaged, outside, empty, two_ends, other_choices])
+def no_status(one, other):
+    status_of(other).write_text("[1, 2]")
+    return other, "is no status"
+
+
+@pytest.mark.parametrize("fault", [damaged, no_status, outside, empty, two_ends, other_choices])
 def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, people, tmp_path, capsys, fault):
     one, other = (part(exact_run.output, tmp_path / person, person) for person in people[:2])
     source, words = fault(one, other)

@@ -12,12 +12,11 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.pool import processes
 from fcpower_bids.workflows.progress import say
 
-SUFFIX = "_stat-mean_timeseries"
-KINDS = (".tsv", ".npy")
 ATLAS_KEYS = ("atlas", "seg", "scale")
 
 
