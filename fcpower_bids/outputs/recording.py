@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.conventions import convention_of
 from fcpower_bids.core.signal.motion import HEAD_RADIUS
 from fcpower_bids.measures import MEASURES
@@ -225,7 +226,7 @@ def _series_files(output_dir: Path, results: Results, number: int) -> Iterator[P
     if results.settings.compact:
         path.unlink(missing_ok=True)
         facts[SERIES_COLUMNS] = atlas.names
-        yield write_array(path.with_suffix(".npy"), results.series[number].clean)
+        yield write_array(path.with_suffix(".npy"), results.series[number].clean.astype(np.float32))
     else:
         yield write_matrix(path, results.series[number].clean, atlas.names)
     if atlas.is_cifti and not results.settings.compact:
@@ -245,6 +246,10 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
+        if name == FC and results.settings.compact:
+            yield write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
+        else:
+            path.with_suffix(".npy").unlink(missing_ok=True)
         if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.parcellated import encode_pconn  # loads nibabel, only CIFTI needs it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -91,8 +92,15 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
     return write_text(path, "\n".join([header, *lines]) + "\n")
 
 
+NEAREST_BY_ITSELF = (3, 1)
+EXACT: dict[str, Any] = (
+    {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < NEAREST_BY_ITSELF else {}
+)
+"""What makes pandas read a decimal as the nearest float; since 3.1 it does so by itself."""
+
+
 def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read what :func:`write_matrix` wrote: values and column names; ``n/a`` becomes NaN.
+    """Read what :func:`write_matrix` wrote, to the bit: values and column names; ``n/a`` becomes NaN.
 
     Raises
     ------
@@ -100,17 +108,36 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
         If the file is not a numeric TSV.
     """
     try:
-        header, *rows = path.read_text(encoding="utf-8").splitlines()
-        if not header:  # without columns, as the design of --strategy none
-            return np.empty((len(rows), 0)), []
-        names = header.split("\t")
+        header, end, body = path.read_bytes().partition(b"\n")
+        if not end:
+            raise ValueError("it has no line")
+        names = header.decode("utf-8").rstrip("\r").split("\t")
+        if names == [""]:  # without columns, as the design of --strategy none
+            return np.empty((body.count(b"\n"), 0)), []
         first = int(names[0] == "Node")
-        # Python's own conversion of decimals is exact; those of table readers need not be.
-        cells = [row.replace(MISSING, "nan").split("\t")[first:] for row in rows]
-        values = np.array([[float(cell) for cell in row] for row in cells], dtype=np.float64)
-        return values.reshape(len(rows), len(names) - first), names[first:]
+        return _numbers(body, first, len(names)), names[first:]
     except (ValueError, OSError) as error:
         raise DatasetError(f"{path} is not a numeric table ({error}). Remove it and run participant level.") from error
+
+
+def _numbers(body: bytes, first: int, n_columns: int) -> np.ndarray:
+    """Read the rows below a header from column ``first`` on; pandas alone would fill short rows and accept words."""
+    if not body:
+        return np.empty((0, n_columns - first))
+    choices = {**EXACT, "sep": "\t", "header": None, "quoting": csv.QUOTE_NONE, "low_memory": False}
+    table = pd.read_csv(
+        io.BytesIO(body),
+        usecols=range(first, n_columns),
+        na_values=[MISSING, "nan"],
+        keep_default_na=False,
+        skip_blank_lines=False,
+        **choices,
+    )
+    if body.count(b"\t") != len(table) * (n_columns - 1):
+        raise ValueError(f"not every row has {n_columns} cells")
+    if any(dtype.kind not in "fiu" for dtype in table.dtypes):
+        raise ValueError("it holds words")
+    return table.to_numpy(dtype=np.float64)
 
 
 SERIES_COLUMNS = "Columns"
@@ -118,10 +145,27 @@ SERIES_COLUMNS = "Columns"
 
 
 def write_array(path: Path, values: np.ndarray) -> Path:
-    """Write an array as ``.npy`` in single precision."""
+    """Write an array as ``.npy``, in the precision that it has."""
     with atomic(path) as temporary, temporary.open("wb") as file:
-        np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
+        np.save(file, values, allow_pickle=False)
     return path
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Read what :func:`write_array` wrote.
+
+    Raises
+    ------
+    DatasetError
+        If the file is not an array of decimals.
+    """
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{path} is not an array ({error}). Remove it and run participant level.") from error
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        raise DatasetError(f"{path} does not hold decimals. Remove it and run participant level.")
+    return values
 
 
 def series_file(table: Path) -> Path:
@@ -140,12 +184,9 @@ def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
     """
     if path.suffix != ".npy":
         return read_matrix(path)
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{path} is not an array ({error}). Remove it and run participant level.") from error
+    values = read_array(path)
     names = list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
-    if values.ndim != 2 or values.shape[1] != len(names) or values.dtype.kind != "f":
+    if values.ndim != 2 or values.shape[1] != len(names):
         raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
     return values.astype(np.float64), names
 

@@ -52,7 +52,13 @@ def test_mixed_table_escapes_tabs_and_keeps_identifiers(tmp_path):
     assert back["participant_id"][0] == "sub-01"
 
 
-@pytest.mark.parametrize("content", [b"a\tb\nx\ty\n", b"", b"\xff\xfe\x00bad"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"a\tb\nx\ty\n", b"", b"\xff\xfe\x00bad", b"a\tb\n1\ttrue\n", b"a\tb\n1\t1.2.3\n", b"a\tb\n1\t2\x00\n"),
+        *(b"a\tb\n1\t2\n3\n", b"a\tb\n1\t2\n3\t4\t5\n", b"a\tb\n1\t\n", b"a\tb\n\n1\t2\n"),
+    ],
+)
 def test_a_table_that_is_not_numeric_is_named(tmp_path, content):
     path = tmp_path / "bad.tsv"
     path.write_bytes(content)

@@ -20,7 +20,7 @@ from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
-from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_series, read_table
+from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
 from fcpower_bids.schema import TableSpec
 
 MOST_SESSIONS = 4
@@ -243,6 +243,8 @@ def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
         account.tables[suffix] = path
         return
     view = views.setdefault(str(about["Name"]), View(about))
+    if suffix == "relmat" and path.suffix == ".npy":
+        return  # the numbers of the table beside it
     if suffix in ("relmat", "embedding"):
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
     else:
@@ -301,20 +303,3 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
         return table[keys].astype(float)
     except ValueError as error:
         raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
-
-
-def read_numbers(path: Path) -> np.ndarray:
-    """Read the numbers of a matrix table, for drawing: four times as fast as the exact reader, off by 1e-16.
-
-    Raises
-    ------
-    DatasetError
-        If the file is not a numeric TSV.
-    """
-    if path.suffix == ".npy":
-        return read_series(path)[0]
-    try:
-        table = pd.read_csv(path, sep="\t", na_values=[MISSING], keep_default_na=False, quoting=csv.QUOTE_NONE)
-        return table.drop(columns="Node", errors="ignore").to_numpy(dtype=np.float64)
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} is not a numeric table ({error}). Remove it and run participant level.") from error

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.reports.kit.page import relative_link
-from fcpower_bids.reports.person.accounts import Account, View, read_numbers
+from fcpower_bids.reports.person.accounts import Account, View
 from fcpower_bids.reports.person.previews import Preview, make_preview, preview_path, read_preview
 from fcpower_bids.settings import ParticipantOutputs
 
@@ -47,7 +48,7 @@ class Context:
     @cached_property
     def connectomes(self) -> list[np.ndarray]:
         """FC and its transforms, shape (P, P) each."""
-        return [read_numbers(path) for path in self.view.connectomes]
+        return [read_series(path)[0] for path in self.view.connectomes]
 
     @cached_property
     def previews(self) -> tuple[Preview | None, Preview | None, int]:
@@ -55,7 +56,7 @@ class Context:
         before = read_preview(preview_path(self.view.tables["bold"])) if "bold" in self.view.tables else None
         if "timeseries" not in self.view.tables:
             return before, None, 0
-        clean = read_numbers(self.view.tables["timeseries"])
+        clean = read_series(self.view.tables["timeseries"])[0]
         volumes = self.account.volumes
         kept = np.ones(len(clean), dtype=bool) if volumes is None else volumes["kept"].to_numpy(dtype=bool)
         if kept.sum() != len(clean):

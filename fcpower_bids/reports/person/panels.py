@@ -23,7 +23,7 @@ from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import Account, Parcellation, View, read_columns, read_numbers
+from fcpower_bids.reports.person.accounts import Account, Parcellation, View, read_columns
 from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
@@ -217,7 +217,7 @@ def make_spectral_path(context: Context) -> Iterator[Panel]:
 def make_embedding(context: Context) -> Iterator[Panel]:
     """One panel per embedding."""
     for path in context.view.embeddings:
-        vector = read_numbers(path)[0]
+        vector = read_matrix(path)[0][0]
         facts = read_json(path.with_suffix(".json"))
         told = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         yield Panel(
