@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.cohort.cache import read_edges, series_beside
+from fcpower_bids.cohort.cache import edges_beside, read_edges
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.signal.timeseries import z_score
@@ -182,22 +182,21 @@ def one_more(out: Path, n: int, drawn: Drawn) -> None:
         print(f"One more person: {seconds:.2f} CPU s, {(fresh + index) / 1e6:.1f} MB written", flush=True)
 
 
-def gather(out: Path, drawn: Drawn, number: int = 20) -> None:
-    """Tell what reading costs of each connectome, from its table and from the series of ``--compact``."""
+def gather(out: Path, drawn: Drawn, number: int = 200) -> None:
+    """Tell what reading costs of each connectome, from its table and from the array of ``--compact``."""
     tree = out / "gathered"
     settings = Settings(out / "bids", tree, "group", quiet=True, nprocs=1)
     paths = [small_files(tree, person) for person in range(number)]
-    series = [drawn.series(person)[0].astype(np.float32) for person in range(number)]
-    for path, each in zip(paths, series, strict=True):
-        write_matrix(path, pearson_connectivity(each.astype(float)), drawn.parcels, drawn.parcels)
+    connectomes = [drawn.person(person)[0] for person in range(number)]
+    for path, fc in zip(paths, connectomes, strict=True):
+        write_matrix(path, fc, drawn.parcels, drawn.parcels)
     found = {}
     for form in ("table", "compact"):
         start = time.process_time()
         found[form] = np.asarray(read_edges(paths, tree / form, settings).array)
         print(f"Gathering, {form}: {(time.process_time() - start) / number:.4f} CPU s each", flush=True)
-        for path, each in zip(paths, series, strict=True):
-            write_array(series_beside(path), each)
-            write_json(series_beside(path).with_suffix(".json"), {"Columns": drawn.parcels})
+        for path, fc in zip(paths, connectomes, strict=True):
+            write_array(edges_beside(path), vectorise_edges(fc, weighted=False))
     if not np.array_equal(found["table"], found["compact"]):
         sys.exit("The edges differ.")
 

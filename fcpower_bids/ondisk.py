@@ -276,4 +276,4 @@ def write_rows(path: Path, shape: tuple[int, int], rows: Iterable[ArrayLike]) ->
         header = {"descr": "<f8", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
         for row in rows:
-            file.write(np.ascontiguousarray(row, dtype="<f8").tobytes())
+            file.write(np.ascontiguousarray(row, dtype="<f8").data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -15,7 +16,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import read_matrix
+from fcpower_bids.outputs.tables import read_matrix, write_json, write_matrix
 from fcpower_bids.pretraining.corpus.derived_series import find_series
 from fcpower_bids.settings import Settings
 from tests.running import run_app
@@ -52,6 +53,9 @@ def test_series_are_those_of_the_table_in_single_precision_and_fc_follows_from_t
         sidecar = json.loads(
             array.with_name(array.name.replace(f"{SERIES}.npy", FC.replace("tsv", "json"))).read_text()
         )
+        edges = np.load(array.with_name(array.name.replace(f"{SERIES}.npy", FC.replace("tsv", "npy"))))
+        np.testing.assert_array_equal(edges, fc[np.triu_indices(len(fc), 1)])
+        assert edges.dtype == np.float64
         assert sidecar["Sources"] == [f"bids::{array.relative_to(compact.output).as_posix()}"]
 
 
@@ -101,21 +105,47 @@ def test_the_corpus_has_the_same_series(troubled_run, compact):
         np.testing.assert_array_equal(packed[1][name][2], series.astype(np.float32))
 
 
-@pytest.mark.parametrize("fault", ["array", "columns", "table"])
+def read_all(settings):
+    """The connectomes of a cohort, and its series, which are read when they are asked for."""
+    return [series() for series in load_cohort(settings).series]
+
+
+@pytest.mark.parametrize("fault", ["array", "length", "first row", "table since", "series", "columns"])
 def test_an_array_that_is_not_what_it_should_be_is_named(troubled_demo, compact, tmp_path, fault):
     copy = shutil.copytree(compact.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    array = sorted(copy.rglob(f"*{SERIES}.npy"))[0]
+    table = next(path for path in sorted(copy.rglob(f"*{FC}")) if "run-1" in path.name)
+    array = table.with_suffix(".npy")
+    edges = np.load(array)
     if fault == "array":
         array.write_bytes(array.read_bytes()[:-1])
-    elif fault == "columns":
-        sidecar = array.with_suffix(".json")
-        sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "Columns": ["a"]}))
+    elif fault == "length":
+        np.save(array, edges[:-1])
+    elif fault == "first row":
+        edges[3] += 0.1
+        np.save(array, edges)
+    elif fault == "table since":
+        matrix, names = read_matrix(table)
+        matrix[[5, 6], [6, 5]] += 0.01
+        write_matrix(table, matrix, names, names)
+    elif fault == "series":
+        array = array.with_name(array.name.replace(FC.replace("tsv", "npy"), f"{SERIES}.npy"))
+        array.write_bytes(array.read_bytes()[:-1])
     else:
-        np.save(array, np.load(array)[::-1] ** 3)
+        array = array.with_name(array.name.replace(FC.replace("tsv", "npy"), f"{SERIES}.npy"))
+        write_json(array.with_suffix(".json"), {"Columns": ["a"], "RepetitionTime": 2.0})
     with pytest.raises(DatasetError) as caught:
-        load_cohort(settings_of(troubled_demo[0], copy, tmp_path / "work"))
-    assert array.stem.removesuffix(SERIES) in str(caught.value)
+        read_all(settings_of(troubled_demo[0], copy, tmp_path / "work"))
+    assert array.stem in str(caught.value)
     assert "again" in str(caught.value) or "run participant level" in str(caught.value)
+
+
+def test_a_copy_whose_arrays_are_older_is_read_from_the_tables(troubled_demo, compact, tmp_path):
+    copy = shutil.copytree(compact.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    paths = [path for path in sorted(copy.rglob(f"*{FC}")) if "run-1" in path.name][:1]
+    os.utime(paths[0].with_suffix(".npy"), ns=(1, 1))
+    settings = settings_of(troubled_demo[0], copy, tmp_path)
+    expected = vectorise_edges(read_matrix(paths[0])[0], weighted=False)
+    np.testing.assert_array_equal(read_edges(paths, tmp_path / "c", settings).array[0], expected)
 
 
 def test_the_choice_can_be_changed_and_leaves_nothing_of_the_other(troubled_demo, compact, tmp_path):
@@ -124,7 +154,7 @@ def test_the_choice_can_be_changed_and_leaves_nothing_of_the_other(troubled_demo
     again = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01")
     assert again.code == 0, again.err
     assert again.files(f"sub-01/**/*{SERIES}.tsv")
-    assert not again.files(f"sub-01/**/*{SERIES}.npy")
+    assert not again.files("sub-01/**/*.npy")
     back = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01", "--compact")
     assert {path.name for path in back.files("sub-01/**/*.*")} == {path.name for path in compact.files("sub-01/**/*.*")}
 
