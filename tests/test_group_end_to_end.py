@@ -21,6 +21,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
 from tests.page_sentences import unchecked_sentences
+from tests.reports.turned import read_brains
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -178,7 +179,7 @@ def test_the_page_shows_the_methods_text_and_the_command(analysed):
 @pytest.mark.parametrize(
     ("parcels", "edges", "value", "title"),
     [
-        ("importance_parcels", "importance_edges", "importance", "Parcels that matter, FC^0.35"),
+        ("importance_parcels", "importance_edges", "importance", "Parcels that matter for planted_score, FC^0.35"),
         ("qcfc_parcels", "qcfc", "r", "Motion by parcel, FC^0.35"),
     ],
 )
@@ -206,6 +207,12 @@ def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, p
     np.testing.assert_allclose([float(number) for _, number in listed], largest, rtol=0.05, atol=5e-4)
     drawn = unquote(panel).count("<circle ")
     assert drawn == len(own) + (own["x"] <= 0).sum() + (own["x"] >= 0).sum()
+    turned = read_brains(analysed / "brains.html")[title]
+    assert f'<a href="brains.html#{turned["anchor"]}">' in panel
+    assert (turned["ends"], [cells[0] for cells in turned["cells"]]) == ([], turned["parcels"])
+    np.testing.assert_allclose(turned["values"], means[turned["parcels"]], rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(turned["places"], atlas.loc[turned["parcels"], ["x", "y", "z"]], atol=0.06)
+    assert len(turned["values"]) == len(own)
 
 
 def test_every_sentence_of_the_page_is_that_of_its_table(analysed, tmp_path):

@@ -34,9 +34,10 @@ caveats. Missing values are `n/a`; numbers are written without loss. A score wit
 | `models/target-TARGET-REPRESENTATION_model/model.json` | with `--save-models`: what the user of a fitted model has to know, and the digests of its other files; `fcpower_bids predict MODEL OUTPUT_DIR` applies it |
 | `models/target-TARGET-REPRESENTATION_model/weights.npz` | its arrays; nothing in it can run |
 
-The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files. Every choice of the run is in
-`OUTPUT_DIR/logs/settings_group.toml`. With `--name NAME` all of this is in `OUTPUT_DIR/group/NAME`, the page is
-`OUTPUT_DIR/group_NAME.html`, and the choices are in `OUTPUT_DIR/logs/settings_group_NAME.toml`.
+The page of the cohort, `OUTPUT_DIR/group.html`, is made from these files, and where it shows brains
+`OUTPUT_DIR/brains.html`, on which they can be turned. Every choice of the run is in
+`OUTPUT_DIR/logs/settings_group.toml`. With `--name NAME` all of this is in `OUTPUT_DIR/group/NAME`, the pages are
+`OUTPUT_DIR/group_NAME.html` and `OUTPUT_DIR/brains_NAME.html`, and the choices are in `OUTPUT_DIR/logs/settings_group_NAME.toml`.
 """  # noqa: E501
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from scipy import ndimage
 
+from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.reports.cohort.drawing import drawing
-from fcpower_bids.reports.cohort.tables import Sources, missing
+from fcpower_bids.reports.cohort.tables import Cell, Grid, Sources, count, make_grid, missing
 from fcpower_bids.reports.kit.images import colour_table, colours, encode_png
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.reports.kit.svg import POINTS, Box, Drawing
@@ -25,6 +28,43 @@ RADII = (1.7, 4.0)
 MAP = "RdBu_r"
 LISTED = 5
 """Parcels with the largest numbers that the panel names."""
+SPACING, SMOOTHING = 4, 1.0
+"""Of the points on the surface of the brain: mm, and the standard deviation of the smoothing in these steps."""
+
+
+@dataclass(frozen=True)
+class Brain:
+    """What one brain shows: numbers of parcels, or of connections between them, the largest first.
+
+    Attributes
+    ----------
+    parcels : tuple of str
+        Their names.
+    places : tuple of (float, float, float)
+        Where they are, in mm of MNI space.
+    ends : tuple of (int, int)
+        Which parcels each connection joins; empty where the numbers are those of the parcels themselves.
+    values : tuple of float
+        One per connection, or per parcel.
+    column : Column
+        What the numbers are.
+    grid : Grid
+        The same as a table, a row per number in the same order.
+    """
+
+    parcels: tuple[str, ...]
+    places: tuple[Place, ...]
+    ends: tuple[tuple[int, int], ...]
+    values: tuple[float, ...]
+    column: Column
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class BrainPanel(Panel):
+    """A panel with a drawn brain, and what the brain shows."""
+
+    brain: Brain | None = None
 
 
 def draw_connections(first: Sequence[Place], second: Sequence[Place], values: Sequence[float]) -> str:
@@ -126,7 +166,72 @@ def glass_brain() -> tuple[bytes, tuple[View, ...]]:
     return outlines, tuple(views)
 
 
-def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sources: Sources) -> Panel | None:
+@lru_cache(maxsize=1)
+def brain_surface() -> tuple[np.ndarray, np.ndarray]:
+    """Return points on the surface of the brain in mm of MNI space, and the directions out of it, each (n, 3)."""
+    from nilearn.datasets import load_mni152_brain_mask  # slow to load, and few pages draw brains
+
+    mask = load_mni152_brain_mask(resolution=SPACING)
+    smooth = ndimage.gaussian_filter(np.asarray(mask.dataobj, dtype=np.float64), SMOOTHING)
+    touching = ndimage.minimum_filter(smooth, footprint=ndimage.generate_binary_structure(3, 1)) <= 0.5
+    at = np.argwhere((smooth > 0.5) & touching)
+    slopes = np.stack(np.gradient(smooth), axis=-1)[tuple(at.T)]
+    steepness = np.linalg.norm(slopes, axis=1, keepdims=True)
+    above = smooth[tuple(at.T)][:, None] - 0.5
+    places = (at - above * slopes / steepness**2) @ mask.affine[:3, :3].T + mask.affine[:3, 3]
+    outwards = -(slopes / steepness) @ mask.affine[:3, :3].T / SPACING
+    return places, outwards
+
+
+def connections_panel(
+    part: pd.DataFrame,
+    places: Mapping[str, Place],
+    columns: Sequence[Column],
+    title: str,
+    text: str,
+    sources: Sources,
+) -> BrainPanel | None:
+    """Draw one number per connection; None where no place is known.
+
+    Parameters
+    ----------
+    part : pandas.DataFrame
+        Rows of a table of connections, with ``parcel_a`` and ``parcel_b``; the largest numbers first.
+    places : mapping of str to (float, float, float)
+        Where the parcels are, in mm of MNI space.
+    columns : sequence of Column
+        What the table beside a brain shows; the last is the number that is drawn.
+    title, text, sources
+        As those of a panel.
+    """
+    known = part[part["parcel_a"].isin(list(places)) & part["parcel_b"].isin(list(places))]
+    if known.empty:
+        return None
+    ends = known[["parcel_a", "parcel_b"]].astype(str).to_numpy()
+    names = sorted(set(ends.ravel().tolist()))
+    number = {name: i for i, name in enumerate(names)}
+    values = known[columns[-1].key].tolist()
+    brain = Brain(
+        tuple(names),
+        tuple(places[name] for name in names),
+        tuple((number[a], number[b]) for a, b in ends),
+        tuple(values),
+        columns[-1],
+        make_grid(known, columns, sources=sources),
+    )
+    first, second = ([places[name] for name in side] for side in ends.T)
+    return BrainPanel(
+        title,
+        text,
+        draw_connections(first, second, values),
+        f"{count(len(values), 'connection')} in a brain seen from the left, from above and from the right.",
+        sources=sources,
+        wide=True,
+        brain=brain,
+    )
+
+
+def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sources: Sources) -> BrainPanel | None:
     """Draw one number per parcel; None where no place is known.
 
     Parameters
@@ -143,17 +248,22 @@ def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sou
     known = part[part[["x", "y", "z", column.key]].notna().all(axis=1)]
     if known.empty:
         return None
-    largest = known.loc[known[column.key].abs().sort_values(ascending=False, kind="stable").index].head(LISTED)
+    known = known.loc[known[column.key].abs().sort_values(ascending=False, kind="stable").index]
     values = known[column.key].tolist()
-    places = list(known[["x", "y", "z"]].itertuples(index=False, name=None))
-    return Panel(
+    places = tuple(known[["x", "y", "z"]].itertuples(index=False, name=None))
+    columns = (*PARCEL_COLUMNS.values(), column)
+    cells = {column.key: lambda value: Cell(_show(value, column.digits), value)}
+    grid = make_grid(known, [one for one in columns if one.key not in "xyz"], sources=sources, cells=cells)
+    brain = Brain(tuple(known["parcel"].astype(str)), places, (), tuple(values), column, grid)
+    return BrainPanel(
         title,
         text,
         draw_parcels(places, values, column.heading),
         f"{len(known)} parcels in a brain seen from the left, from above and from the right.",
-        rows=tuple((_name(row), _show(row[column.key], column.digits)) for _, row in largest.iterrows()),
+        rows=tuple((_name(row), _show(row[column.key], column.digits)) for _, row in known.head(LISTED).iterrows()),
         sources=sources,
         wide=True,
+        brain=brain,
     )
 
 

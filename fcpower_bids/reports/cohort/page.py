@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -23,6 +24,7 @@ from fcpower_bids.reports.cohort.sections.sites import sites_section
 from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
 from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
+from fcpower_bids.reports.cohort.turning import write_brains
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
@@ -74,9 +76,11 @@ def write_group_report(settings: Places) -> Path:
     tables = GroupTables(settings)
     sections = make_sections(tables)
     methods, problem = _methods(tables)
+    command = command_of(read_choices(tables))
     text = render_page(
         "group.html",
-        command=command_of(read_choices(tables)),
+        command=command,
+        brains=_brains(tables, sections, command),
         methods=Markup(to_html(methods, all_references(), level=1)) if methods else "",
         without_methods=problem,
         title=f"Group report: {settings.name}" if settings.name else "Group report",
@@ -102,6 +106,16 @@ def _methods(tables: GroupTables) -> tuple[str, str]:
     if markdown:
         write_citations(tables.settings.results, markdown)
     return markdown, ""
+
+
+def _brains(tables: GroupTables, sections: Sequence[Section], command: str) -> str:
+    """Write the brains that can be turned; return the address of their page, empty where there are none."""
+    try:
+        page = write_brains(tables.settings, sections, command)
+    except Exception as error:
+        tables.explain(error, "brains")
+        return ""
+    return relative_link(page, tables.root) if page else ""
 
 
 def make_sections(tables: GroupTables) -> list[Section]:

@@ -39,12 +39,15 @@ MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
 
 
-def render_page(template: str, *, script_name: str = MATRICES, command: str = "", **content: Any) -> str:
+def render_page(
+    template: str, *, script_name: str = MATRICES, further_script: str = "", command: str = "", **content: Any
+) -> str:
     """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`.
 
     The foot says when, by what and with which command the page was made.
     """
-    style, script = _asset("page.css"), _asset(script_name) + _asset("copy.js")
+    names = [name for name in (script_name, further_script, "copy.js") if name]
+    style, script = _asset("page.css"), "".join(map(_asset, names))
     return (
         _environment()
         .get_template(template)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.edgewise.edge_tables import COMPONENTS, EDGES, SUMMARY, D
-from fcpower_bids.reports.cohort.brains import draw_connections
+from fcpower_bids.reports.cohort.brains import connections_panel
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
@@ -27,6 +27,7 @@ MOST_PANELS = 6
 MOST_DRAWN = 100
 ALONE = "Each of them is significant by itself."
 TOGETHER = "Of those in a network it is only known that some of them go with it."
+DRAWN = ("parcel_a", "network_a", "parcel_b", "network_b", "effect", "p_family_wise", "t")
 MOST_EDGES = 10
 """Edges of each target and representation in the table of the page; the file has more."""
 EFFECTS = {D: "d", "r": "partial r"}
@@ -129,21 +130,19 @@ def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]
     drawn = 0
     for _, row in summary.iterrows():
         edges = _significant(_part(tables.rows("edges"), row), row, tables).head(MOST_DRAWN)
-        edges = edges[edges["parcel_a"].isin(places) & edges["parcel_b"].isin(places)]
-        if edges.empty or drawn >= MOST_PANELS:
-            continue
-        drawn += 1
-        first, second = ([places[str(name)] for name in edges[column]] for column in ("parcel_a", "parcel_b"))
         title = tables.title(str(row["representation"]))
-        yield Panel(
+        panel = connections_panel(
+            edges,
+            places,
+            EDGES.shown(*DRAWN),
             f"Connections that go with {row['target']} in {title}",
             "Edges that are significant, by themselves or in a network that is: red where they are stronger with more "
             f"of it, blue where weaker; of many the strongest. {ALONE if _alone(edges) else TOGETHER}",
-            draw_connections(first, second, edges["t"].tolist()),
-            f"{count(len(edges), 'connection')} in a brain seen from the left, from above and from the right.",
-            sources=tables.links("edges"),
-            wide=True,
+            tables.links("edges"),
         )
+        if panel and drawn < MOST_PANELS:
+            drawn += 1
+            yield panel
 
 
 def _significant(edges: pd.DataFrame, row: pd.Series, tables: GroupTables) -> pd.DataFrame:

@@ -245,7 +245,7 @@ def _parcels_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     panel = parcels_panel(
         parts[names[0]],
         IMPORTANCE_PARCELS.columns["importance"],
-        f"Parcels that matter, {tables.title(names[0])}",
+        f"Parcels that matter for {finding.target}, {tables.title(names[0])}",
         "Mean covariance of the edges of a parcel with the prediction (Haufe transform): red where stronger edges go "
         "with higher predictions. It says what the model reads, not what causes the phenotype. The table names the "
         "parcels with the largest.",
