@@ -12,6 +12,7 @@ import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.analyses.engine.spectra import sharing_spectra
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
@@ -99,10 +100,11 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
     write_text(settings.results_record, settings.as_toml())
     write_group_tables(folder, _describe_people(cohort), settings)
-    cohort = check_first(cohort, settings)
-    by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
-    if not settings.check:
-        _run_analyses(cohort, by_atlas, attempts)
+    with sharing_spectra(cohort.edges):
+        cohort = check_first(cohort, settings)
+        by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
+        if not settings.check:
+            _run_analyses(cohort, by_atlas, attempts)
     if settings.save_models and not settings.check:
         _save_models(cohort, attempts)
 

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.progress import track
+from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
 from fcpower_bids.core.regression.folds import Rows
@@ -78,6 +79,13 @@ class AveragedEdges:
         if (sizes == 1).all():
             return scans
         return self._average(scans, sizes) if self._weights is None else _weigh(scans, sizes, self._weights[places])
+
+    def key(self, unit: int) -> bytes:
+        """What the FC of a unit is made of: its rows of scans, and where there are several their weights."""
+        rows, stop = self.groups[unit].tobytes(), self._stops[unit]
+        if self._weights is None or self._sizes[unit] == 1:
+            return rows
+        return rows + self._weights[stop - self._sizes[unit] : stop].tobytes()
 
     def connectome(self, unit: int) -> FloatArray:
         """FC of one unit, shape (P, P)."""
@@ -158,7 +166,8 @@ class PowerFamily:
     settings : Analysis
         The executor shares the eigendecompositions; the numbers do not depend on who does them.
     keep : bool
-        Whether several exponents will be asked for, so that the eigendecompositions are worth keeping.
+        Whether several exponents will be asked for, so that the eigendecompositions are worth keeping. Those of a
+        command are always kept, for its other analyses.
     """
 
     def __init__(self, connectivity: AveragedEdges, settings: Analysis, keep: bool = False) -> None:
@@ -166,17 +175,23 @@ class PowerFamily:
         self.tolerance = clip_tolerance(connectivity.dtype)
         n, n_edges = connectivity.shape
         self.n_parcels = (1 + math.isqrt(1 + 8 * n_edges)) // 2
-        self._kept: tuple[FloatArray, FloatArray] | None = None
-        if keep and n * self.n_parcels**2 * 8 <= room():
-            self._kept = np.empty((n, self.n_parcels)), np.empty((n, self.n_parcels, self.n_parcels))
-            for rows, spectra in self._each_block(_decompose):
-                for unit, (values, vectors) in zip(range(rows.start, rows.stop), spectra, strict=True):
-                    self._kept[0][unit], self._kept[1][unit] = values, vectors
+        self._kept: tuple[FloatArray, list[FloatArray]] | None = None
+        shared = shared_spectra(connectivity.edges)
+        if (keep or shared) and fits(n, self.n_parcels):
+            keys = [connectivity.key(unit) for unit in range(n)]
+            values, vectors = zip(
+                *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, room()), strict=True
+            )
+            self._kept = np.stack(values), list(vectors)
 
     @property
-    def spectra(self) -> tuple[FloatArray, FloatArray] | None:
-        """Eigenvalues (n, P) and eigenvectors (n, P, P), None where they do not fit in memory or were not kept."""
+    def spectra(self) -> tuple[FloatArray, list[FloatArray]] | None:
+        """Eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or were not kept."""
         return self._kept
+
+    def _decompose(self, units: list[int]) -> Iterator[Spectrum]:
+        for _, spectra in self._each_block(_decompose, units):
+            yield from spectra
 
     def features(self, alpha: float) -> FeatureSource:
         """Edges of FC^alpha times sqrt(2), shape (n, E); on disk where they do not fit in memory."""
@@ -184,30 +199,34 @@ class PowerFamily:
         out = make_room(shape, precision(self.connectivity.shape))
         if self._kept is not None:
             return power_features(*self._kept, alpha, self.tolerance, out)
-        for rows, block in self._each_block(partial(_raise, alpha=alpha, tolerance=self.tolerance)):
-            out[rows] = block
+        each = partial(_raise, alpha=alpha, tolerance=self.tolerance)
+        for units, block in self._each_block(each, range(shape[0])):
+            out[units[0] : units[-1] + 1] = block
         return out
 
     def kernel(self, alpha: float) -> FloatArray:
         """Correlation kernel of FC^alpha, shape (n, n)."""
         return similarity(self.features(alpha))
 
-    def _each_block(self, function: Callable[..., Any]) -> Iterator[tuple[slice, Any]]:
+    def _each_block(self, function: Callable[..., Any], units: Sequence[int]) -> Iterator[tuple[Sequence[int], Any]]:
         """Apply a function to the connectomes of a few units at a time."""
-        n = self.connectivity.shape[0]
-        blocks = [slice(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK)]
+        blocks = [units[start : start + BLOCK] for start in range(0, len(units), BLOCK)]
         results = share(partial(function, self.connectivity), blocks)
         yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
 
 
-def _decompose(connectivity: AveragedEdges, rows: slice) -> list[tuple[FloatArray, FloatArray]]:
-    return [eigendecompose(connectivity.connectome(unit)) for unit in range(rows.start, rows.stop)]
+def _decompose(connectivity: AveragedEdges, units: Sequence[int]) -> list[Spectrum]:
+    # One layout of the eigenvectors, whoever decomposes and keeps them: products then have the same last bit.
+    return [
+        (values, np.ascontiguousarray(vectors))
+        for values, vectors in (eigendecompose(connectivity.connectome(unit)) for unit in units)
+    ]
 
 
-def _raise(connectivity: AveragedEdges, rows: slice, alpha: float, tolerance: float) -> NDArray[np.floating]:
-    features = np.empty((rows.stop - rows.start, connectivity.shape[1]))
-    for row, unit in enumerate(range(rows.start, rows.stop)):
-        values, vectors = eigendecompose(connectivity.connectome(unit))
+def _raise(connectivity: AveragedEdges, units: Sequence[int], alpha: float, tolerance: float) -> FloatArray:
+    features = np.empty((len(units), connectivity.shape[1]))
+    for row, unit in enumerate(units):
+        ((values, vectors),) = _decompose(connectivity, [unit])
         power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
     return features
 

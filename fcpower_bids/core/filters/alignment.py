@@ -13,6 +13,8 @@ bilinear form on kernels with an empty diagonal, with (s - 2) and (s - 1)(s - 2)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -168,7 +170,7 @@ def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False
     return float(_divide(inner, np.sqrt(np.maximum(norms[0] * norms[1], 0)))[0])
 
 
-def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: ArrayLike, alpha: float) -> tuple[Array, Array]:
+def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: Iterable[Array], alpha: float) -> tuple[Array, Array]:
     """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
 
     With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda):
@@ -177,7 +179,7 @@ def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: ArrayLike, alpha
     Parameters
     ----------
     eigenvalues : array_like, shape (n, P)
-    eigenvectors : array_like, shape (n, P, P)
+    eigenvectors : n arrays, shape (P, P)
         One per column.
     alpha : float
         The exponent.
@@ -186,8 +188,8 @@ def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: ArrayLike, alpha
     -------
     kernel, derivative : ndarray of float64, shape (n, n)
     """
-    eigenvalues, eigenvectors = np.asarray(eigenvalues), np.asarray(eigenvectors)
-    pairs = [_unit_edges(values, vectors, alpha) for values, vectors in zip(eigenvalues, eigenvectors, strict=True)]
+    each = zip(np.asarray(eigenvalues), eigenvectors, strict=True)
+    pairs = [_unit_edges(values, vectors, alpha) for values, vectors in each]
     units, slopes = (np.stack(each) for each in zip(*pairs, strict=True))
     half = slopes @ units.T
     return units @ units.T, half + half.T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,7 +126,7 @@ def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArr
 
 def power_features(
     eigenvalues: ArrayLike,
-    eigenvectors: ArrayLike,
+    eigenvectors: Sequence[FloatArray] | FloatArray,
     alpha: float,
     tolerance: float = CLIP_TOLERANCE,
     out: Filled | None = None,
@@ -139,7 +140,7 @@ def power_features(
     ----------
     eigenvalues : array_like, shape (n, P)
         Descending.
-    eigenvectors : array_like, shape (n, P, P)
+    eigenvectors : n arrays, shape (P, P)
         In columns.
     alpha : float
         The exponent, above 0.
@@ -153,13 +154,13 @@ def power_features(
     ndarray, shape (n, P (P - 1) / 2)
         Upper-triangle entries times sqrt(2), in the order of ``numpy.triu_indices(P, 1)``.
     """
-    values, vectors = np.asarray(eigenvalues), np.asarray(eigenvectors)
+    values = np.asarray(eigenvalues)
     n, n_parcels = values.shape
     features: Filled = np.empty((n, edge_count(n_parcels))) if out is None else out
     for i in range(n):
         weights = power_weights(values[i], alpha, tolerance)
         kept = weights > 0
-        half = vectors[i] if kept.all() else vectors[i][:, kept]
+        half = eigenvectors[i] if kept.all() else eigenvectors[i][:, kept]
         half = half * np.sqrt(weights[kept])
         features[i] = vectorise_edges(half @ half.T)
     return features
