@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
 from scipy.linalg import lapack
 
 from fcpower_bids.core.regression.folds import Rows
@@ -138,11 +139,17 @@ class LinearProbe:
 
     def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
         """Inner products (used, used) of features z-scored on the spread of some rows."""
-        kernel = np.zeros((used.size, used.size))
+        kernel, product, standard = np.zeros((used.size, used.size)), None, None
         for panel in self._panels():
-            standard = panel.standardise(scaled_on, used)
-            kernel += standard @ standard.T
-        return kernel
+            dtype, width = panel.centred.dtype, panel.centred.shape[1]
+            if standard is None or product is None or standard.shape[1] != width:
+                standard, product = np.empty((used.size, width), dtype), np.zeros_like(kernel, dtype, order="F")
+            # An intercept takes off any mean, so the spread is all that has to follow the training rows.
+            panel.standardise(scaled_on, used, standard, centre=not self.intercept)
+            (syrk,) = linalg.get_blas_funcs(("syrk",), (standard,))
+            product = syrk(1.0, standard.T, beta=0.0, c=product, trans=1, lower=1, overwrite_c=1)
+            kernel += product.T  # one triangle, as rows lie the upper one
+        return np.asarray(kernel + np.triu(kernel, 1).T)
 
     def _panels(self) -> Iterable[_Panel]:
         """The features, a few columns at a time; kept from fold to fold where they fit in memory."""
@@ -178,8 +185,8 @@ class _Panel:
         self.centred: NDArray[np.floating] = (features - self.mean).astype(dtype)
         self.total = _moments(self.centred)
 
-    def standardise(self, rows: Rows, used: Rows) -> NDArray[np.floating]:
-        """Z-score some people on the spread of `rows`: shape (used, width)."""
+    def standardise(self, rows: Rows, used: Rows, out: NDArray[np.floating], centre: bool = True) -> None:
+        """Write some people scaled by the spread of `rows`, and less their mean: shape (used, width)."""
         others = np.setdiff1d(np.arange(len(self.centred)), rows)
         if len(others) < len(rows):
             first, second = (
@@ -194,9 +201,9 @@ class _Panel:
         scale = np.sqrt(np.where(constant, 1.0, variance))
         dtype = self.centred.dtype
         chosen = self.centred if len(used) == len(self.centred) else self.centred[used]
-        standard: NDArray[np.floating] = chosen - first.astype(dtype)
-        standard *= (1 / scale).astype(dtype)
-        return standard
+        if centre:
+            chosen = chosen - first.astype(dtype)
+        np.multiply(chosen, (1 / scale).astype(dtype), out=out)
 
 
 def _moments(values: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
