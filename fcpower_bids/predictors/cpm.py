@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from fcpower_bids.core.regression.cpm import THRESHOLD, EdgeSums
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldSolver, Solver
+from fcpower_bids.core.regression.solvers.cpm import THRESHOLD, EdgeSums
 from fcpower_bids.predictors.contract import Described, Predictor
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import correlation_kernel
-from fcpower_bids.core.regression.mixture import KernelMixture, simplex_weights
 from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
+from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
 from fcpower_bids.machine import room
 from fcpower_bids.predictors.contract import Described, FloatArray, Predictor
 

@@ -13,12 +13,13 @@ from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.core.regression.folds import Fold, Rows
-from fcpower_bids.core.regression.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
+from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
+from fcpower_bids.core.regression.solvers.nystroem import NystroemSolver
 from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 
@@ -81,7 +82,10 @@ def run_nested_cv(
     The executor goes through the folds; features that are fitted in the folds stay in this process, which keeps them
     for further penalties. `watch` sees the folds come back.
     """
-    here = isinstance(getattr(solver, "base", solver), FoldSolver)
+    base = getattr(solver, "base", solver)
+    here = isinstance(base, FoldSolver)
+    if isinstance(base, NystroemSolver):
+        base.landmarks.cover(folds)
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
         return watch(map(function, items) if here else share(function, items))

@@ -28,6 +28,7 @@ from fcpower_bids.core.regression.folds import (
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
+from fcpower_bids.predictors import NYSTROEM
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -74,7 +75,9 @@ class Study:
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
         brought = self.settings.folds_file or self.settings.test_people
-        unused = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
+        unused: tuple[str, ...] = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
+        if NYSTROEM not in self.settings.predictors:
+            unused += ("landmarks", "seed")
         how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
@@ -133,6 +136,8 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
         relative_penalties=preset.relative_penalties and not settings.penalties,
         selection=settings.selection or preset.selection,
         group_fit=settings.group_fit or preset.group_fit,
+        landmarks=settings.landmarks,
+        seed=settings.random_seed,
     )
 
 

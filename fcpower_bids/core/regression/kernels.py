@@ -15,6 +15,8 @@ from fcpower_bids.errors import Unfit
 FloatArray = NDArray[np.float64]
 PANEL = 4096
 """Edges that are read and multiplied at a time."""
+PANEL_NUMBERS = 2**25
+"""Numbers of a panel where only some columns of a kernel are computed: 268 MB, however many people there are."""
 
 
 class FeatureSource(Protocol):
@@ -74,6 +76,69 @@ def correlation_kernel(
         gram[row] /= own * norm
     np.fill_diagonal(gram, 1.0)
     return gram
+
+
+def correlation_columns(
+    features: FeatureSource, people: ArrayLike, dtype: type[np.floating] = np.float64
+) -> FloatArray:
+    """Pearson correlation between the feature vectors of everyone and of some people: columns of `correlation_kernel`.
+
+    Parameters
+    ----------
+    features : FeatureSource, shape (n, E)
+        One person per row; it may lie on disk, and is read once.
+    people : array_like of int, shape (p,)
+        Whose columns.
+    dtype : float64 or float32
+        Precision of the products within a panel.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, p)
+
+    Raises
+    ------
+    ValueError
+        If a feature is NaN or infinite, or a person's features are constant; the sentence names the row.
+    """
+    (n, width), chosen = features.shape, np.asarray(people, dtype=np.intp)
+    products, total, squares, pivot = np.zeros((n, chosen.size)), np.zeros(n), np.zeros(n), np.zeros(n)
+    panel = min(PANEL, max(64, PANEL_NUMBERS // n))
+    for start in range(0, width, panel):
+        block = np.asarray(features[:, start : start + panel])
+        _refuse_missing(block, start)
+        pivot = pivot if start else block.mean(axis=1, dtype=float)
+        block = block - pivot[:, None]
+        total += block.sum(axis=1)
+        squares += np.einsum("ij,ij->i", block, block)
+        block = np.ascontiguousarray(block, dtype)
+        products += block @ block[chosen].T
+    norm = np.sqrt(np.maximum(squares - total**2 / width, 0.0))
+    _refuse(_is_constant(norm, norm + np.sqrt(width) * np.abs(pivot + total / width)))
+    for row, own in enumerate(total):  # row by row: there is no room for a second matrix
+        products[row] -= own * total[chosen] / width
+        products[row] /= norm[row] * norm[chosen]
+    products[chosen, np.arange(chosen.size)] = 1.0
+    return products
+
+
+class SomePeople:
+    """Some rows of features, read when they are asked for.
+
+    Parameters
+    ----------
+    features : FeatureSource, shape (n, E)
+    people : ndarray of int, shape (p,)
+    """
+
+    def __init__(self, features: FeatureSource, people: NDArray[np.intp]) -> None:
+        self.features, self.people = features, people
+        self.shape: tuple[int, ...] = (len(people), features.shape[1])
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a block, given by slices of rows and columns."""
+        rows, columns = key
+        return np.asarray(self.features[:, columns])[self.people[rows]]
 
 
 def linear_kernel(

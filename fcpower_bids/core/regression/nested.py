@@ -312,7 +312,7 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
     missing = np.isnan(values[fold.train])
     if not missing.any():
         others = np.setdiff1d(everyone, np.concatenate([fold.train, fold.test]))
-        yield slice(None), Split(fold.test, fold.train, fold.inner, others), list(range(len(fold.inner)))
+        yield slice(None), Split(fold.test, fold.train, fold.inner, others, fold.train), list(range(len(fold.inner)))
         return
     patterns, members = np.unique(missing, axis=1, return_inverse=True)
     for number, pattern in enumerate(patterns.T):
@@ -326,7 +326,7 @@ def _splits(fold: Fold, values: FloatArray) -> Iterator[tuple[slice | NDArray[np
                 f"{fold.repeat}, fold {fold.fold}: too few for an inner cross-validation."
             )
         others = np.setdiff1d(everyone, np.concatenate([train, fold.test]))
-        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others), used
+        yield columns, Split(fold.test, train, tuple(inner[i] for i in used), others, fold.train), used
 
 
 def _as_columns(targets: FloatArray) -> FloatArray:

@@ -135,7 +135,7 @@ class LinearProbe:
         if self.intercept:
             centre, level = x.mean(axis=0), y.mean(axis=0)
             x, y, at = x - centre, y - level, at - centre
-        return _solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
+        return solve_path(x.T @ x, at, x.T @ y, self.penalties) + level
 
     def _kernel(self, scaled_on: Rows, used: Rows) -> FloatArray:
         """Inner products (used, used) of features z-scored on the spread of some rows."""
@@ -224,8 +224,8 @@ def _standardise(features: FloatArray, scaled_on: Rows) -> FloatArray:
     return (features - mean) / scale
 
 
-def _solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:
-    """Cross (gram + l I)^-1 right for every penalty l, shape (n_penalties, rows, m)."""
+def solve_path(gram: FloatArray, cross: FloatArray, right: FloatArray, penalties: FloatArray) -> FloatArray:
+    """Return cross (gram + l I)^-1 right for every penalty l, shape (n_penalties, rows, m)."""
     path = np.empty((penalties.size, cross.shape[0], right.shape[1]))
     for i, penalty in enumerate(penalties):
         penalised = gram.copy()

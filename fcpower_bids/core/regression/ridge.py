@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -39,12 +39,15 @@ class Split:
         The training rows divided into inner validation sets, none empty.
     others : ndarray of int
         All remaining rows: their target is missing, or the fold leaves them out.
+    fold_train : ndarray of int, optional
+        The training rows of the fold, whether or not the target is known; `train` by default.
     """
 
     test: Rows
     train: Rows
     inner: tuple[Rows, ...]
     others: Rows
+    fold_train: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,7 +407,7 @@ class FoldSolver:
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict with the regression of the training rows."""
-        return self.make(split.train, self.penalties).predict(split, outer, inner)
+        return self.make(split.train, self.penalties).predict(replace(split, fold_train=None), outer, inner)
 
 
 class FoldKernels:

@@ -12,9 +12,9 @@ from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.protocol import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
-from fcpower_bids.core.regression.mixture import KernelMixture, simplex_weights
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.presets import PAPER
+from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
 from tests.analyses.cohorts import choose, cohort_of
 from tests.analyses.conftest import TARGETS
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.regression.cpm import EdgeSums, critical_correlation
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import Split
+from fcpower_bids.core.regression.solvers.cpm import EdgeSums, critical_correlation
 
 
 def fit_cpm(edges, target, train, test):

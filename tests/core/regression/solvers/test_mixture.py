@@ -9,9 +9,9 @@ from himalaya.scoring import correlation_score
 
 from fcpower_bids.analyses.engine.cross_validation import merge_results, run_nested_cv
 from fcpower_bids.core.regression.folds import replicated_folds
-from fcpower_bids.core.regression.mixture import KernelMixture, simplex_weights
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.presets import PAPER, RECOMMENDED
+from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
 
 N = 60
 PENALTIES = (0.1, 1.0, 10.0)
