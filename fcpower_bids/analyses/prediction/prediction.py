@@ -26,6 +26,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
+from fcpower_bids.analyses.prediction.approximation import APPROXIMATION, Approximations
 from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_EDGES,
     IMPORTANCE_FACTS,
@@ -153,7 +154,7 @@ WEIGHTS = TableSpec(
 )
 TABLES = (
     *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
-    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
+    *(APPROXIMATION, NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
@@ -188,7 +189,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         ``prediction_summary``, ``predictions`` (per person; their means over repeats, ``prediction_means``, where
         that is too long), ``prediction_unseen``, ``folds``, ``comparisons``,
         ``reliability``, ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
-        ``prediction_sites`` with a site column; the tables of
+        ``prediction_sites`` with a site column; ``nystroem`` with that predictor; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
 
     Raises
@@ -198,9 +199,11 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """
     study = _open(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []
+    approximations = Approximations(study)
     for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
+        approximations.add(entry, representation, solver, result)
         del solver  # The inverses of a large cohort must not be in memory beside its features.
         if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
             importance.add(representation, result)
@@ -215,7 +218,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= _tabulate_weights(entries)
     tables |= tabulate_sites(study, entries.people())
-    return tables | importance.tables(IMPORTANCE_FACTS)
+    return tables | approximations.tables() | importance.tables(IMPORTANCE_FACTS)
 
 
 def _tables_of(entries: Entries) -> dict[str, Table]:

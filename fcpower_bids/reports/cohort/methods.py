@@ -9,7 +9,7 @@ from typing import Any
 
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
-from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
+from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import fill
 from fcpower_bids.settings.command import command_of
@@ -148,6 +148,7 @@ def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], r
     """What predicts, as a part of a sentence."""
     if name != KERNEL_RIDGE:
         said = str(PREDICTORS[name].summary).rstrip(".")
+        said += f", {count(chosen['landmarks'], 'landmark')}" if name == NYSTROEM else ""
         return said[0].lower() + said[1:]
     other = any(one.startswith("embedding") for one in representations) and chosen["kernel"] != "linear"
     said = f"kernel ridge regression with the {chosen['kernel']} kernel between people"
