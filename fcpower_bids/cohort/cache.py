@@ -7,16 +7,13 @@ and rewrites none but those of the last, small chunk (`fcpower_bids.ondisk`).
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from fcpower_bids.claims import turn
 from fcpower_bids.core.connectome.connectivity import covered_parcels
@@ -24,12 +21,11 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vecto
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.tables import MISSING, read_array, read_matrix
-from fcpower_bids.settings import Assembly, Messages
+from fcpower_bids.progress import track
+from fcpower_bids.settings import Assembly
 
-T = TypeVar("T")
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
-SECONDS_BEFORE_BAR, SECONDS_BETWEEN_LINES = 5, 30
 ROUNDING = 1e-8
 """What other programs may leave between the two halves of a matrix, or above 1."""
 CLAIMS, ADDING = "claims", "adding"
@@ -150,21 +146,7 @@ def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row]:
     tables = sum(not edges_beside(path).is_file() for path in paths)
     processes = 1 if settings.low_mem or tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
     read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_read), paths))
-    yield from track(read, len(paths), "connectomes", settings)
-
-
-def track(items: Iterator[T], total: int, what: str, settings: Messages) -> Iterator[T]:
-    """Yield the items; a bar appears where that takes more than a few seconds, a line now and then in a log."""
-    bar = tqdm(
-        items,
-        total=total,
-        desc=what,
-        delay=SECONDS_BEFORE_BAR,
-        mininterval=0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_LINES,
-        disable=settings.quiet,
-        file=sys.stderr,
-    )
-    return iter(bar)
+    yield from track(read, "connectomes", settings, len(paths))
 
 
 def _read(path: Path) -> _Row:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.claims import turn
-from fcpower_bids.cohort.cache import ADDING, CLAIMS, PATIENCE, Edges, track
+from fcpower_bids.cohort.cache import ADDING, CLAIMS, PATIENCE, Edges
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import DAMAGE, RECORDING, Exclusion, Quality
 from fcpower_bids.core.connectome.connectivity import ParcelError, average_connectivity
@@ -24,6 +24,7 @@ from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.ondisk import GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.combination import CONCAT
+from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly
 
@@ -174,7 +175,7 @@ def assemble_edges(
             stored = GrowingRows(folder)
             stored.discard([name for name in stored.rows if name.startswith(COMBINED) and name not in combined])
             lacking = {name: scan for name, scan in combined.items() if name not in stored.rows}
-            stored.add(track(_combine(lacking, edges, settings), len(lacking), "scans", settings))
+            stored.add(track(_combine(lacking, edges, settings), "scans", settings, len(lacking)))
         stored = GrowingRows(folder)
     if not set(names) <= stored.rows.keys():
         raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")

@@ -13,7 +13,6 @@ from fcpower_bids.analyses.edgewise import edge_tables
 from fcpower_bids.analyses.edgewise.found import Question, Tested, tell_edges
 from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import resolve_preset
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
@@ -23,6 +22,7 @@ from fcpower_bids.core.edgewise.permuted import permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.machine import room
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
 

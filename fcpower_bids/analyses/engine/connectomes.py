@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
@@ -31,6 +30,7 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import share
 from fcpower_bids.machine import room
 from fcpower_bids.ondisk import make_room
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.core.regression.folds import Fold, Rows
@@ -22,6 +21,7 @@ from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_m
 from fcpower_bids.core.regression.solvers.nystroem import NystroemSolver
 from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
+from fcpower_bids.progress import track
 
 FloatArray = NDArray[np.float64]
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import precision
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import make_room
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Messages
 from fcpower_bids.transforms.contract import Transform

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.check.seen import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
 from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
 from fcpower_bids.core.inference.differences import adjust_p_values
@@ -29,6 +28,7 @@ from fcpower_bids.core.inference.permutation import permutation_p_value
 from fcpower_bids.core.inference.reliability import ICC_FORMS
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis

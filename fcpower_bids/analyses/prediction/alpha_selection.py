@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
@@ -21,6 +20,7 @@ from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.machine import room
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis

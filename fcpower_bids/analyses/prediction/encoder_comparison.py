@@ -13,7 +13,6 @@ import pandas as pd
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS
 from fcpower_bids.analyses.engine.comparisons import correct_within
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
     EMBEDDING,
@@ -32,6 +31,7 @@ from fcpower_bids.analyses.prediction.relative_embeddings import (
 )
 from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
 from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis

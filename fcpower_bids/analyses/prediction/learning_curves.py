@@ -19,7 +19,6 @@ from fcpower_bids.analyses.engine.columns import (
 )
 from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import build_representations
 from fcpower_bids.analyses.engine.scan_parts import (
@@ -39,6 +38,7 @@ from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
@@ -21,6 +20,7 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import permuted_rows, remember_target
 from fcpower_bids.predictors import PREDICTORS
+from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
 FloatArray = NDArray[np.float64]

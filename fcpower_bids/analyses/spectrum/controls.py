@@ -16,7 +16,6 @@ from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
@@ -42,6 +41,7 @@ from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.machine import room
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis

@@ -13,7 +13,6 @@ from scipy import linalg
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans, tell_combination
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import (
     clip_tolerance,
@@ -24,6 +23,7 @@ from fcpower_bids.core.connectome.spd import (
 )
 from fcpower_bids.core.connectome.spectrum import in_range
 from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis

@@ -11,12 +11,12 @@ from scipy import linalg
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision, similarity
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.spectrum.filters import Filter, FilteredFamily, leading_modes, logarithm
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
 

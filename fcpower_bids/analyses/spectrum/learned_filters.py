@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.filters.filter_grams import FilterGrams, filter_grams
@@ -24,6 +23,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.machine import room
+from fcpower_bids.progress import track
 
 FloatArray = NDArray[np.float64]
 

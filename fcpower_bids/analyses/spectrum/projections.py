@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, precision
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.connectome.connectivity import standardise
@@ -14,6 +13,7 @@ from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vecto
 from fcpower_bids.core.connectome.projections import coskewness_gram, leading_directions, project_connectivity
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
 
 COSKEWNESS, POPULATION_PCA = "coskewness", "population_pca"
 SHARE = 0.75

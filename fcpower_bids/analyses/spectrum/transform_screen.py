@@ -14,7 +14,6 @@ from fcpower_bids.analyses.engine.columns import declare_screen
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.progress import track
 from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
     FC,
@@ -29,6 +28,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Analysis

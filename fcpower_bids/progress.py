@@ -1,0 +1,54 @@
+"""A live line for loops that take longer than a few seconds; in a log, a line now and then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from typing import Protocol, TypeVar
+
+from tqdm import tqdm
+
+Item = TypeVar("Item")
+
+PATIENCE = 3.0
+"""Seconds of silence before a loop is announced."""
+BETWEEN_LINES = 30.0
+"""Seconds between two lines where nobody watches: the log of a job."""
+
+
+class Speaks(Protocol):
+    """Settings that say whether there is to be silence."""
+
+    @property
+    def quiet(self) -> bool:
+        """Say only errors."""
+
+
+def track(items: Iterable[Item], label: str, settings: Speaks, total: int | None = None) -> Iterator[Item]:
+    """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take.
+
+    Parameters
+    ----------
+    items : iterable
+        What to go through.
+    label : str
+        What is done to them.
+    settings : Speaks
+        ``quiet`` keeps it silent.
+    total : int, optional
+        How many items there are, where they cannot be counted.
+    """
+    total = len(items) if isinstance(items, Sized) else total
+    watched = sys.stderr.isatty()
+    yield from tqdm(
+        items,
+        total=total,
+        desc=label,
+        delay=PATIENCE,
+        mininterval=0.1 if watched else max(BETWEEN_LINES, PATIENCE),
+        maxinterval=10.0 if watched else max(BETWEEN_LINES, PATIENCE),
+        disable=settings.quiet or total == 1,
+        file=sys.stderr,
+        leave=False,
+        dynamic_ncols=True,
+    )

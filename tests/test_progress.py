@@ -1,0 +1,43 @@
+"""The live line speaks only when there is something to wait for."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from fcpower_bids import progress
+from fcpower_bids.progress import track
+from tests.analyses.cohorts import choose
+
+
+@pytest.mark.parametrize(
+    ("quiet", "patience", "speaks"), [(False, 0.0, True), (True, 0.0, False), (False, 60.0, False)]
+)
+def test_a_loop_is_announced_after_a_while_and_not_when_quiet(capsys, monkeypatch, quiet, patience, speaks):
+    monkeypatch.setattr(progress, "PATIENCE", patience)
+    assert list(track(range(50), "folds", choose(quiet=quiet))) == list(range(50))
+    told = capsys.readouterr()
+    assert ("folds" in told.err) == speaks
+    assert not told.out
+
+
+class Terminal(io.StringIO):
+    """Somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "least", "most"), [(io.StringIO, 0, 3), (Terminal, 8, 100)], ids=["log", "terminal"]
+)
+def test_a_log_gets_a_line_now_and_then_and_a_terminal_one_that_moves(monkeypatch, stream, least, most):
+    told = stream()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    for _ in track(range(15), "folds", choose(quiet=False)):
+        time.sleep(0.11)
+    assert least <= told.getvalue().count("folds") <= most
