@@ -1,13 +1,15 @@
 """Cost of every analysis of the paper on a synthetic cohort of its size: wall, CPU, peak memory, and where it goes.
 
     python benchmarks/paper.py --n 955 --parcels 400
+    python benchmarks/paper.py --n 955 --parcels 400 --together
     python benchmarks/paper.py --n 200 --parcels 100 --analyses learning_curves parcellation_sweep
 
-Each analysis runs in a process of its own with one BLAS thread per process and the paper's protocol (`--preset paper`:
-20 x 10 outer folds, 5 inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the
-spectral controls, as there). A tenth of the people have a second session, but for these two: means over sessions have
-no full rank. Series lie in a file in single precision; reading them is counted, drawing them is not. Shares come from
-samples of the main thread's stack: with one process (the default) that is all.
+Each analysis runs in a process of its own, or with --together all as one command does them, which decomposes every
+connectome once; with one BLAS thread per process and the paper's protocol (`--preset paper`: 20 x 10 outer folds, 5
+inner, 7 penalties, one composite of 58 measures; 10 repeats in the transform screen and 3 in the spectral controls, as
+there). A tenth of the people have a second session, but for these two, which have a cohort (and together a command) of
+their own: means over sessions have no full rank. Series lie in a file in single precision; reading them is counted,
+drawing them is not. Shares come from samples of the main thread's stack: with one process (the default) that is all.
 
 OpenBLAS chooses its kernel by the processor, and OPENBLAS_CORETYPE overrides that; the first line says which one ran.
 """
@@ -22,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,6 +35,7 @@ import pandas as pd
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
+from fcpower_bids.analyses.engine.spectra import sharing_spectra
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
@@ -110,8 +114,29 @@ def _read(file: Path, row: int, shape: tuple[int, int]) -> list[np.ndarray]:
     return [np.fromfile(file, np.float32, size, offset=4 * size * row).reshape(shape).astype(float)]
 
 
-def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one analysis in this process and measure it; making the cohort is not counted."""
+def run(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run analyses in this process as those of one command, and measure each; making cohorts is not counted."""
+    measured = []
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        for twice in (True, False):
+            own = [name for name in names if (name not in REPEATS) == twice]
+            if not own:
+                continue
+            several = any(name in OF_COHORTS for name in own)
+            sizes = (options.parcels, options.parcels // 2, options.parcels // 4)[: 3 if several else 1]
+            cohorts = {
+                f"{size} parcels": make_cohort(options.n, size, options.timepoints, Path(folder) / f"{size}", twice)
+                for size in sizes
+            }
+            first = cohorts[f"{sizes[0]} parcels"]
+            with sharing_spectra(first.edges):
+                measured += [measure(name, cohorts if name in OF_COHORTS else first, options) for name in own]
+            del cohorts, first
+    return measured
+
+
+def measure(name: str, given: Cohort | Mapping[str, Cohort], options: argparse.Namespace) -> dict[str, Any]:
+    """Run one analysis and measure it."""
     composite = "g=" + ",".join(f"m{k:02d}" for k in range(N_MEASURES))
     settings = Settings(
         Path(),
@@ -124,29 +149,20 @@ def run(name: str, options: argparse.Namespace) -> dict[str, Any]:
         repeats=options.repeats or REPEATS.get(name, 20),
         quiet=True,
     )
-    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
-        sizes = (options.parcels, options.parcels // 2, options.parcels // 4)
-        cohorts = {
-            f"{size} parcels": make_cohort(
-                options.n, size, options.timepoints, Path(folder) / f"{size}", name not in REPEATS
-            )
-            for size in (sizes if name in OF_COHORTS else sizes[:1])
-        }
-        analyse = ANALYSES[name]
-        given = cohorts if name in OF_COHORTS else cohorts[f"{sizes[0]} parcels"]
-        wall, before, sampler = time.monotonic(), _cpu(), Sampler()
-        try:
-            tables = analyse(given, settings)
-            remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
-        except ValueError as error:
-            remark = f"left out: {error}"
-        return {
-            "wall": time.monotonic() - wall,
-            "cpu": _cpu() - before,
-            "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
-            "shares": sampler.shares(),
-            "remark": remark,
-        }
+    wall, before, sampler = time.monotonic(), _cpu(), Sampler()
+    try:
+        tables = ANALYSES[name](given, settings)
+        remark = f"{len(tables)} tables, {sum(len(table.frame) for table in tables.values())} rows"
+    except ValueError as error:
+        remark = f"left out: {error}"
+    return {
+        "name": name,
+        "wall": time.monotonic() - wall,
+        "cpu": _cpu() - before,
+        "peak": max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
+        "shares": sampler.shares(),
+        "remark": remark,
+    }
 
 
 def _cpu() -> float:
@@ -191,6 +207,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="repetitions of the ten outer folds [the paper's]")
     parser.add_argument("--nprocs", type=int, default=1, help="processes for eigendecompositions")
     parser.add_argument("--preset", default="paper", help="protocol")
+    parser.add_argument("--together", action="store_true", help="all in one process, as one command does them")
     parser.add_argument("--analyses", nargs="+", choices=list(ANALYSES), default=list(IN_PAPER))
     options = parser.parse_args()
     kernels = sorted({each["architecture"] for each in threadpool_info() if "architecture" in each})
@@ -198,13 +215,15 @@ def main() -> None:
     print(f"n={options.n}, P={options.parcels}, T={options.timepoints}, {repeats=}, BLAS kernel {', '.join(kernels)}")
     print(f"{'analysis':<20}{'wall s':>9}{'CPU s':>9}{'peak GB':>9}   " + "".join(f"{each:>9}" for each in SHARES))
     total = 0.0
-    for name in options.analyses:
+    together = [options.analyses] if options.together else [[name] for name in options.analyses]
+    for names in together:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            found = pool.submit(run, name, options).result()
-        total += found["cpu"]
-        shares = "".join(f"{share:>9.0%}" for share in found["shares"].values())
-        line = f"{name:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}   {shares}"
-        print(f"{line}   {found['remark']}", flush=True)
+            measured = pool.submit(run, names, options).result()
+        for found in measured:
+            total += found["cpu"]
+            shares = "".join(f"{share:>9.0%}" for share in found["shares"].values())
+            line = f"{found['name']:<20}{found['wall']:>9.1f}{found['cpu']:>9.1f}{found['peak'] / 1e6:>9.2f}   {shares}"
+            print(f"{line}   {found['remark']}", flush=True)
     print(f"{'all':<20}{'':>9}{total:>9.1f}   {total / 60:.1f} minutes of CPU")
 
 
