@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import linalg
+from scipy.linalg import blas
 
 from fcpower_bids.core.connectome.connectivity import Array, standardise
 
@@ -17,9 +18,13 @@ def coskewness_gram(series: Array) -> Array:
     Source: Marraffini et al. 2026 (arXiv:2606.04010) for the use of the subspace that best keeps it.
     """
     standard = standardise(series)
-    products = standard @ standard.T
-    gram: Array = standard.T @ (products**2 @ standard) / len(standard) ** 2
-    return (gram + gram.T) / 2
+    n_volumes = len(standard)
+    # With L the lower triangle of the squared products and half their diagonal, X'(L + L')X = X'LX + (X'LX)'.
+    lower = blas.dsyrk(1.0, standard.T, trans=1, lower=1)
+    np.square(lower, out=lower)
+    lower.flat[:: n_volumes + 1] /= 2
+    half = standard.T @ blas.dtrmm(1.0, lower, standard, lower=1)
+    return np.asarray((half + half.T) / n_volumes**2)
 
 
 def leading_directions(gram: Array, n_directions: int) -> Array:
