@@ -74,7 +74,7 @@ class Transform:
             covered = covered_series(recording)
             return recording[:, covered], covered
         covered = covered_parcels(recording)
-        return recording[np.ix_(covered, covered)], covered
+        return recording if covered.all() else recording[np.ix_(covered, covered)], covered
 
     def fit(self: Self, X: Sequence[ArrayLike], y: object = None) -> Self:
         """Estimate what is shared by the recordings; nothing for a stateless transform.

@@ -101,7 +101,7 @@ class Tucker(Transform):
 
     def _block(self, recording: ArrayLike) -> Array:
         recording = np.asarray(recording, dtype=np.float64)
-        return recording[np.ix_(self.covered_, self.covered_)]
+        return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
 
 
 def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Array, Array]:

@@ -127,6 +127,8 @@ def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
     matrix = np.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
+    if matrix.size and np.isfinite(matrix).all():
+        return np.ones(len(matrix), dtype=bool)
     missing = np.isnan(matrix)
     covered = ~(missing.all(axis=0) & missing.all(axis=1))
     if not covered.any():
@@ -139,6 +141,8 @@ def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
 
 def spread(block: ArrayLike, covered: NDArray[np.bool_]) -> Array:
     """Put the matrix of the covered parcels, shape (C, C), into shape (P, P); every other entry is NaN."""
+    if covered.all():
+        return np.array(block, dtype=np.float64)
     matrix = np.full((len(covered), len(covered)), np.nan)
     matrix[np.ix_(covered, covered)] = block
     return matrix
