@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
-from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose
+from fcpower_bids.core.connectome.spd import clip_tolerance, decompose_range, eigendecompose
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
@@ -234,8 +234,8 @@ def _decompose(connectivity: AveragedEdges, units: Sequence[int]) -> list[Spectr
 def _raise(connectivity: AveragedEdges, units: Sequence[int], alpha: float, tolerance: float) -> FloatArray:
     features = np.empty((len(units), connectivity.shape[1]))
     for row, unit in enumerate(units):
-        ((values, vectors),) = _decompose(connectivity, [unit])
-        power_features(values[None], vectors[None], alpha, tolerance, features[row : row + 1])
+        values, vectors = decompose_range(connectivity.connectome(unit))
+        power_features(values[None], [np.ascontiguousarray(vectors)], alpha, tolerance, features[row : row + 1])
     return features
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "CLIP_TOLERANCE",
     "box_cox_weights",
     "clip_tolerance",
+    "decompose_range",
     "decompose_series",
     "eigendecompose",
     "full_rank",
@@ -75,6 +76,47 @@ def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
     """
     eigenvalues, eigenvectors = linalg.eigh(_checked(matrix), driver="evd", check_finite=False)
     return eigenvalues[::-1], eigenvectors[:, ::-1]
+
+
+LOW_RANK = 0.6
+"""Share of the parcels, up to which the rank makes `decompose_range` cheaper than all eigenvectors."""
+
+
+def decompose_range(matrix: ArrayLike) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the range of a positive semidefinite matrix: what FC^alpha needs.
+
+    FC of fewer volumes than parcels has few of them. With L (P, r) its pivoted Cholesky factor, which shows the rank,
+    ``L'L = U diag(lambda) U'`` and ``V = L U / sqrt(lambda)``: P r^2 operations in the place of some 10 P^3. A matrix
+    of higher rank is decomposed by `eigendecompose`; what of it is not in the range is left to its callers to clip.
+
+    Parameters
+    ----------
+    matrix : array_like, shape (P, P)
+        Symmetric. Where it is not semidefinite, as means of Fisher z may be, all of it is decomposed.
+
+    Returns
+    -------
+    eigenvalues : ndarray of float64, shape (k,)
+        In descending order.
+    eigenvectors : ndarray of float64, shape (P, k)
+        One per column.
+
+    Raises
+    ------
+    ValueError
+        As `eigendecompose`.
+    """
+    matrix = _checked(matrix)
+    factor, pivots, number, _ = linalg.lapack.dpstrf(matrix.T, lower=1)
+    if not 0 < number <= LOW_RANK * len(matrix):
+        return eigendecompose(matrix)
+    lower = np.empty((len(matrix), number))
+    lower[pivots - 1] = np.tril(factor[:, :number])
+    if np.abs(np.einsum("ij,ij->i", lower, lower) - np.diag(matrix)).max() > CLIP_TOLERANCE:
+        return eigendecompose(matrix)  # what is left is no rounding: the matrix is not semidefinite
+    eigenvalues, rotation = linalg.eigh(lower.T @ lower, driver="evd", check_finite=False)
+    eigenvalues, rotation = eigenvalues[::-1], rotation[:, ::-1]
+    return eigenvalues, lower @ (rotation / np.sqrt(eigenvalues))
 
 
 def _checked(matrix: ArrayLike) -> Array:

@@ -11,6 +11,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import (
     ALPHA_STAR,
     box_cox_weights,
+    decompose_range,
     decompose_series,
     eigendecompose,
     matrix_log,
@@ -225,3 +226,23 @@ def test_what_is_no_connectome_is_refused():
         eigendecompose(np.triu(np.ones((3, 3))))
     with pytest.raises(ValueError, match="same decomposition"):
         spectral_map(np.ones(3), np.eye(4), np.ones(4))
+
+
+@pytest.mark.parametrize("n_volumes", [4, 9, 15, 30])
+def test_the_range_gives_the_powers_of_all_eigenvectors(n_volumes):
+    """Of low rank by a pivoted Cholesky factor, else by all eigenvectors; parcels in any order."""
+    fc = draw_connectome(20, n_volumes, seed=n_volumes)
+    values, vectors = decompose_range(fc)
+    assert len(values) == (n_volumes - 1 if n_volumes <= 13 else 20)
+    assert (np.diff(values) <= 0).all()
+    for alpha in (0.05, 0.35, 1.0):
+        ours = spectral_map(values, vectors, power_weights(values, alpha))
+        np.testing.assert_allclose(ours, spectral_power(fc, alpha), rtol=0, atol=1e-12)
+
+
+def test_what_is_not_semidefinite_has_all_its_eigenvalues():
+    rng = np.random.default_rng(0)
+    half = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    matrix = (half * np.r_[5.0, 3.0, -0.5, np.zeros(9)]) @ half.T
+    matrix = (matrix + matrix.T) / 2
+    np.testing.assert_array_equal(decompose_range(matrix)[0], eigendecompose(matrix)[0])
