@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.core.connectome.spd import CLIP_TOLERANCE, power_weights
+from fcpower_bids.core.regression.dense import dense
 from fcpower_bids.errors import Unfit
 
 FloatArray = NDArray[np.float64]
@@ -241,7 +242,7 @@ def _accumulate(
     """
     n, n_columns = features.shape
     chosen = None if columns is None else np.sort(np.arange(n_columns)[np.asarray(columns)])
-    gram, product = np.zeros((n, n)), np.empty((n, n), dtype)
+    gram = dense().gram(n, dtype)
     total, pivot, width = np.zeros(n), np.zeros(n), 0
     for start in range(0, n_columns, panel):
         block = np.asarray(features[:, start : start + panel])
@@ -254,12 +255,11 @@ def _accumulate(
             pivot = pivot if width else block.mean(axis=1, dtype=float)
             block = block - pivot[:, None]
             total += block.sum(axis=1)
-        block = np.ascontiguousarray(block, dtype)
-        gram += np.matmul(block, block.T, out=product)
+        gram.add(np.ascontiguousarray(block, dtype))
         width += block.shape[1]
     if not width:
         raise ValueError("There are no edges to compute a kernel from.")
-    return gram, total, pivot, width
+    return gram.total(), total, pivot, width
 
 
 def _refuse_missing(block: NDArray[np.floating], start: int) -> None:

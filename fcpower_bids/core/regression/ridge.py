@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
+from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.machine import room
@@ -19,10 +20,7 @@ from fcpower_bids.machine import room
 FloatArray = NDArray[np.float64]
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
-TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
-STRIP = 512
-"""Rows of a matrix that are changed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,37 +97,33 @@ class KernelSolver:
         C of each penalty.
     notes : tuple of str
         Penalties that were dropped.
+    dense : Dense
+        Who inverted, and goes on with the inverses.
     """
 
     penalties: FloatArray
-    inverses: tuple[FloatArray, ...]
+    inverses: tuple[Any, ...]
     notes: tuple[str, ...] = ()
+    dense: Dense = HOST
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Multiply the targets (n, m) by every C."""
-        return Sides(targets, tuple(inverse @ targets for inverse in self.inverses))
+        return Sides(targets, tuple(self.dense.multiply(inverse, targets) for inverse in self.inverses))
 
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows and, with these held out too, each inner validation set."""
-        held, train = np.concatenate([split.test, split.others]), np.concatenate(split.inner)
-        edges = np.cumsum([0, *(rows.size for rows in split.inner)])
+        held = np.concatenate([split.test, split.others])
         # Predictions start as the targets, from which every penalty takes its residuals.
         test = np.stack([outer.values[held]] * len(self.inverses))
         validation = [
             np.stack([sides.values[rows]] * len(self.inverses)) for rows, sides in zip(split.inner, inner, strict=True)
         ]
         for i, inverse in enumerate(self.inverses):
-            root = _root(_block(inverse, held, held))
-            half = _solve(root, outer.products[i][held])
-            test[i] -= _solve(root, half.copy(), transposed=True)
-            cross = _solve(root, _block(inverse, held, train))
-            for v, rows in enumerate(split.inner):
-                block = np.ascontiguousarray(cross[:, edges[v] : edges[v + 1]])
-                own_half = half if inner[v] is outer else _solve(root, inner[v].products[i][held])
-                schur = _root(_less_square(_block(inverse, rows, rows), block))
-                residual = inner[v].products[i][rows]
-                residual -= block.T @ own_half
-                validation[v][i] -= _solve(schur, _solve(schur, residual), transposed=True)
+            products = [sides.products[i] for sides in inner]
+            beyond, each = self.dense.hold_out(inverse, held, split.inner, outer.products[i], products)
+            test[i] -= beyond
+            for own, residual in zip(validation, each, strict=True):
+                own[i] -= residual
         return test[:, : split.test.size], validation
 
 
@@ -160,7 +154,7 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
     _check_kernel(kernel)
     kept, inverses, notes = [], [], []
     for penalty in grid:
-        inverse = _penalised_inverse(kernel, penalty, intercept)
+        inverse = dense().invert(kernel, penalty, intercept)
         if inverse is None:
             notes.append(DROPPED.format(penalty))
             continue
@@ -170,7 +164,7 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
         warnings.warn(note, stacklevel=2)
     if not kept:
         raise Unfit(ALL_SINGULAR)
-    return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes))
+    return KernelSolver(np.asarray(kept), tuple(inverses), tuple(notes), dense())
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +191,10 @@ class KernelPenalties:
     def parts(self) -> Iterator[Solver]:
         """One regression per penalty; keep no more than one."""
         for penalty in self.penalties:
-            inverse = _penalised_inverse(self.kernel, penalty, self.intercept)
+            inverse = dense().invert(self.kernel, penalty, self.intercept)
             if inverse is None:
                 raise Unfit(TOO_SMALL)
-            yield KernelSolver(np.array([penalty]), (inverse,))
+            yield KernelSolver(np.array([penalty]), (inverse,), dense=dense())
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
@@ -226,8 +220,8 @@ def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True
         return factorise_kernel(kernel, grid, intercept)
     _check_kernel(kernel)
     # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
-    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * _norm(kernel)
-    dropped = [each for each in grid if each < doubtful and _penalised_inverse(kernel, each, False) is None]
+    doubtful = 1e3 * len(kernel) * np.finfo(float).eps * norm_of(kernel)
+    dropped = [each for each in grid if each < doubtful and dense().invert(kernel, each, False) is None]
     if len(dropped) == grid.size:
         raise Unfit(ALL_SINGULAR)
     notes = tuple(DROPPED.format(each) for each in dropped)
@@ -250,81 +244,16 @@ def _check_kernel(kernel: FloatArray) -> None:
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] < 3:
         raise ValueError(f"A kernel must be square with three people or more, not of shape {kernel.shape}.")
     largest = apart = 0.0
-    for rows in _strips(len(kernel)):
+    for rows in strips(len(kernel)):
         finite = np.isfinite(kernel[rows]).all(axis=1)
         if not finite.all():
             row = rows.start + int(np.argmin(finite))
             raise ValueError(f"The kernel has missing or infinite values, first in row {row}; exclude that person.")
         largest = max(largest, np.abs(kernel[rows]).max())
-    for rows in _strips(len(kernel)):
+    for rows in strips(len(kernel)):
         apart = max(apart, np.abs(kernel[rows] - kernel[:, rows].T).max())
     if apart > 1e-6 * largest:
         raise ValueError("The kernel is not symmetric.")
-
-
-def _norm(matrix: FloatArray) -> float:
-    """Largest sum of absolute values of a row."""
-    return max(float(np.abs(matrix[rows]).sum(axis=1).max()) for rows in _strips(len(matrix)))
-
-
-def _penalised_inverse(kernel: FloatArray, penalty: float, intercept: bool) -> FloatArray | None:
-    """(K + l I)^-1, with an intercept less the direction of the ones; None where singular to working precision."""
-    penalised = np.array(kernel, dtype=float, order="F")
-    penalised.flat[:: kernel.shape[0] + 1] += penalty
-    norm = _norm(penalised)
-    factor, failed = lapack.dpotrf(penalised, lower=1, clean=1, overwrite_a=1)
-    if failed or lapack.dpocon(factor, norm, uplo="L")[0] < kernel.shape[0] * np.finfo(float).eps:
-        return None
-    lower, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    inverse: FloatArray = lower.T  # row-major; its upper triangle is filled
-    for rows in _strips(len(inverse)):
-        block = inverse[rows, : rows.stop]
-        block += np.tril(inverse[: rows.stop, rows].T, rows.start - 1)
-    if intercept:
-        _centre(inverse)
-    return inverse
-
-
-def _centre(inverse: FloatArray) -> None:
-    """Take the direction of the ones out of an inverse: A - (A1)(A1)' / (1'A1), in place."""
-    ones = inverse.sum(axis=1)
-    share = ones / ones.sum()
-    for rows in _strips(len(inverse)):
-        inverse[rows] -= np.outer(ones[rows], share)
-
-
-def _strips(n: int) -> list[slice]:
-    """Rows, a few at a time: what is done to them needs no second matrix."""
-    return [slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP)]
-
-
-def _block(matrix: FloatArray, rows: Rows, columns: Rows) -> FloatArray:
-    """Copy rows and columns of a matrix: whole rows are read in order, which is faster than place by place."""
-    return matrix.take(rows, axis=0, mode="clip").take(columns, axis=1, mode="clip")  # all of them exist
-
-
-def _less_square(matrix: FloatArray, factor: FloatArray) -> FloatArray:
-    """Matrix - factor' factor, in its upper triangle only (row-major, which LAPACK reads as lower)."""
-    reduced: FloatArray = blas.dsyrk(-1.0, factor.T, beta=1.0, c=matrix.T, lower=1, overwrite_c=1)
-    return reduced.T
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    """Lower Cholesky factor; LAPACK is called directly, since every inner fold and penalty needs it."""
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-    if failed:
-        raise Unfit(TOO_SMALL)
-    return factor
-
-
-def _solve(root: FloatArray, right: FloatArray, transposed: bool = False) -> FloatArray:
-    """Solve with the lower triangle of `root`, or with its transpose; the right-hand sides, columns, are lost."""
-    if right.shape[1] == 1:
-        solution, _ = lapack.dtrtrs(root, right, lower=1, trans=int(transposed), overwrite_b=1)
-        return solution
-    # From the right BLAS reads row-major columns as they lie; that is faster by a quarter than from the left.
-    solved: FloatArray = blas.dtrsm(1.0, root, right.T, side=1, lower=1, trans_a=int(not transposed), overwrite_b=1)
-    return solved.T
 
 
 @dataclass(frozen=True, eq=False)
