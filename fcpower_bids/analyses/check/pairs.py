@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.lookalikes import (
+    FAR_FROM_MANY,
     MISNAMED_GAIN,
     SAME_SCORE,
     SAME_SIMILARITY,
@@ -68,8 +69,10 @@ FACTS = {
     "Rule": (
         f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
         f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
-        f"{STRANGE_SCORE:g}. swapped sessions: two people whose scans are each other's nearest crosswise, and far from "
-        "their own; each such person has one row per scan that belongs to the other. another name: a scan whose score "
+        f"{STRANGE_SCORE:g}; where the scores of either scan with everyone spread wider than {FAR_FROM_MANY:g} times "
+        "those of the cohort, they are divided by what exceeds. swapped sessions: two people whose scans are each "
+        "other's nearest crosswise, and far from their own; each such person has one row per scan that belongs to "
+        "the other. another name: a scan whose score "
         f"with somebody else is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
     )
 }

@@ -23,6 +23,10 @@ COPY_SHARE = 0.7
 """Few parcels leave a scan and its own copy a score below `SAME_SCORE`; then this share of that score is asked for."""
 STRANGE_SCORE = 8.0
 """From here on two people are a place to look: the same person again, or an artefact that a scanner left in both."""
+FAR_FROM_MANY = 1.5
+"""A scan whose scores with everyone spread wider than this, in units of the cohort's, is odd and not alike to somebody:
+its scores are divided by what exceeds. Without it people at both ends of a common axis are named, and ever more of them
+the larger a cohort is; of 37 people of a real cohort whose second scan gets another name all are still found."""
 SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
 """What each of two crossed pairs must score, and by how much both together must exceed the pairs as they are named."""
 
@@ -111,18 +115,27 @@ def strange_pairs(similarity: ArrayLike, scores: Array, persons: ArrayLike) -> t
     Returns
     -------
     same, strange : list of Pair
-        The highest score first.
+        The highest score first. A strange pair stands out among the scores of both of its scans too.
     """
     kernel, labels = np.asarray(similarity, dtype=np.float64), np.asarray(persons).astype(str)
     first, second = np.nonzero(np.triu((labels[:, None] != labels) & (scores >= STRANGE_SCORE), 1))
     own = np.diag(scores)
+    spread = {row: _spread(scores[row, labels != labels[row]]) for row in {*first.tolist(), *second.tolist()}}
     same: list[Pair] = []
     strange: list[Pair] = []
     for i, j in sorted(zip(first.tolist(), second.tolist(), strict=True), key=lambda pair: -scores[pair]):
         pair = Pair(i, j, float(kernel[i, j]), float(scores[i, j]))
         wanted = min(SAME_SCORE, COPY_SHARE * min(own[i], own[j]))
-        (same if pair.similarity > SAME_SIMILARITY and pair.score > wanted else strange).append(pair)
+        if pair.similarity > SAME_SIMILARITY and pair.score > wanted:
+            same.append(pair)
+        elif pair.score >= STRANGE_SCORE * max(1.0, spread[i] / FAR_FROM_MANY, spread[j] / FAR_FROM_MANY):
+            strange.append(pair)
     return same, strange
+
+
+def _spread(scores: Array) -> float:
+    """1.4826 MAD of the scores of one scan with those of other people; 1 for a scan like most."""
+    return float(1.4826 * np.median(np.abs(scores - np.median(scores))))
 
 
 def swapped_scans(scores: Array, persons: ArrayLike, sessions: ArrayLike) -> list[Swap]:

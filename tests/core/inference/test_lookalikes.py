@@ -59,6 +59,18 @@ def test_a_copy_is_found_and_the_same_person_again_is_a_place_to_look():
     assert same[0].similarity == pytest.approx(1)
 
 
+def test_people_at_the_end_of_a_common_axis_are_not_alike_and_the_same_person_again_still_is():
+    rng = np.random.default_rng(0)
+    axis, traits = rng.standard_normal(2000), rng.standard_normal((300, 2000))
+    features = np.outer(0.3 * rng.standard_t(8, 300), axis) + traits
+    again = features[:1] + 0.5 * rng.standard_normal((1, 2000))
+    kernel = np.corrcoef(np.vstack([features, again]))
+    scores = pair_scores(kernel, np.arange(301))
+    assert (scores[np.triu_indices(300, 1)] >= 8).sum() > 0, "nothing to be misled by"
+    same, strange = strange_pairs(kernel, scores, np.arange(301))
+    assert [(pair.first, pair.second) for pair in same + strange] == [(0, 300)]
+
+
 def test_exchanged_names_are_found_in_any_order_of_scans():
     kernel, persons, sessions = kernel_of(30)
     assert swapped_scans(pair_scores(kernel, persons), persons, sessions) == []
