@@ -195,7 +195,7 @@ class GrowingRows:
 
     def add(self, rows: Iterable[tuple[str, Facts, ArrayLike]]) -> None:
         """Add rows, or replace those of the same names; each chunk counts as soon as it is written."""
-        full = max(1, CHUNK_BYTES // (8 * self.columns))
+        full = max(1, CHUNK_BYTES // (8 * max(1, self.columns)))
         source = chain(self._thin(full), iter(rows))
         while batch := list(islice(source, full)):
             name = f"rows-{secrets.token_hex(8)}.npy"

@@ -19,6 +19,7 @@ from fcpower_bids.cohort.inclusion import (
     exclude_by_status,
     exclude_duplicates,
     exclude_later_sessions,
+    exclude_unreadable,
     read_quality,
     tabulate_exclusions,
 )
@@ -44,9 +45,9 @@ def load_cohort(settings: Assembly) -> Cohort:
     """Assemble the cohort.
 
     Recordings are left out by their status, by ``--exclude-file`` or the ``exclude.tsv`` of the output folder, by their
-    quality, as later sessions where one is enough, and as duplicates, in this order; the rest become scans; then
-    parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``; nothing missing
-    is ever filled in.
+    quality, as later sessions where one is enough, as damaged files, and as duplicates, in this order; the rest become
+    scans; then parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``;
+    nothing missing is ever filled in.
 
     Parameters
     ----------
@@ -69,7 +70,9 @@ def load_cohort(settings: Assembly) -> Cohort:
     count_people(phenotypes, people, renamed, settings)
     folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
     edges = read_edges([one.path for one in chosen], folder, settings)
-    scans, said = _make_scans(chosen, quality, edges)
+    keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
+    rows += said
+    scans, said = _make_scans(list(compress(chosen, keep)), list(compress(quality, keep)), edges)
     rows += said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)

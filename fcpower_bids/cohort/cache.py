@@ -7,8 +7,8 @@ and rewrites none but those of the last, small chunk (`fcpower_bids.ondisk`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,8 @@ class Edges:
         Equal for connectomes that are equal to the bit.
     names : tuple of str, length n
         Of their rows among all that are on disk.
+    unreadable : dict of Path to str
+        Files that were asked for and are no connectomes, and why; they are not among the n.
     """
 
     parcels: tuple[str, ...]
@@ -56,6 +58,7 @@ class Edges:
     missing: NDArray[np.bool_]
     digests: tuple[str, ...]
     names: tuple[str, ...]
+    unreadable: Mapping[Path, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +85,19 @@ def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges
     Raises
     ------
     DatasetError
-        If a file is not a connectome, or their parcels differ.
+        If no file is a connectome, or their parcels differ.
     """
     states = {path.relative_to(settings.output_dir).as_posix(): _state(path) for path in paths}
     stored = GrowingRows(folder)
+    unreadable: dict[str, str] = {}
     if _unknown(stored, states):
         with turn(folder / CLAIMS, ADDING, PATIENCE):
             stored = GrowingRows(folder)  # another run may have added them meanwhile
-            _add(stored, settings, states)
+            unreadable = _add(stored, settings, states)
+        states = {name: state for name, state in states.items() if name not in unreadable}
         stored = GrowingRows(folder)
+        if not states:
+            raise DatasetError(next(iter(unreadable.values())))
         if _unknown(stored, states):
             raise DatasetError(f"The cache {folder} cannot be read back. Check the disk, or name another --work-dir.")
     entries = [stored.rows[name] for name in states]
@@ -103,6 +110,7 @@ def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges
         missing,
         tuple(entry["digest"] for entry in entries),
         tuple(states),
+        {settings.output_dir / name: reason for name, reason in unreadable.items()},
     )
 
 
@@ -116,37 +124,59 @@ def _unknown(stored: GrowingRows, states: dict[str, list[int]]) -> list[str]:
     return [name for name, state in states.items() if stored.rows.get(name, {}).get("state") != state]
 
 
-def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) -> None:
-    """Add the rows of all files that are new or have changed."""
+def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) -> dict[str, str]:
+    """Add the rows of all files that are new or have changed; return those that are no connectomes, and why."""
+    unreadable: dict[str, str] = {}
     unknown = _unknown(stored, states)
-    if not unknown:
-        return
-    parcels = _parcels_of(settings.output_dir / unknown[0])
-    if parcels != stored.about.get("parcels"):
-        unknown, parcels = list(states), _parcels_of(settings.output_dir / next(iter(states)))
+    parcels = _first_parcels(unknown, settings)
+    if parcels and parcels != stored.about.get("parcels"):
+        unknown = list(states)
+        parcels = _first_parcels(unknown, settings)
         stored.clear({"parcels": parcels}, edge_count(len(parcels)))
     stored.discard([name for name in stored.rows if name not in states and _is_gone(name, settings)])
 
     def rows() -> Iterator[tuple[str, Facts, np.ndarray]]:
         found = _parse([settings.output_dir / name for name in unknown], settings)
         for name, row in zip(unknown, found, strict=True):
+            if isinstance(row, str):
+                unreadable[name] = row
+                continue
             _check_parcels(name, row.parcels, parcels)
             digest = hashlib.blake2b(row.edges.data, digest_size=16).hexdigest()
             yield name, {"state": states[name], "missing": row.missing, "digest": digest}, row.edges
 
     stored.add(rows())
+    return unreadable
+
+
+def _first_parcels(names: Sequence[str], settings: Assembly) -> list[str]:
+    """Parcels of the first file with a whole header; none where there is none."""
+    for name in names:
+        with (settings.output_dir / name).open("rb") as file:
+            header = file.readline()
+        if header.endswith(b"\n"):
+            return header.decode("utf-8", "replace").rstrip("\r\n").split("\t")[1:]
+    return []
 
 
 def _is_gone(name: str, settings: Assembly) -> bool:
     return name.endswith(".tsv") and not (settings.output_dir / name).is_file()
 
 
-def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row]:
+def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row | str]:
     """Read tables in their order, in several processes where there are many, with a bar where it takes long."""
     tables = sum(not edges_beside(path).is_file() for path in paths)
     processes = 1 if settings.low_mem or tables < WORTH_PROCESSES else settings.nprocs or cpu_count()
-    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_read), paths))
+    read = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")(map(delayed(_try_read), paths))
     yield from track(read, "connectomes", settings, len(paths))
+
+
+def _try_read(path: Path) -> _Row | str:
+    """Return a connectome, or why the file is none."""
+    try:
+        return _read(path)
+    except DatasetError as error:
+        return str(error)
 
 
 def _read(path: Path) -> _Row:
@@ -158,6 +188,8 @@ def _read(path: Path) -> _Row:
 
 
 def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
+    if matrix.shape != (len(parcels), len(parcels)):
+        raise _unusable(path, f"It has {len(matrix)} rows for {len(parcels)} parcels")
     try:
         covered = covered_parcels(matrix)
     except Unfit as error:
@@ -209,11 +241,6 @@ def _unusable(path: Path, reason: str) -> DatasetError:
     return DatasetError(
         f"{path} is no connectome. {reason.rstrip('.')}. Remove it and run the participant level again."
     )
-
-
-def _parcels_of(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as file:
-        return file.readline().rstrip("\n").split("\t")[1:]
 
 
 def _check_parcels(name: str, found: Sequence[str], wanted: Sequence[str]) -> None:

@@ -234,6 +234,24 @@ def _fault(quality: Quality, settings: Assembly) -> str:
     return ""
 
 
+def exclude_unreadable(
+    found: Sequence[Connectome], unreadable: Mapping[Path, str], settings: Assembly
+) -> tuple[list[bool], list[Exclusion]]:
+    """Leave out recordings whose FC file is no connectome, and say why."""
+    folders = known_folders(settings.output_dir)
+    rows = [
+        Exclusion(
+            one.participant,
+            one.session,
+            RECORDING,
+            f"{one.recording}: {tell_without_folders(unreadable[one.path], folders)}",
+        )
+        for one in found
+        if one.path in unreadable
+    ]
+    return [one.path not in unreadable for one in found], rows
+
+
 def exclude_later_sessions(found: Sequence[Connectome]) -> tuple[list[bool], list[Exclusion]]:
     """Keep the first session of everybody, ``ses-2`` before ``ses-10``, among the recordings that are left."""
     first: dict[str, str] = {}

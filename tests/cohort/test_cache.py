@@ -138,14 +138,36 @@ def test_other_parcels_are_an_error_and_leave_the_cache_as_it_was(tree, known):
     ("change", "words"),
     [((0, 1, 0.5), "not symmetric"), ((slice(None), slice(None), 2.0), "outside -1"), ((0, 1, np.nan), "missing")],
 )
-def test_a_table_that_is_no_connectome_is_named(tree, change, words):
+def test_a_table_that_is_no_connectome_is_told_and_the_others_are_read(tree, change, words):
     paths, folder, settings = tree
     matrix = pearson_connectivity(series_of(0))
     matrix[change[:2]] = change[2]
     write_matrix(paths[0], matrix, PARCELS, PARCELS)
-    with pytest.raises(DatasetError, match=words) as caught:
-        read_edges(paths, folder, settings)
-    assert str(paths[0]) in str(caught.value)
+    edges = read_edges(paths, folder, settings)
+    assert list(edges.unreadable) == paths[:1]
+    assert words in edges.unreadable[paths[0]]
+    assert str(paths[0]) in edges.unreadable[paths[0]]
+    expected = [vectorise_edges(pearson_connectivity(series_of(i)), weighted=False) for i in (1, 2)]
+    np.testing.assert_array_equal(values(edges), expected)
+    assert [name[:6] for name in edges.names] == ["sub-02", "sub-03"]
+    with pytest.raises(DatasetError, match=words):
+        read_edges(paths[:1], folder, settings)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.02, 0.5, 0.9])
+@pytest.mark.parametrize("known", [0, 2])
+def test_a_table_that_was_cut_is_told(tree, part, known):
+    paths, folder, settings = tree
+    if known:
+        read_edges(paths[1:], folder, settings)
+    content = paths[0].read_bytes()
+    paths[0].write_bytes(content[: int(part * len(content))])
+    edges = read_edges(paths, folder, settings)
+    assert list(edges.unreadable) == paths[:1]
+    assert len(values(edges)) == 2
+    lines = content.splitlines(keepends=True)
+    paths[0].write_bytes(b"".join(lines[:3]))
+    assert "2 rows for" in read_edges(paths, folder, settings).unreadable[paths[0]]
 
 
 def test_the_rows_of_recordings_that_are_gone_are_forgotten(tree):
