@@ -85,4 +85,7 @@ def test_participant_and_group_level_run_without_torch(without_torch, tmp_path):
     assert (tmp_path / "out" / "group.html").is_file()
     asked = run(without_torch, tmp_path / "bids", tmp_path / "out", "pretrain")
     assert asked.returncode == 2
+    device = run(without_torch, tmp_path / "bids", tmp_path / "out", "group", "--solver-device", "cpu")
+    assert device.returncode == 2
+    assert "--solver-device needs torch (" in device.stderr
     assert "needs torch and lightning. Install them: pip install 'fcpower_bids[encoder]'." in asked.stderr

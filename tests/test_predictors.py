@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -94,6 +95,26 @@ def test_nystroem_is_that_of_scikit_learn(predicted):
         return Nystroem(kernel="linear", n_components=LANDMARKS).fit(rows[landmarks]).transform(rows)
 
     check_ridge(made, "fc:nystroem", features_of)
+
+
+def test_a_device_of_torch_gives_the_predictions_of_numpy(predicted, capsys):
+    pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
+    made, edges = predicted
+    options = ["--targets", "score", "--covariates", "age", "--representations", "fc", "--permutations", "0"]
+    options += ["--penalties", *PENALTIES, "--name", "device", "--solver-device"]
+    command = [*map(str, [made.bids, made.out, "group", *QUICK, *options])]
+    assert main([*command, "mps"]) == 2
+    assert "--solver-device mps cannot be used here (only cuda and cpu" in capsys.readouterr().err
+    assert main([*command, "cpu"]) == 0
+    tables, kernel = Planted(made.root, "device"), np.corrcoef(edges)
+    chosen = tables.table("prediction").set_index("fold")["penalty"]
+    for number, train, test, _ in folds_of(tables):
+        names = made.phenotypes["participant_id"].to_numpy()[test]
+        own, other = (predictions(each, "fc", number).loc[names, "predicted"] for each in (tables, made))
+        np.testing.assert_allclose(own, other, rtol=0, atol=1e-10)
+        expected = regress(kernel, residuals(made.phenotypes, train), train, test, chosen[number])
+        np.testing.assert_allclose(own, expected, atol=1e-6)
+    assert "PyTorch" in json.loads((made.out / "group" / "device" / "prediction.json").read_text())["Solver"]
 
 
 def test_the_error_of_nystroem_stands_beside_it(predicted):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
+from fcpower_bids.errors import UsageError
+from fcpower_bids.executors.chosen import make_dense
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
@@ -54,6 +56,7 @@ def problems_of(settings: Settings) -> list[str]:
         _names,
         _files,
         _executor,
+        _solver_device,
         _encoder,
         _torch,
         _results_name,
@@ -195,6 +198,14 @@ def _results_name(settings: Settings) -> Iterator[str]:
 def _executor(settings: Settings) -> Iterator[str]:
     if settings.executor and "://" not in settings.executor and not Path(settings.executor).is_file():
         yield f"--executor {settings.executor} is not there; it is a file, or an address such as tcp://node:8786."
+
+
+def _solver_device(settings: Settings) -> Iterator[str]:
+    if settings.level == "group":
+        try:
+            make_dense(settings.solver_device)
+        except UsageError as error:
+            yield str(error)
 
 
 def _files(settings: Settings) -> Iterator[str]:

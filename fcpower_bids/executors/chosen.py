@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from fcpower_bids.core.regression.dense import HOST, Dense, solving_with
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result
 from fcpower_bids.executors.serial import Serial
@@ -41,11 +42,29 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        with giving(settings.mem_mb, folder):
+        with giving(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)):
             yield executor
     finally:
         _CHOSEN.reset(token)
         executor.close()
+
+
+def make_dense(device: str) -> Dense:
+    """Return who does the dense operations on a device of PyTorch; numpy and scipy where none is named.
+
+    Raises
+    ------
+    UsageError
+        PyTorch is not installed, or the device is not there.
+    """
+    if not device:
+        return HOST
+    try:
+        # an extra, and takes seconds
+        from fcpower_bids.executors.torch_dense import TorchDense
+    except ImportError as error:
+        raise UsageError(f"--solver-device needs torch ({error}): pip install 'fcpower_bids[encoder]'.") from error
+    return TorchDense(device)
 
 
 def make_executor(settings: Resources, folder: Path | None) -> Executor:

@@ -21,7 +21,7 @@ ALSO: Mapping[str, tuple[str, ...]] = {
 """Options of other sections."""
 
 NOT: Mapping[str, tuple[str, ...]] = {
-    "participant": ("executor",),
+    "participant": ("executor", "solver_device"),
     "group": (
         *("input_type", "bids_database_dir", "skip_bids_validation", "clean_workdir", "remove_parcel_means"),
         *("boilerplate_only", "write_graph"),

@@ -20,6 +20,11 @@ class Resources(Choices):
         "resources",
         "group level: address of a Dask scheduler, or YAML of a cluster [processes here]",
     )
+    solver_device: str = option(
+        "",
+        "resources",
+        "group level: device of PyTorch for the matrices of kernel ridge, cuda or cpu [numpy and scipy]",
+    )
     low_mem: bool = option(False, "resources", "one process at a time")
     use_plugin: Path | None = option(None, "resources", "nipype plugin as YAML, for clusters")
     clean_workdir: bool = option(False, "resources", "empty the work folder first")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.core.regression.dense import HOST
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
@@ -83,7 +84,7 @@ def run_nested_cv(
     for further penalties. `watch` sees the folds come back.
     """
     base = getattr(solver, "base", solver)
-    here = isinstance(base, FoldSolver)
+    here = isinstance(base, FoldSolver) or not getattr(base, "dense", HOST).shared
     if isinstance(base, NystroemSolver):
         base.landmarks.cover(folds)
 

@@ -16,6 +16,7 @@ from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_prec
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
+from fcpower_bids.core.regression.dense import HOST, dense
 from fcpower_bids.core.regression.folds import (
     Fold,
     Rows,
@@ -91,6 +92,7 @@ class Study:
             "FeaturesOfAPerson": tell_combination(self.settings),
             "Precision": tell_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
+            **({"Solver": dense().name} if dense() is not HOST else {}),
             **self.people.facts,
             **_notes(self.cohort),
         }

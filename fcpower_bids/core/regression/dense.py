@@ -1,4 +1,4 @@
-"""The dense operations of kernel ridge regression, by numpy and scipy or by whom a run chooses instead."""
+"""The dense operations of kernel ridge regression, by numpy and scipy or by whom the settings name instead."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ _CHOSEN: ContextVar[Dense] = ContextVar("who does the dense operations", default
 
 
 def dense() -> Dense:
-    """Return who does the dense operations of this run."""
+    """Return who does the dense operations, numpy and scipy by default."""
     return _CHOSEN.get()
 
 

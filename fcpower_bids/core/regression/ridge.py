@@ -181,20 +181,23 @@ class KernelPenalties:
         Whether the regression has an unpenalised intercept.
     notes : tuple of str
         Penalties that were dropped.
+    dense : Dense
+        Who inverts.
     """
 
     kernel: FloatArray
     penalties: FloatArray
     intercept: bool = True
     notes: tuple[str, ...] = ()
+    dense: Dense = HOST
 
     def parts(self) -> Iterator[Solver]:
         """One regression per penalty; keep no more than one."""
         for penalty in self.penalties:
-            inverse = dense().invert(self.kernel, penalty, self.intercept)
+            inverse = self.dense.invert(self.kernel, penalty, self.intercept)
             if inverse is None:
                 raise Unfit(TOO_SMALL)
-            yield KernelSolver(np.array([penalty]), (inverse,), dense=dense())
+            yield KernelSolver(np.array([penalty]), (inverse,), dense=self.dense)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing, before there is an inverse."""
@@ -227,7 +230,7 @@ def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True
     notes = tuple(DROPPED.format(each) for each in dropped)
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes)
+    return KernelPenalties(kernel, grid[~np.isin(grid, dropped)], intercept, notes, dense())
 
 
 def check_penalties(penalties: ArrayLike) -> FloatArray:
