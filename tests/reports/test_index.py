@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
 import re
 import shutil
 import time
+import warnings
 from collections import Counter
+from itertools import pairwise
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from fcpower_bids.cli.run import main
+from fcpower_bids.reports.person import index
 from fcpower_bids.reports.person.index import write_index
 
 
@@ -60,6 +67,45 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         told = (output / page).read_text(encoding="utf-8").replace("&#39;", "'")
         assert all(sentence in told for sentence in row["said"]), "the cautions are those of the recording's page"
     assert any(row["values"][headings.index("Parcels without a value")] for row in rows.values())
+
+
+def test_the_picture_of_a_recording_is_its_carpet_before_cleaning(troubled_run):
+    for row in content_of(troubled_run.output)["rows"]:
+        (path,) = troubled_run.output.rglob(f"{row['recording'].partition('_res-')[0]}*desc-before_timeseries.npz")
+        with np.load(path) as file:
+            carpet = np.where(file["carpet"] == 255, np.nan, file["carpet"] / 254 * 6 - 3)
+        picture = base64.b64decode(row["picture"])
+        assert len(picture) < 600
+        shown = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"), dtype=int)
+        for axis, size in enumerate(shown.shape[:2]):  # means of neighbours, in bins of equal width to one
+            if carpet.shape[axis] > size:
+                starts = np.round(np.linspace(0, carpet.shape[axis], size + 1)).astype(int)
+                bins = [np.take(carpet, range(a, b), axis) for a, b in pairwise(starts)]
+                with warnings.catch_warnings(action="ignore"):  # of what has no value at all
+                    carpet = np.stack([np.nanmean(one, axis=axis) for one in bins], axis=axis)
+        assert carpet.shape == shown.shape[:2] == (12, 48)
+        known = np.isfinite(carpet)
+        assert (np.ptp(shown, axis=2) == 0).tolist() == known.tolist()
+        assert np.abs(shown[..., 0] / 127.5 - 1 - carpet.clip(-1, 1))[known].max() < 0.15, "within a shade of fifteen"
+        assert np.ptp(shown[known]) > 100
+
+
+def test_a_preview_that_is_damaged_costs_the_picture_alone(output):
+    before = content_of(output)["rows"][0]
+    (path,) = output.rglob(f"{before['recording'].partition('_res-')[0]}*desc-before_timeseries.npz")
+    path.write_bytes(path.read_bytes()[:99])
+    write_index(output)
+    after = content_of(output)["rows"][0]
+    assert "picture" not in after
+    assert after["values"] == before["values"]
+    assert next(said for said in after["said"] if said not in before["said"]).startswith(path.name)
+
+
+def test_thousands_of_recordings_have_no_pictures_and_the_page_says_so(output, monkeypatch):
+    monkeypatch.setattr(index, "MOST_PICTURES", 3)
+    write_index(output)
+    assert not any("picture" in row for row in content_of(output)["rows"])
+    assert "Above 3 recordings there are no pictures here" in (output / "index.html").read_text()
 
 
 def test_status_renews_an_index_that_is_out_of_date_and_no_other(output):

@@ -94,6 +94,13 @@
     if (text !== undefined) made.textContent = text;
     return Object.assign(made, about);
   }
+  const pictured = rows.some((row) => row.picture);
+  function picture(row) {
+    const cell = element("td", row.picture ? undefined : "none", { className: "thumbnail" });
+    const alt = `Carpet of ${short(row.recording)} before cleaning`;
+    if (row.picture) cell.append(element("img", undefined, { src: "data:image/png;base64," + row.picture, alt, width: 72, height: 24 }));
+    return cell;
+  }
   const short = (name) => name.replace(/_space-.*/, "");
   function line(row) {
     const made = document.createElement("tr");
@@ -102,7 +109,9 @@
     const head = element("th");
     head.scope = "row";
     head.append(element("a", short(row.recording), { href: row.page, title: row.recording }));
-    made.append(head, element("td", row.state, { className: "state " + row.state.replace(" ", "-") }));
+    made.append(head);
+    if (pictured) made.append(picture(row));
+    made.append(element("td", row.state, { className: "state " + row.state.replace(" ", "-") }));
     const choice = element("td"), group = element("div", undefined, { className: "choice" });
     for (const word of WORDS) {
       const button = element("button", SIGNS[word], { type: "button", title: word });
@@ -265,6 +274,7 @@
       choose();
     });
     table.tHead.rows[0].append(cell);
+    if (column === 0 && pictured) table.tHead.rows[0].append(element("th", "Carpet", { scope: "col" }));
   });
   by("state").append(...[...new Set(rows.map((row) => row.state))].sort().map((text) => new Option(text)));
   for (const id of ["find", "state", "decision", "marked"]) by(id).addEventListener("input", choose);

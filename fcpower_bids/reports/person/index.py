@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,17 @@ from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.sharing import without_folders
-from fcpower_bids.outputs.status import DONE
+from fcpower_bids.outputs.status import DONE, Status
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
+from fcpower_bids.reports.person.previews import preview_path, read_thumbnail
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 
 INDEX = "index.html"
+MOST_PICTURES = 5000
+"""Recordings up to which each has a picture: half a kB each, and one more file to read."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ def write_index(output_dir: Path) -> Path | None:
     DatasetError
         If the decisions that are there cannot be read.
     """
-    rows = [row for accounts in _everybody(output_dir) for row in _rows(accounts)]
+    statuses = [one for one in read_statuses(output_dir) if one.stage != COMBINED]
+    pictures = len(statuses) <= MOST_PICTURES
+    rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]
     if not rows:
         return None
     decided, others = _decided(output_dir, [str(row["recording"]) for row in rows])
@@ -89,6 +95,8 @@ def write_index(output_dir: Path) -> Path | None:
         command=_command(output_dir),
         title="Recordings",
         n_rows=len(rows),
+        pictures=pictures,
+        most_pictures=MOST_PICTURES,
         file=FILE,
         content=content,
         pages=[(page.name, page.name) for page in sorted(output_dir.glob("group*.html"))],
@@ -104,24 +112,24 @@ def _command(output_dir: Path) -> str:
         return ""
 
 
-def _everybody(output_dir: Path) -> Iterator[list[Account]]:
-    """Recordings of one person after the other; combinations of runs are none."""
-    accounts = (account_of(output_dir, one) for one in read_statuses(output_dir) if one.stage != COMBINED)
+def _everybody(output_dir: Path, statuses: Sequence[Status]) -> Iterator[list[Account]]:
+    """Recordings of one person after the other."""
+    accounts = (account_of(output_dir, one) for one in statuses)
     for _, own in groupby(accounts, key=lambda account: account.name.partition("_")[0]):
         yield list(own)
 
 
-def _rows(accounts: Sequence[Account]) -> Iterator[dict[str, Any]]:
+def _rows(accounts: Sequence[Account], pictures: bool) -> Iterator[dict[str, Any]]:
     """Rows of one person; links lead to the page of the session where there is one each."""
     many = len(list(groupby(accounts, key=lambda account: account.session))) > MOST_SESSIONS
     for account in accounts:
         page = account.name.partition("_")[0] + (f"_ses-{account.session or 'none'}" if many else "")
         row = {"recording": account.name, "page": f"{page}.html#{account.name}-0"}
-        yield row | {"state": WORDS[account.status.state]} | _seen_from(account)
+        yield row | {"state": WORDS[account.status.state]} | _seen_from(account, pictures)
 
 
-def _seen_from(account: Account) -> dict[str, Any]:
-    """Figures and cautions of a recording; what is wrong with its files is a caution."""
+def _seen_from(account: Account, pictures: bool) -> dict[str, Any]:
+    """Figures, cautions and picture of a recording; what is wrong with its files is a caution."""
     used = account.status.state == DONE
     said = [] if used else [account.status.reason]
     try:
@@ -129,7 +137,19 @@ def _seen_from(account: Account) -> dict[str, Any]:
         said += cautions_of(account) if used else []
     except FcPowerError as error:
         return {"values": [None] * len(FIGURES), "said": [*said, without_folders(str(error))]}
-    return {"values": [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()], "said": said}
+    values = [_rounded(figures.get(name), one.digits) for name, one in FIGURES.items()]
+    return {"values": values, "said": said} | (_picture(account, said) if pictures else {})
+
+
+def _picture(account: Account, said: list[str]) -> dict[str, str]:
+    """The carpet under the first atlas as PNG in base64, where one was kept; a broken file joins the cautions."""
+    tables = [view.tables["bold"] for view in account.views if "bold" in view.tables]
+    try:
+        picture = read_thumbnail(preview_path(tables[0])) if tables else b""
+    except FcPowerError as error:
+        said.append(without_folders(str(error)))
+        return {}
+    return {"picture": base64.b64encode(picture).decode("ascii")} if picture else {}
 
 
 def _figures(account: Account) -> dict[str, float]:

@@ -17,6 +17,7 @@ from fcpower_bids.outputs.names import COVERAGE, output_path
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.accounts import network_order
+from fcpower_bids.reports.person.thumbnails import draw_thumbnail
 from fcpower_bids.store import atomic
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def write_previews(output_dir: Path, results: Results) -> None:
                 carpet=_as_bytes(preview.carpet),
                 frequencies=preview.frequencies,
                 power=preview.power.astype(np.float32),
+                thumbnail=np.frombuffer(draw_thumbnail(preview.carpet), dtype=np.uint8),
             )
 
 
@@ -109,6 +111,17 @@ def read_preview(path: Path) -> Preview | None:
     carpet = found["carpet"].astype(np.float64) / (NO_VALUE - 1) * 2 * CLIP - CLIP
     carpet[found["carpet"] == NO_VALUE] = np.nan
     return Preview(carpet, found["frequencies"], found["power"].astype(np.float64))
+
+
+def read_thumbnail(path: Path) -> bytes:
+    """Read the small picture of a preview as PNG; nothing where none was kept.
+
+    Raises
+    ------
+    DatasetError
+        If the file is broken.
+    """
+    return _read(path, ("thumbnail",))["thumbnail"].tobytes() if path.exists() else b""
 
 
 def _read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
