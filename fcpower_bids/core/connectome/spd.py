@@ -74,7 +74,11 @@ def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
     ValueError
         Not square or not symmetric.
     """
-    eigenvalues, eigenvectors = linalg.eigh(_checked(matrix), driver="evd", check_finite=False)
+    return _descending(_checked(matrix))
+
+
+def _descending(matrix: Array) -> tuple[Array, Array]:
+    eigenvalues, eigenvectors = linalg.eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[::-1], eigenvectors[:, ::-1]
 
 
@@ -107,15 +111,18 @@ def decompose_range(matrix: ArrayLike) -> tuple[Array, Array]:
         As `eigendecompose`.
     """
     matrix = _checked(matrix)
+    most = int(LOW_RANK * len(matrix))
+    # Where one more parcel than the rank are independent, as a small factor shows, there is nothing to gain.
+    block, failed = linalg.lapack.dpotrf(matrix[: most + 1, : most + 1].T, lower=1)
+    if not failed and np.diag(block).min() ** 2 > CLIP_TOLERANCE:
+        return _descending(matrix)
     factor, pivots, number, _ = linalg.lapack.dpstrf(matrix.T, lower=1)
-    if not 0 < number <= LOW_RANK * len(matrix):
-        return eigendecompose(matrix)
     lower = np.empty((len(matrix), number))
     lower[pivots - 1] = np.tril(factor[:, :number])
-    if np.abs(np.einsum("ij,ij->i", lower, lower) - np.diag(matrix)).max() > CLIP_TOLERANCE:
-        return eigendecompose(matrix)  # what is left is no rounding: the matrix is not semidefinite
-    eigenvalues, rotation = linalg.eigh(lower.T @ lower, driver="evd", check_finite=False)
-    eigenvalues, rotation = eigenvalues[::-1], rotation[:, ::-1]
+    left = np.abs(np.einsum("ij,ij->i", lower, lower) - np.diag(matrix)).max()
+    if not 0 < number <= most or left > CLIP_TOLERANCE:
+        return _descending(matrix)  # of higher rank; or what is left is no rounding, and it is not semidefinite
+    eigenvalues, rotation = _descending(lower.T @ lower)
     return eigenvalues, lower @ (rotation / np.sqrt(eigenvalues))
 
 
