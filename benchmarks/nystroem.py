@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.scale import peak
 from fcpower_bids.core.regression.folds import replicated_folds
-from fcpower_bids.core.regression.kernels import SomePeople, correlation_columns, correlation_kernel
+from fcpower_bids.core.regression.kernels import SomePeople, correlation_columns, correlation_kernel, narrow_panel
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.solvers.nystroem import Landmarks, NystroemSolver, kernel_error
@@ -65,7 +65,7 @@ def main() -> None:
         result = nested_cv(NystroemSolver(landmarks, PAPER.penalties), target, folds)
         now = tell(f"{len(folds)} folds", now)
         people = np.sort(landmarks.order[-2000:])
-        kernel = correlation_kernel(SomePeople(features, people), dtype=np.float32)
+        kernel = correlation_kernel(SomePeople(features, people), dtype=np.float32, panel=narrow_panel(options.n))
         others = ~np.isin(people, landmarks.choose(folds[0].train))
         own, clipped = landmarks.features(folds[0].train)
         error = kernel_error(kernel[np.ix_(others, others)], own[people[others]])

@@ -57,7 +57,7 @@ class RowsOnDisk:
     def __init__(
         self,
         files: Sequence[tuple[Path, int]],
-        places: Sequence[Place],
+        places: Sequence[Place] | NDArray[np.intp],
         stored: int,
         dtype: DTypeLike = np.float64,
         columns: NDArray[np.intp] | None = None,
@@ -138,7 +138,7 @@ class ScratchRows(RowsOnDisk):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Others read it; it is removed here."""
-        return RowsOnDisk, (self.files, self.places.tolist(), self.stored, self.dtype)
+        return RowsOnDisk, (self.files, self.places, self.stored, self.dtype)
 
     def __setitem__(self, rows: int | slice, values: ArrayLike) -> None:
         """Write one row, or some in a row."""
@@ -146,6 +146,21 @@ class ScratchRows(RowsOnDisk):
         with self.files[0][0].open("r+b") as file:
             file.seek(int(start) * self.stored * self.dtype.itemsize)
             file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
+
+
+def put_on_disk(arrays: Sequence[NDArray[np.floating]], folder: Path | None, most: int) -> tuple[Any, ...]:
+    """Write arrays to be read by other processes, where they have more bytes together than these may map.
+
+    Return them as they are where they have not, or where there is no folder for what does not fit.
+    """
+    if folder is None or sum(each.nbytes for each in arrays) <= most:
+        return tuple(arrays)
+    written = []
+    for each in arrays:
+        rows = ScratchRows(folder, (each.shape[0], each.shape[1]), each.dtype)
+        rows[:] = each
+        written.append(rows)
+    return tuple(written)
 
 
 def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.floating] | ScratchRows:

@@ -14,7 +14,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, pooled_rows, predictions_by_repeat
-from fcpower_bids.core.regression.kernels import SomePeople, correlation_kernel
+from fcpower_bids.core.regression.kernels import SomePeople, correlation_kernel, narrow_panel
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.solvers.nystroem import Landmarks, NystroemSolver, kernel_error
@@ -121,7 +121,8 @@ class Approximations:
         if len(people) == len(landmarks.order):
             kernel = representation.similarity()
         else:
-            kernel = correlation_kernel(SomePeople(features, people), dtype=precision(features.shape))
+            some, panel = SomePeople(features, people), narrow_panel(features.shape[0])
+            kernel = correlation_kernel(some, dtype=precision(features.shape), panel=panel)
         errors, clipped, compared = [], [], []
         for fold in self.study.first_repeat:
             approximate, left_out = landmarks.features(fold.train)

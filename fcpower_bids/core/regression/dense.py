@@ -13,6 +13,7 @@ from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.ondisk import RowsOnDisk
 
 FloatArray = NDArray[np.float64]
 
@@ -93,8 +94,8 @@ class Host:
         return _penalised_inverse(kernel, penalty, intercept)
 
     def multiply(self, inverse: FloatArray, targets: FloatArray) -> FloatArray:
-        """Multiply targets (n, m) by an inverse."""
-        return inverse @ targets
+        """Multiply targets (n, m) by an inverse: all of it at once, since parts would have other last bits."""
+        return np.asarray(inverse) @ targets
 
     def hold_out(
         self,
@@ -187,8 +188,11 @@ def strips(n: int) -> list[slice]:
     return [slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP)]
 
 
-def _block(matrix: FloatArray, rows: Rows, columns: Rows) -> FloatArray:
+def _block(matrix: FloatArray | RowsOnDisk, rows: Rows, columns: Rows) -> FloatArray:
     """Copy rows and columns of a matrix: whole rows are read in order, which is faster than place by place."""
+    if not isinstance(matrix, np.ndarray):  # on disk: a few rows at a time
+        parts = [matrix[rows[start : start + STRIP]][:, columns] for start in range(0, len(rows), STRIP)]
+        return np.concatenate(parts)
     return matrix.take(rows, axis=0, mode="clip").take(columns, axis=1, mode="clip")  # all of them exist
 
 

@@ -104,7 +104,7 @@ def correlation_columns(
     """
     (n, width), chosen = features.shape, np.asarray(people, dtype=np.intp)
     products, total, squares, pivot = np.zeros((n, chosen.size)), np.zeros(n), np.zeros(n), np.zeros(n)
-    panel = min(PANEL, max(64, PANEL_NUMBERS // n))
+    panel = narrow_panel(n)
     for start in range(0, width, panel):
         block = np.asarray(features[:, start : start + panel])
         _refuse_missing(block, start)
@@ -121,6 +121,11 @@ def correlation_columns(
         products[row] /= norm[row] * norm[chosen]
     products[chosen, np.arange(chosen.size)] = 1.0
     return products
+
+
+def narrow_panel(n: int) -> int:
+    """Columns of a panel of n people that takes no more memory for many of them."""
+    return min(PANEL, max(64, PANEL_NUMBERS // n))
 
 
 class SomePeople:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,11 +17,14 @@ from scipy.linalg import lapack
 from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
+from fcpower_bids.machine import room, scratch
+from fcpower_bids.ondisk import put_on_disk
 
 FloatArray = NDArray[np.float64]
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
+MAPPED = 2**28
+"""Bytes of inverses that a worker may map; of more it reads the blocks of its folds, which takes longer."""
 ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 
 
@@ -99,12 +104,24 @@ class KernelSolver:
         Penalties that were dropped.
     dense : Dense
         Who inverted, and goes on with the inverses.
+    folder : Path, optional
+        For what is sent to other processes; noted when this is made, since threads of an executor may do the sending.
     """
 
     penalties: FloatArray
     inverses: tuple[Any, ...]
     notes: tuple[str, ...] = ()
     dense: Dense = HOST
+    folder: Path | None = field(default_factory=scratch)
+
+    @cached_property
+    def _sent(self) -> tuple[Any, ...]:
+        """The inverses for other processes, which read no more of them than the blocks of a fold."""
+        return put_on_disk(self.inverses, self.folder, MAPPED)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Others read or map the inverses; files are removed with this object."""
+        return KernelSolver, (self.penalties, self._sent, self.notes, self.dense, None)
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Multiply the targets (n, m) by every C."""
