@@ -84,6 +84,11 @@ class Subspace:
             raise ValueError("A reduction of edges needs its components: call fit with the edges of the group first.")
         return np.asarray(self._estimator.transform(np.asarray(features)), dtype=np.float64)
 
+    def fit_transform(self, features: ArrayLike) -> Array:
+        """Fit to edges (n, E) and return their scores (n, k)."""
+        self.fit(features)
+        return self._estimator.fitted() if isinstance(self._estimator, OnPrincipalScores) else self.transform(features)
+
 
 class OnPrincipalScores:
     """An estimator that rotations of the features do not change, fitted to all principal scores instead.
@@ -103,17 +108,21 @@ class OnPrincipalScores:
         """Rotate features (n, E) onto their principal axes and fit the estimator."""
         self._mean = features.mean(axis=0)
         self._rows = features - self._mean
-        gram = self._rows @ self._rows.T
-        values, vectors = linalg.eigh(gram)
+        self._gram = self._rows @ self._rows.T
+        values, vectors = linalg.eigh(self._gram)
         kept = np.flatnonzero(values > RANK * values[-1])[::-1]
         largest = np.abs(vectors[:, kept]).argmax(axis=0)
         self._weights = vectors[:, kept] * np.sign(vectors[largest, kept]) / np.sqrt(values[kept])
-        self.estimator.fit(gram @ self._weights)
+        self.estimator.fit(self._gram @ self._weights)
         return self
 
     def transform(self, features: Array) -> Array:
         """Return the estimator's scores of features (m, E)."""
         return np.asarray(self.estimator.transform((features - self._mean) @ self._rows.T @ self._weights))
+
+    def fitted(self) -> Array:
+        """Return the estimator's scores of the features it was fitted to, whose inner products are known."""
+        return np.asarray(self.estimator.transform(self._gram @ self._weights))
 
 
 def _principal_components(n_components: int, seed: int) -> Any:

@@ -40,6 +40,7 @@ def test_people_who_were_not_fitted_get_scores_and_change_nothing(name):
     assert subspace.transform(others).shape == (12, 4)
     np.testing.assert_array_equal(subspace.transform(edges), before)
     np.testing.assert_array_equal(Subspace(name, 4, seed=3).fit(edges).transform(edges), before)
+    np.testing.assert_allclose(Subspace(name, 4, seed=3).fit_transform(edges), before, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("pca", 11), ("random_projection", 30)])

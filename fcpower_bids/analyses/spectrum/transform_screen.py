@@ -221,10 +221,10 @@ class ScreenRows:
         edges = np.asarray(self.connectivity[:], dtype=float)
         n_components = N_COMPONENTS if name == "random_projection" else min(N_COMPONENTS, len(edges) // 3)
         subspace = Subspace(name, n_components, self.settings.random_seed)
-        subspace.fit(edges if train is None else edges[train])
+        scores = subspace.fit_transform(edges) if train is None else subspace.fit(edges[train]).transform(edges)
         if subspace.notes:
             self._warned[name] = list(subspace.notes)
-        return subspace.transform(edges)
+        return scores
 
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
         if name in TANGENTS:
