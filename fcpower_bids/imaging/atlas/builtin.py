@@ -1,6 +1,7 @@
 """A parcellation that needs no download, cut from the grey-matter template that nilearn carries.
 
-It makes the first run, the demo dataset and the tests work on a machine without network. Its borders follow
+Its image is kept in ``data``, since making it takes longer than anything else at the start of a job; a test makes it
+anew. It makes the first run, the demo dataset and the tests work on a machine without network. Its borders follow
 coordinates, not anatomy or function: for science choose a published atlas.
 
 The template is the symmetric ICBM 2009a, so the right hemisphere is the exact mirror image of the left one. 2009a,
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,8 @@ GREY_MATTER_THRESHOLD = 0.5
 SPACING = 2
 """Millimetres between voxels, and the step taken through the 1 mm template (no interpolation)."""
 
+IMAGE = files("fcpower_bids") / "data" / "builtin_dseg.nii.gz"
+"""What `encode_image` makes of `parcellate_grey_matter`."""
 ENTITIES = (("atlas", "fcpowerbuiltin"), ("scale", str(N_PARCELS)))
 
 
@@ -67,7 +71,7 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
     image = Path(cache) / f"{stem}.nii.gz"
     names, networks, hemispheres = _describe_parcels()
     labels = tuple(range(1, N_PARCELS + 1))
-    _keep_or_replace(image, _encode_image(*parcellate_grey_matter()))
+    _keep_or_replace(image, IMAGE.read_bytes())
     _keep_or_replace(image.with_name(f"{stem}.tsv"), _encode_table(labels, names, networks, hemispheres))
     return Atlas(
         entities=ENTITIES,
@@ -146,7 +150,7 @@ def _describe_parcels() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ..
     return names, networks, hemispheres
 
 
-def _encode_image(labels: NDArray[np.uint8], affine: NDArray[np.float64]) -> bytes:
+def encode_image(labels: NDArray[np.uint8], affine: NDArray[np.float64]) -> bytes:
     """NIfTI bytes, compressed without a time stamp so that every call gives the same file."""
     import nibabel as nib  # slow to load
 

@@ -1,4 +1,5 @@
 import csv
+import gzip
 import os
 import socket
 import subprocess
@@ -23,6 +24,13 @@ def test_parcels_have_equal_volume(labels):
     sizes = np.bincount(labels.ravel())[1:]
     assert len(sizes) == N_PARCELS
     assert np.ptp(sizes) <= 1
+
+
+def test_the_image_that_is_kept_is_that_of_the_template(labels):
+    kept = nib.Nifti1Image.from_bytes(gzip.decompress(builtin.IMAGE.read_bytes()))
+    np.testing.assert_array_equal(np.asarray(kept.dataobj), labels)
+    made = gzip.decompress(builtin.encode_image(*parcellate_grey_matter()))
+    assert made == gzip.decompress(builtin.IMAGE.read_bytes())
 
 
 def test_parcels_cover_the_grey_matter_off_the_midline(labels):
