@@ -57,6 +57,7 @@ STUDENT = (
     "heads=2",
     "ff=8",
     "dropout=0.0",
+    "--accept-unproven",
     "--window",
     "20",
     "--accelerator",
