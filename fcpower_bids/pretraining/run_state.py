@@ -24,11 +24,19 @@ from typing import Any
 import pandas as pd
 import torch
 from lightning.fabric.plugins.precision import Precision
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
 
-from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, write_model
+from fcpower_bids.encoders.checkpoints import (
+    CheckpointError,
+    ModelCard,
+    check_proof,
+    load_strictly,
+    read_tensors,
+    write_model,
+)
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.run_tables import ALIGNMENT, LOG
@@ -130,7 +138,7 @@ class RunFolder:
         ------
         UsageError
             The folder holds a run with other choices or another corpus.
-        CheckpointError
+        DatasetError
             The newest checkpoint is damaged.
         """
         folder = self._newest()
@@ -151,9 +159,12 @@ class RunFolder:
                 "so the result is not that of %d steps from the start.",
                 *(before, steps, state["step"], steps),
             )
-        load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
-        check_proof(folder, model.config, model.state_dict())
-        _restore_optimizer(model, optimizer, folder / OPTIMIZER)
+        try:
+            load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
+            check_proof(folder, model.config, model.state_dict())
+            _restore_optimizer(model, optimizer, folder / OPTIMIZER)
+        except (CheckpointError, SafetensorError, OSError, KeyError, ValueError) as error:
+            raise _damaged(folder, error) from error
         if state.get("scaler"):
             self.precision.load_state_dict(state["scaler"])
         return int(state["step"])
@@ -163,8 +174,15 @@ class RunFolder:
         path = self.path / "log.tsv"
         if not path.exists():
             return pd.DataFrame(columns=list(COLUMNS))
-        log = pd.read_csv(path, sep="\t", na_values="n/a")
-        return log[log["step"] <= until]
+        try:
+            log = pd.read_csv(path, sep="\t", na_values="n/a")
+            numbers = log.astype(float)
+            complete = path.read_bytes().endswith(b"\n") and list(log) == list(COLUMNS)
+        except ValueError as error:
+            raise _damaged(path, error) from error
+        if not complete:
+            raise _damaged(path, "it ends too early")
+        return log[numbers["step"] <= until]
 
     def write_log(self, rows: list[Mapping[str, Any]]) -> None:
         """Write the log in one step."""
@@ -182,8 +200,19 @@ class RunFolder:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    return state
+    path = folder / "state.json"
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        return {**state, "step": int(state["step"]), "fingerprint": str(state["fingerprint"])}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, why: object) -> DatasetError:
+    return DatasetError(
+        f"{path} is damaged ({why}), so the run cannot go on from there. Remove the folder of the encoder and run the "
+        "same command again: training begins anew."
+    )
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:

@@ -122,12 +122,22 @@ def test_evaluation_people_are_refused(tmp_path, recordings, evaluation):
         lambda folder: (folder / "series-00000.safetensors").write_bytes(b"short"),
         lambda folder: (folder / "teacher_kernel.safetensors").unlink(),
         lambda folder: (folder / "pack.json").write_text("{"),
+        lambda folder: (folder / "pack.json").write_text("[]"),
+        lambda folder: (folder / "recordings.tsv").write_bytes((folder / "recordings.tsv").read_bytes()[:20]),
     ],
 )
 def test_a_damaged_pack_says_so(pack, damage):
     damage(pack)
     with pytest.raises(DatasetError, match="pack the corpus again"):
         load_corpus(pack)
+
+
+@pytest.mark.parametrize(("file", "content"), [("pack.json", "{"), ("pack.json", "[]"), ("recordings.tsv", "a\n1")])
+def test_nothing_is_added_to_a_damaged_pack(pack, recordings, file, content):
+    (pack / file).write_text(content)
+    with pytest.raises(DatasetError, match=r"is damaged.*Remove this folder.*packs anew"):
+        pack_corpus(as_sources(recordings), pack)
+    assert (pack / file).read_text() == content
 
 
 def test_a_kernel_of_other_recordings_is_noticed_and_mended(tmp_path, pack, recordings):

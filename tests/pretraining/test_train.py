@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.pretraining.run_state import OPTIMIZER
 from fcpower_bids.pretraining.train import pretrain
 from tests.pretraining.conftest import NAMES, as_sources, made_recordings
 from tests.pretraining.outputs import CLOCKED
@@ -142,12 +142,18 @@ def test_another_run_in_the_folder_is_refused(tmp_path, pack):
         pretrain(pack, tmp_path / "run", config())
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path, pack):
-    pretrain(pack, tmp_path / "run", config(), stop_step=4)
-    path = tmp_path / "run" / "checkpoints" / "step-0000004" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(CheckpointError, match="damaged"):
-        pretrain(pack, tmp_path / "run", config())
+def test_a_damaged_run_is_named_with_the_remedy(tmp_path, pack):
+    run = tmp_path / "run"
+    pretrain(pack, run, config(), stop_step=4)
+    newest = run / "checkpoints" / "step-0000004"
+    for path in (*(newest / name for name in ("model.safetensors", OPTIMIZER, "state.json")), run / "log.tsv"):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(DatasetError, match=r"damaged.*training begins anew") as caught:
+            pretrain(pack, run, config())
+        assert str(path if path.parent == run else newest) in str(caught.value)
+        path.write_bytes(whole)
+    pretrain(pack, run, config())
 
 
 def test_evaluation_people_are_refused(tmp_path, pack):

@@ -122,8 +122,10 @@ def load_corpus(folder: Path) -> Pack:
             raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
         prove_pack(folder, table, facts["alpha"], kernel.numpy())
         volumes = [_volumes(series_file(folder, number)) for number in range(facts["n_shards"])]
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise DatasetError(f"{folder} is not a complete corpus pack ({error}); pack the corpus again.") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise DatasetError(
+            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
+        ) from error
     names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
     return Pack(
         table=table,

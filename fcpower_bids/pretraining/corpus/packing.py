@@ -117,7 +117,15 @@ class _Pack:
         return {name: row["sha256"] for name, row in self.rows.items()} | waiting
 
     def _resume(self) -> None:
-        facts = json.loads((self.folder / "pack.json").read_text(encoding="utf-8"))
+        try:
+            self._take_over(json.loads((self.folder / "pack.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DatasetError(
+                f"The corpus in {self.folder} is damaged ({error}). Remove this folder and run the same command again, "
+                "which packs anew."
+            ) from error
+
+    def _take_over(self, facts: Mapping[str, Any]) -> None:
         if facts.get("format") != FORMAT:
             self._discard(facts)
             return
