@@ -11,6 +11,7 @@ import pytest
 
 from fcpower_bids.cli.reference.group_tables import describe_tables
 from fcpower_bids.cli.reference.recording_tables import fill_columns
+from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from tests.docs.pages import DOCS, read
@@ -30,6 +31,11 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "group/multikernel_weights.tsv": "with --predictors multikernel",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
 }
+READ = (
+    *("scans", "folds", "alpha", "transform_screen", "spectral_controls", "spectrum_path", "learning_curves"),
+    *("identification_curves", "parcellation_sweep", "harmonisation"),
+)
+"""Tables that the methods text of the further analyses follows."""
 PLACES = {"": "outputs.md", "group": "group_outputs.md", "corpus": "encoder.md", "encoder": "encoder.md"}
 UNITS = {"-", "s", "mm", "MB", "SD", "1/s", "share", "volumes", "modes", "0 or 1", "as in the input"}
 
@@ -174,3 +180,38 @@ def test_every_sentence_on_the_page_of_all_analyses_is_that_of_its_table(study):
         *("not_available", "incomplete_rank", "left_out", "analyses_left_out"),  # on pages where something is lacking
         *("adds_something", "does_better"),
     }
+
+
+def test_the_methods_text_tells_of_every_further_analysis_what_its_tables_say(study):
+    folder = study / "out" / "group"
+    text = read(folder / "CITATION.md")
+    tables = {name: read_table(folder / f"{name}.tsv") for name in READ}
+    values = {name: {column: sorted(set(table[column].dropna())) for column in table} for name, table in tables.items()}
+    people = len(set(tables["scans"]["participant_id"]))
+    transforms = tables["transform_screen"].drop_duplicates("representation").set_index("representation")["transform"]
+    grid = ", ".join(f"{one:g}" for one in values["alpha"]["alpha"])
+    minutes = " and ".join(f"{one:g}" for one in values["learning_curves"]["minutes"])
+    for said in (
+        f"The exponent was varied over {grid} in {people} people by nested cross-validation as for the prediction",
+        f"{len(transforms)} representations of the connectome were compared in {people} people",
+        "Fisher z of the edges; ",
+        f"{len(values['spectral_controls']['representation'])} versions of the connectome were compared",
+        f"The spectrum of {len(values['spectrum_path']['participant_id'])} connectomes, one per person, was described "
+        f"at exponents from {min(values['spectrum_path']['alpha']):g} to {max(values['spectrum_path']['alpha']):g},",
+        f"Prediction was repeated with {values['learning_curves']['n_people'][0]:g} training people",
+        f"with the first {minutes} min of every scan, in {people} people",
+        f"was repeated among {values['identification_curves']['n_people'][-1]:g} people",
+        f"repeated with {' and '.join(tables['parcellation_sweep']['atlas'].unique())} on the people whom all have",
+        "FC, FC^0.35^ and embedding randominit were compared by ridge regression",
+        f"(none, covariate, combat, both and held out) were compared on the same people, against "
+        f"{values['harmonisation']['n_permutations'][0]:g} permutations",
+    ):
+        assert said in text, said
+    assert set(transforms.drop("fc_power")) <= {
+        one for one in transforms if re.sub(r"\^([\d.]+)", r"^\1^", one) in text
+    }
+    folds = tables["folds"][tables["folds"]["role"] == "test"]
+    assert (
+        f"There were {folds['fold'].nunique()} outer folds and {tables['folds']['inner_fold'].max() + 1:g} inner"
+        in text
+    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fcpower_bids.analyses.spectrum.transform_screen import PAPER_SCREEN
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
@@ -26,20 +27,18 @@ SCORES = {
 PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
 """Names of derivatives that are read at participant level."""
 FURTHER = {
-    "harmonisation": "Ways of handling sites were compared on the same people, among them ComBat [@johnson2007].",
-    "transform_screen": "Transforms of the connectome were compared on the same folds.",
-    "spectral_controls": "The eigenvectors of FC were also given other eigenvalues, and other kernels and bases tried.",
-    "spectrum_geometry": "The spectrum of FC was described on its way to that of FC^alpha^.",
-    "learning_curves": "Prediction and identification were repeated with fewer people and with shorter scans.",
-    "parcellation_sweep": "The prediction was repeated with every parcellation.",
-    "encoder_comparison": "Encoders were compared with connectivity on the same folds.",
+    "alpha_selection": (("alpha_selection", "alpha"),),
+    "transform_screen": (("transform_screen", "transform_screen"),),
+    "spectral_controls": (("spectral_controls", "spectral_controls"),),
+    "spectrum_geometry": (("spectrum_geometry", "spectrum_path"),),
+    "learning_curves": (("learning_curves", "learning_curves"), ("identification_curves", "identification_curves")),
+    "parcellation_sweep": (("parcellation_sweep", "parcellation_sweep"),),
+    "encoder_comparison": (("encoder_comparison", "encoders"),),
+    "harmonisation": (("harmonisation", "harmonisation"),),
 }
-"""Analyses that have one sentence."""
-EXPONENT = {
-    "grid": "The exponent was also varied over a grid, by nested prediction.",
-    "nested": "The exponent was also chosen inside every outer fold.",
-    "align": "The exponent was also chosen by kernel-target alignment in the training people.",
-}
+"""Analyses that have a sentence or two each: what the text calls them, and the tables that it follows."""
+SHOWN = ("criterion", "transform", "representation", "participant_id", "alpha", "n_people", "minutes", "atlas", "sites")
+"""Columns whose values the text names or counts."""
 
 
 def read_choices(tables: GroupTables) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def group_methods(tables: GroupTables) -> str:
         imported=_imported(chosen),
         selected=list(_selected(chosen)),
         features=_features(facts.values(), chosen),
-        others=list(_others(done, chosen)),
+        further=_further(done, tables),
         **facts,
         **_cohort(tables),
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
@@ -167,10 +166,31 @@ def _edges(tables: GroupTables) -> dict[str, Any]:
     }
 
 
-def _others(done: list[str], chosen: Mapping[str, Any]) -> Iterator[str]:
-    if "alpha_selection" in done:
-        yield EXPONENT[chosen.get("alpha_selection", "grid")]
-    yield from (sentence for name, sentence in FURTHER.items() if name in done)
+def _further(done: Iterable[str], tables: GroupTables) -> dict[str, dict[str, Any]]:
+    """What the text says of the analyses that have a sentence or two; nothing of one that was not done."""
+    told: dict[str, dict[str, Any]] = {called: {} for pairs in FURTHER.values() for called, _ in pairs}
+    there = [(called, table) for name in done for called, table in FURTHER.get(name, ()) if len(tables.rows(table))]
+    return told | {called: _told(called, table, tables) for called, table in there} if there else {}
+
+
+def _told(called: str, table: str, tables: GroupTables) -> dict[str, Any]:
+    """Facts of a sidecar, and which values its table has."""
+    rows = tables.rows(table)
+    if called == "parcellation_sweep":
+        rows = rows[rows["people"] == "shared"]
+    shown = {column: rows[column].dropna().unique().tolist() for column in SHOWN if column in rows}
+    names = rows["reference"].dropna().unique() if "reference" in rows else ()
+    return {
+        "facts": tables.facts(table),
+        "shown": shown,
+        "titles": [_raised(tables.title(str(name))) for name in shown.get("representation", ())],
+        "transforms": [
+            _raised(str(name).replace(PAPER_SCREEN["fc_power"], tables.title("fc_power")))
+            for name in shown.get("transform", ())
+        ],
+        "reference": " and ".join(_raised(tables.title(str(name))) for name in names),
+        "n_permutations": _permutations(rows),
+    }
 
 
 def _raised(title: str) -> str:
