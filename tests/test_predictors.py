@@ -139,11 +139,13 @@ def test_the_error_of_nystroem_stands_beside_it(predicted):
     assert row["pooled_mean"] == pytest.approx(scores["fc:nystroem"], abs=1e-6)
     assert row["exact_pooled_mean"] == pytest.approx(scores["fc"], abs=1e-6)
     page = re.sub(r"\s+", " ", (made.out / "group.html").read_text())
-    assert (
+    said = (
         "FC, Nystroem (8 landmarks) approximates kernel ridge regression: between people who are no landmarks its "
         f"kernel is off by {100 * np.mean(errors):.2g} % (Frobenius norm); its predictions correlate {agreement:.4f} "
         "with those of the exact one."
-    ) in page
+    )
+    assert page.count(said) == 2, "among the cautions, and in its section"
+    assert "the landmarks, instead of all (8 landmarks)" in page, "the methods text"
 
 
 def drawn_landmarks(train):

@@ -20,8 +20,8 @@ class Nystroem(Predictor):
 
     title: ClassVar[str] = "Nystroem"
     summary: ClassVar[str] = (
-        "Nystroem approximation of kernel ridge regression on the Pearson correlation between people's features: "
-        "everybody is compared with some training people of each fold, the landmarks, and not with all."
+        "The Nystroem approximation of kernel ridge regression on the Pearson correlation between people's features: "
+        "everybody is compared with some training people of each fold, the landmarks, instead of all."
     )
 
     def solver(self, people: Described, preset: PredictionPreset) -> Solver:

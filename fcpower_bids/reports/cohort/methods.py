@@ -147,7 +147,7 @@ def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], r
     """What predicts, as a part of a sentence."""
     if name != KERNEL_RIDGE:
         said = str(PREDICTORS[name].summary).rstrip(".")
-        said += f", {count(chosen['landmarks'], 'landmark')}" if name == NYSTROEM else ""
+        said += f" ({count(chosen['landmarks'], 'landmark')})" if name == NYSTROEM else ""
         return said[0].lower() + said[1:]
     other = any(one.startswith("embedding") for one in representations) and chosen["kernel"] != "linear"
     said = f"kernel ridge regression with the {chosen['kernel']} kernel between people"

@@ -17,6 +17,7 @@ from fcpower_bids.reports.cohort.findings import (
     prediction_cautions,
 )
 from fcpower_bids.reports.cohort.overview import targets_by_representation
+from fcpower_bids.reports.cohort.sections.approximation import describe_approximations
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.seen import seen_rows
@@ -89,7 +90,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
     warned = warnings_of(tables)
-    cautions = (*warned, *prediction_cautions(targets, tables), *_identification_cautions(tables))
+    cautions = (*warned, *prediction_cautions(targets, tables), *describe_approximations(tables))
+    cautions += tuple(_identification_cautions(tables))
     checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
     level = "stop" if not answers and not further and not checked else "caution" if cautions else "ok"
     headline = _headline(targets, tables, further)
