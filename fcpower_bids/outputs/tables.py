@@ -124,6 +124,8 @@ def _numbers(body: bytes, first: int, n_columns: int) -> np.ndarray:
     """Read the rows below a header from column ``first`` on; pandas alone would fill short rows and accept words."""
     if not body:
         return np.empty((0, n_columns - first))
+    if b"\0" in body:  # which pandas before 3.1 passes over
+        raise ValueError("it holds null bytes")
     choices = {**EXACT, "sep": "\t", "header": None, "quoting": csv.QUOTE_NONE, "low_memory": False}
     table = pd.read_csv(
         io.BytesIO(body),
