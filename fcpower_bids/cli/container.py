@@ -111,19 +111,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def name_image(engine: str, image: str) -> str:
-    """Return the image with its id, for the foot of the pages: an image cannot know its own.
+    """Return the image with its digest, for the foot of the pages: an image cannot know its own.
 
-    Of a file of Apptainer, and of an image that the engine does not have yet, the name alone.
+    The digest is that of the registry where the image was pulled from one, else the id that the engine has for it. Of a
+    file of Apptainer, and of an image that the engine does not have yet, the name alone.
     """
     if engine in ("apptainer", "singularity"):
         return Path(image).name
-    asked = [engine, "image", "inspect", "--format", "{{.Id}}", image]
+    if "@" in image:
+        return image
+    asked = [engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoDigests}} {{.}}{{end}}", image]
     try:
         told = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
         return image
-    number = told.stdout.strip().removeprefix("sha256:")
-    return f"{image}@sha256:{number}" if told.returncode == 0 and number else image
+    if told.returncode or not told.stdout.strip():
+        return image
+    number, *pulled = told.stdout.split()
+    own = [one.partition("@")[2] for one in pulled if _repository(one) == _repository(image)]
+    local = image.startswith("localhost/")  # built here: the id is what the engine lists
+    return f"{image}@{own[0]}" if own and not local else f"{image}@sha256:{number.removeprefix('sha256:')}"
+
+
+def _repository(image: str) -> str:
+    """Name of an image without tag and digest, and without what Docker leaves out."""
+    folder, slash, last = image.partition("@")[0].rpartition("/")
+    name = folder + slash + last.partition(":")[0]
+    return name.removeprefix("docker.io/").removeprefix("library/")
 
 
 def find_engine() -> str:

@@ -248,6 +248,16 @@ def test_the_container_is_told_the_id_of_its_image(study, monkeypatch, capsys):
     command = ["--print", "--engine", "podman", "--image", "mine:1", "bids", "out", "participant"]
     assert main(command) == 0
     assert "--env FCPOWER_CONTAINER=mine:1@sha256:0123abc " in capsys.readouterr().out
+    podman.write_text("#!/bin/sh\necho sha256:0123abc other/mine@sha256:7 docker.io/library/mine@sha256:8\n")
+    assert main(command) == 0
+    assert "--env FCPOWER_CONTAINER=mine:1@sha256:8 " in capsys.readouterr().out, "the digest of the registry"
+    by_digest = ["reg:5000/mine@sha256:77" if one == "mine:1" else one for one in command]
+    assert main(by_digest) == 0
+    assert "--env FCPOWER_CONTAINER=reg:5000/mine@sha256:77 " in capsys.readouterr().out
+    at_home = ["localhost/mine:1" if one == "mine:1" else one for one in command]
+    podman.write_text("#!/bin/sh\necho sha256:0123abc localhost/mine@sha256:8\n")
+    assert main(at_home) == 0
+    assert "--env FCPOWER_CONTAINER=localhost/mine:1@sha256:0123abc " in capsys.readouterr().out
     podman.write_text("#!/bin/sh\nexit 125\n")
     assert main(command) == 0
     assert "--env FCPOWER_CONTAINER=mine:1 " in capsys.readouterr().out
