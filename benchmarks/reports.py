@@ -19,8 +19,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.outputs.finished_analyses import NAME
+from fcpower_bids.outputs.tables import write_json
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.reports.person.page import write_participant_report
+from fcpower_bids.store import write_text
 from tests.reports.group_outputs import make_cohort, write_further, write_group_outputs
 from tests.reports.outputs import write_outputs
 
@@ -44,10 +48,13 @@ def group(folder: Path) -> None:
     choices = {"repeats": 2, "folds": 10, "inner_folds": 5, "permutations": 20}
     settings = write_group_outputs(folder, cohort, **choices)
     write_further(replace(settings, repeats=2), replace(make_cohort(n_people=200, n_parcels=40), series=()))
+    write_text(settings.results_record, settings.as_toml())
+    done = (name for name in ANALYSES if name not in ("edges", "harmonisation"))
+    write_json(settings.results / NAME, {name: {} for name in done})
     started, cpu = time.perf_counter(), time.process_time()
     page = write_group_report(settings)
     print(f"group of 1,000: {time.perf_counter() - started:.1f} s, {time.process_time() - cpu:.1f} s CPU")
-    print(f"{page.stat().st_size / 1e6:.2f} MB")
+    print(", ".join(f"{one.name} {one.stat().st_size / 1e6:.2f} MB" for one in (page, settings.brains_page)))
 
 
 PAGES = {"participant": participant, "group": group}

@@ -208,6 +208,8 @@ def test_the_brains_of_the_page_show_the_mean_of_every_parcel(analysed, study, p
     drawn = unquote(panel).count("<circle ")
     assert drawn == len(own) + (own["x"] <= 0).sum() + (own["x"] >= 0).sum()
     turned = read_brains(analysed / "brains.html")[title]
+    regions = re.findall(r'role="region" aria-label="([^"]+)"', (analysed / "brains.html").read_text(encoding="utf-8"))
+    assert len(set(regions)) == len(regions) > 1
     assert f'<a href="brains.html#{turned["anchor"]}">' in panel
     assert (turned["ends"], [cells[0] for cells in turned["cells"]]) == ([], turned["parcels"])
     np.testing.assert_allclose(turned["values"], means[turned["parcels"]], rtol=1e-4, atol=1e-12)
