@@ -12,6 +12,7 @@ from fcpower_bids.ondisk import ScratchRows
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
+TWO_PREDICTORS = {"predictors": ("kernel_ridge", "nystroem"), "landmarks": 5}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monke
     for folder in (None, tmp_path):
         assert made == []
         with giving(LITTLE, folder):
-            found.append(ANALYSES[name](cohort, choose(**CHOICES, permutations=20)))
+            found.append(ANALYSES[name](cohort, choose(**CHOICES, **TWO_PREDICTORS, permutations=20)))
     assert found[0].keys() == found[1].keys()
     for table in found[0]:
         pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)
