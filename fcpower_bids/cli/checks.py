@@ -17,6 +17,8 @@ from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS
 
+OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
+"""Folders of the output, whichever level makes them."""
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
 SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out", "shrinkage")
@@ -71,6 +73,10 @@ def _folders(settings: Settings) -> Iterator[str]:
         yield f"The output folder {out} is the input folder. Choose another, such as {bids}/derivatives/fcpower_bids."
     elif out.exists() and not out.is_dir():
         yield f"The output {out} is a file. Choose a folder."
+    else:
+        for path in (*(out / name for name in OURS), settings.work):
+            if path.exists() and not path.is_dir():
+                yield f"{path} is a file, and the run keeps a folder of that name. Move it away."
 
 
 def _band(settings: Settings) -> Iterator[str]:

@@ -46,12 +46,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            print(f"fcpower_bids: {error}: make room, and run the same command again.", file=sys.stderr)  # noqa: T201
+        if (refused := _refused(error)) is not None:
+            print(f"fcpower_bids: {refused}", file=sys.stderr)  # noqa: T201
             return UsageError.exit_code
         traceback.print_exc()
         print(f"fcpower_bids: internal error ({error!r}); please report it with the lines above.", file=sys.stderr)  # noqa: T201
         return 1
+
+
+def _refused(error: Exception) -> str | None:
+    """What the system does not let us do, and the remedy; None for anything else."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return f"{error}: make room, and run the same command again."
+    if isinstance(error, PermissionError):
+        return f"{error.filename} is closed to you. Open it, or choose another folder."
+    return None
 
 
 def _run(argv: list[str]) -> int:

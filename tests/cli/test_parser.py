@@ -97,6 +97,14 @@ def test_the_output_may_not_be_the_input(tmp_path):
         parse_settings([str(tmp_path), str(tmp_path), "participant"])
 
 
+@pytest.mark.parametrize("name", ["work", "logs", "encoder"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path, name):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).touch()
+    with pytest.raises(UsageError, match=f"out/{name} is a file, and the run keeps a folder of that name"):
+        parse_settings([str(tmp_path), str(tmp_path / "out"), "participant"])
+
+
 def test_toml_round_trip_reproduces_the_settings(tmp_path):
     chosen = parse_settings([*BASE, "--atlas", "A", "B+C", "--alpha", "0.5", "--debug", "--fd-thresh", "0"])
     path = tmp_path / "settings.toml"

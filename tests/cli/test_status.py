@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pandas as pd
@@ -76,3 +77,20 @@ def test_a_job_for_one_participant_leaves_the_statuses_of_many_alone(exact_demo,
     assert ("logs/status.tsv" in page) == has_table
     if has_table:
         assert len(table_of(output)) == others + 1
+
+
+def test_outputs_that_are_closed_to_the_user_are_named(exact_run, tmp_path, capsys):
+    output = shutil.copytree(exact_run.output, tmp_path / "out")
+    (output / "logs").chmod(0o500)
+    user = os.geteuid()
+    if not user:
+        os.seteuid(65534)
+    try:
+        code = main(["status", str(output)])
+    finally:
+        os.seteuid(user)
+        (output / "logs").chmod(0o700)
+    told = capsys.readouterr().err
+    assert code == 2
+    assert "is closed to you. Open it, or choose another folder." in told
+    assert "Traceback" not in told

@@ -148,9 +148,18 @@ def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def read_table(folder: Path) -> pd.DataFrame:
-    """Read ``recordings.tsv`` of a pack."""
-    text = dict.fromkeys(TEXT_COLUMNS, str)
-    return pd.read_csv(folder / "recordings.tsv", sep="\t", dtype=text, keep_default_na=False)
+    """Read ``recordings.tsv`` of a pack.
+
+    Raises
+    ------
+    ValueError
+        It is no table, or was cut.
+    """
+    path = folder / "recordings.tsv"
+    table = pd.read_csv(path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False)
+    if not path.read_bytes().endswith(b"\n") or "shard" not in table:
+        raise ValueError("recordings.tsv ends too early")
+    return table
 
 
 def _volumes(path: Path) -> int:
