@@ -114,21 +114,22 @@ def read_preview(path: Path) -> Preview | None:
 
 
 def read_thumbnail(path: Path) -> bytes:
-    """Read the small picture of a preview as PNG; nothing where none was kept.
+    """Read the small picture of a preview as PNG; nothing where none was kept, as before there were any.
 
     Raises
     ------
     DatasetError
         If the file is broken.
     """
-    return _read(path, ("thumbnail",))["thumbnail"].tobytes() if path.exists() else b""
+    found = _read(path, ("thumbnail",), needed=False) if path.exists() else {}
+    return found["thumbnail"].tobytes() if found else b""
 
 
-def _read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Return the arrays of a file by their names."""
+def _read(path: Path, names: Iterable[str], needed: bool = True) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by their names; all have to be there if they are needed."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
+            return {name: file[name] for name in names if needed or name in file}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DatasetError(f"{path} cannot be read ({error}). Remove it; the page does without.") from error
 
