@@ -9,7 +9,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 import fcpower_bids
 from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, headings, links, read, without_blocks
@@ -127,5 +129,29 @@ def test_the_gallery_draws_its_figures_and_the_readme_tells_what_they_show(tmp_p
     by_fc, by_power = (said["recognised"](alpha) for alpha in (1.0, 0.35))
     words = " ".join(read(ROOT / "README.md").split())
     assert f"{by_fc} are recognised in a second scan by FC, {by_power} by FC to the power 0.35" in words
-    assert capsys.readouterr().out == f"{by_fc} of 40 with FC, {by_power} with FC^0.35\nr = {said['r']:.2f}\n"
+    told = capsys.readouterr().out.splitlines()
+    assert told[:2] == [f"{by_fc} of 40 with FC, {by_power} with FC^0.35", f"r = {said['r']:.2f}"]
+    _hold_what_the_captions_say(said, told[2:])
     assert f"r = {said['r']:.2f} over ten folds" in read(DOCS / "figures" / "prediction.svg")
+
+
+def _hold_what_the_captions_say(said: dict, told: list[str]) -> None:
+    """Of the learning curves and the edges: each t and its limit computed anew, by another route."""
+    fc, power = (np.array(said["curves"][alpha]) for alpha in (1.0, 0.35))
+    assert (power > fc).all()
+    assert power[0] > fc[-1]
+    assert told[0] == f"r from 10 people with FC^0.35 {power[0]:.2f}, from 30 with FC {fc[-1]:.2f}"
+    patient, planted, orders = said["patient"] == 1, said["planted"], said["orders"]
+    assert planted.sum() == 10
+    for alpha, words in ((1.0, told[1]), (0.35, told[2])):
+        edges = fcpower_bids.SpectralPower(alpha, input="series").fit_transform(said["scans"])
+        t = np.abs(stats.ttest_ind(edges[patient], edges[~patient])[0])
+        null = [np.abs(stats.ttest_ind(edges[one], edges[~one])[0]).max() for one in patient[orders]]
+        above = t > np.sort(null)[-25]  # 25 of 501 orders, its own among them, are as large
+        found = f"alpha {alpha:g}: {(above & planted).sum()} of 10 planted edges, {(above & ~planted).sum()} others"
+        assert words.startswith(found)
+    caption = " ".join(read(DOCS / "gallery.md").split())
+    assert told[1].startswith("alpha 1: 2 of")
+    assert "with FC two of the ten planted edges" in caption
+    assert told[2].startswith("alpha 0.35: 10 of")
+    assert "with FC to the power 0.35 all ten are above" in caption
