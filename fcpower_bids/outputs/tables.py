@@ -336,7 +336,7 @@ def read_json(path: Path) -> dict[str, Any]:
     DatasetError
         If it is not one; later, when an entry is asked for that it has not.
     """
-    if path.exists() and not path.is_file():
+    if not path.is_file() and path.exists():
         raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))

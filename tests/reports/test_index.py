@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.reports.person import index
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.reports.person import accounts, index
 from fcpower_bids.reports.person.index import write_index
 
 
@@ -67,6 +68,35 @@ def test_every_recording_is_there_with_the_figures_of_its_quality_table(troubled
         told = (output / page).read_text(encoding="utf-8").replace("&#39;", "'")
         assert all(sentence in told for sentence in row["said"]), "the cautions are those of the recording's page"
     assert any(row["values"][headings.index("Parcels without a value")] for row in rows.values())
+
+
+def test_few_files_are_read_each_once_and_the_page_is_that_of_all(output, monkeypatch):
+    opened = Counter()
+
+    def count(path):
+        opened[path] += 1
+        return read_json(path)
+
+    monkeypatch.setattr(accounts, "read_json", count)
+    write_index(output)
+    page = (output / "index.html").read_bytes()
+    assert set(opened.values()) == {1}
+    judged_by = ("coverage_bold", "mean_timeseries")
+    assert set(opened) == {path for one in judged_by for path in output.rglob(f"*_stat-{one}.json")}
+    monkeypatch.setattr(index, "account_of", lambda place, status, thorough: accounts.account_of(place, status))
+    write_index(output)
+    assert (output / "index.html").read_bytes() == page
+
+
+@pytest.mark.parametrize("damaged", ["stat-coverage_bold.json", "stat-mean_timeseries.json"])
+def test_a_damaged_sidecar_of_what_is_judged_by_is_named(output, damaged):
+    before = content_of(output)["rows"][0]
+    path = next(output.rglob(f"{before['recording'].partition('_res-')[0]}*{damaged}"))
+    path.write_text("{")
+    write_index(output)
+    after = content_of(output)["rows"][0]
+    assert any(f"{path.name} is not valid JSON" in said for said in after["said"])
+    assert after["values"] == before["values"]
 
 
 def test_the_picture_of_a_recording_is_its_carpet_before_cleaning(troubled_run):

@@ -16,7 +16,6 @@ import pandas as pd
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
-from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
@@ -27,6 +26,8 @@ MOST_SESSIONS = 4
 """A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
+JUDGED_BY = ("bold", "timeseries")
+"""Tables of an atlas whose sidecars hold what is wrong with a recording."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,8 @@ class View:
     ----------
     about : dict
         What the sidecars say of the atlas: ``Name``, ``Space``, ``Source``, ``License``.
+    sidecars : dict of str to dict
+        What was read already, by suffix of the table.
     tables : dict of str to Path
         By suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``.
     connectomes, embeddings : list of Path
@@ -93,6 +96,7 @@ class View:
     """
 
     about: Mapping[str, Any]
+    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: dict[str, Path] = field(default_factory=dict)
     connectomes: list[Path] = field(default_factory=list)
     embeddings: list[Path] = field(default_factory=list)
@@ -108,8 +112,12 @@ class View:
         return _parcellation(output_dir, self.atlas, str(self.about["Space"]))
 
     def sidecar(self, suffix: str) -> dict[str, Any]:
-        """Read the sidecar of one of the tables; nothing where the table was not written."""
-        return read_json(self.tables[suffix].with_suffix(".json")) if suffix in self.tables else {}
+        """Return the sidecar of one of the tables; nothing where the table was not written."""
+        if suffix not in self.tables:
+            return {}
+        if suffix not in self.sidecars:
+            self.sidecars[suffix] = read_json(self.tables[suffix].with_suffix(".json"))
+        return self.sidecars[suffix]
 
 
 @lru_cache(maxsize=16)
@@ -216,40 +224,56 @@ def _told(output_dir: Path, status: Status) -> Status:
     return dataclasses.replace(status, reason=tell_without_folders(status.reason, known_folders(output_dir)))
 
 
-def account_of(output_dir: Path, status: Status) -> Account:
-    """Collect what was written about one recording."""
+def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
+    """Collect what was written about one recording.
+
+    Parameters
+    ----------
+    output_dir : Path
+    status : Status
+    thorough : bool
+        Whether to read the sidecar of every table, so that a damaged one is named. False, for tables of thousands of
+        recordings: those that a recording is judged by; of the others whether they are there.
+    """
     account = Account(_told(output_dir, status), {}, [])
-    views: dict[str, View] = {}
+    views: dict[tuple[str, ...], View] = {}
     for output in status.outputs:
-        path = output_dir / output
-        if path.suffix not in (".tsv", ".npy"):
+        if not output.endswith((".tsv", ".npy")):
             continue
         try:
-            _sort_in(path, account, views)
+            _sort_in(output_dir / output, account, views, thorough)
         except DatasetError as error:
             account.broken.append(tell_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())
     return account
 
 
-def _sort_in(path: Path, account: Account, views: dict[str, View]) -> None:
+def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], thorough: bool) -> None:
+    """Put a file into its place; files whose names have the same entities of an atlas are one view."""
     if not path.exists():
         raise DatasetError(f"{path} is missing. Run participant level again.")
-    suffix = parse_name(path.name)[1]
-    about = read_json(path.with_suffix(".json")).get("Atlas")
-    if about is None:
+    *entities, suffix = path.stem.split("_")
+    own = account.name.split("_")
+    atlas = tuple(one for one in entities if one not in own and not one.startswith(("stat-", "desc-")))
+    sidecar, view = path.with_suffix(".json"), views.get(atlas)
+    needed = thorough or (atlas and (view is None or suffix in JUDGED_BY)) or not sidecar.exists()
+    about = read_json(sidecar) if needed else {}
+    if not atlas:
         if suffix == "qc":
             _check_quality(path)
         account.tables[suffix] = path
         return
-    view = views.setdefault(str(about["Name"]), View(about))
+    if view is None:
+        view = views[atlas] = View(about["Atlas"])
     if suffix == "relmat" and path.suffix == ".npy":
         return  # the numbers of the table beside it
     if suffix in ("relmat", "embedding"):
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
-    else:
-        view.tables[suffix] = path
-        view.files.append(path)
+        return
+    view.tables[suffix] = path
+    view.files.append(path)
+    if needed:
+        view.sidecars[suffix] = about
 
 
 def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:

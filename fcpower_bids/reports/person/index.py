@@ -114,7 +114,7 @@ def _command(output_dir: Path) -> str:
 
 def _everybody(output_dir: Path, statuses: Sequence[Status]) -> Iterator[list[Account]]:
     """Recordings of one person after the other."""
-    accounts = (account_of(output_dir, one) for one in statuses)
+    accounts = (account_of(output_dir, one, thorough=False) for one in statuses)
     for _, own in groupby(accounts, key=lambda account: account.name.partition("_")[0]):
         yield list(own)
 
