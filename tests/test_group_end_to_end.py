@@ -359,7 +359,7 @@ def test_a_batch_of_ten_scans_has_ten_rows_and_each_its_sentence(of_sixteen, bat
     assert set(rows["state"][refused]) == {"refused"}
     assert "does not cover them" in rows.loc["sub-17", "reason"]
     assert "nuisance strategy another, the model's" in rows.loc["sub-18", "reason"]
-    assert "it is damaged" in rows.loc["sub-19", "reason"]
+    assert "is not a numeric table" in rows.loc["sub-19", "reason"]
     assert MOTION in rows.loc["sub-91", "reason"]
     assert rows.loc["sub-90", "in_training"] == "true"
     assert "fitted on this very scan" in rows.loc["sub-90", "warning"]
