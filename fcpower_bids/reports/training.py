@@ -88,7 +88,8 @@ def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]
             f"{timed['steps_per_s'].median():.2f} steps/s, {100 * timed['mfu'].median():.0f} % of the product rate",
         )
         yield "Memory", f"{last['peak_mb']:.0f} MB"
-        yield "Time left", f"{last['seconds_left'] / 60:.0f} min"
+        if last["seconds_left"] > 0:
+            yield "Time left", f"{last['seconds_left'] / 60:.0f} min"
 
 
 def _cautions(compared: pd.DataFrame) -> Iterator[str]:
@@ -129,7 +130,9 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
     shown = ALIGNMENT.shown(*("map", "dimensions", "cka", "cka_debiased", "cka_within", "cka_judged", "identification"))
     links = tuple(_links(root, FILES[1:3]))
     grid: Grid = make_grid(titled, shown, "On people whom the model never saw", text, links)
-    yield Section("comparison", "What it learned", (str(facts["Verdict"]),), (), (grid,))
+    aligned = [f"{name} {value:.3f}" for name, value in zip(titled["map"], titled["cka_debiased"], strict=True)]
+    said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
+    yield Section("comparison", "What it learned", (said,), (), (grid,))
 
 
 def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:

@@ -20,6 +20,8 @@ SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
 MANY_POINTS = 300
 """More points are drawn as an image, which is smaller than so many shapes."""
+MANY_CURVES = 4
+"""More are named beside the panel, where the names hide none of them."""
 GREY = "0.55"
 
 
@@ -139,7 +141,7 @@ def finish_rows(axis: Axes, titles: Sequence[str], origin: float) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-def short(title: str, most: int = 30) -> str:
+def short(title: str, most: int = 34) -> str:
     """Cut a title that is too long for a drawing."""
     return title if len(title) <= most else title[: most - 1] + "…"
 
@@ -173,7 +175,7 @@ def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
             axis.hist(permuted, bins=30, color="0.75")
             axis.axvline(scores[0], color=style(number)[0], linewidth=2.2)
             axis.set(yticks=[])
-            axis.set_ylabel(short(title, 16), rotation=0, ha="right", va="center")
+            axis.set_ylabel(short(title, 18), rotation=0, ha="right", va="center")
             axis.spines["left"].set_visible(False)
         axes[-1].set_xlabel(label)
     return svg[0]
@@ -256,13 +258,16 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
         for number, (axis, (title, vertical, curves)) in enumerate(zip(axes, panels, strict=True)):
             for place, (name, values) in enumerate(curves.items()):
                 colour, marker = style(place if len(curves) > 1 else number + 1)
-                axis.plot(values[:, 0], values[:, 1], f"-{marker}", color=colour, markersize=4, label=name)
+                if len(values):
+                    axis.plot(values[:, 0], values[:, 1], f"-{marker}", color=colour, markersize=4, label=name)
             if np.isfinite(mark):
                 axis.axvline(mark, color=GREY, linestyle="--", linewidth=0.9)
             axis.set(xlabel=label, ylabel=vertical, title=title)
             if vertical.startswith("share"):
                 axis.set_ylim(0, 1.03)
-            if len(curves) > 1:
+            if len(curves) > MANY_CURVES:
+                axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+            elif len(curves) > 1:
                 axis.legend(frameon=False)
     return svg[0]
 
