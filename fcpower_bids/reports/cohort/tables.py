@@ -25,7 +25,7 @@ from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.group import LEFT_OUT, find_table
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.schema import Column, TableSpec
@@ -204,8 +204,7 @@ class GroupTables:
         """A representation as people call it, and the predictor where it is not kernel ridge."""
         described, predictor = split_entry(representation)
         if predictor != KERNEL_RIDGE:
-            landmarks = f" ({count(self.landmarks, 'landmark')})" if predictor == NYSTROEM else ""
-            return f"{self.title(described)}, {PREDICTORS[predictor].title}{landmarks}"
+            return f"{self.title(described)}, {PREDICTORS[predictor].title}"
         if "+" in representation:
             return " + ".join(self.title(each) for each in representation.split("+"))
         kind, _, encoder = representation.partition(":")

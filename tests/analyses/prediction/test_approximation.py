@@ -23,7 +23,7 @@ def approximate(**choices):
     settings = choose(targets=("y", "z"), predictors=("nystroem",), landmarks=LANDMARKS, **(SHAPE | choices))
     tables = analyse_prediction(cohort, settings)
     frame = tables["nystroem"].frame
-    page = SimpleNamespace(rows=lambda name: frame, title=lambda name: "FC, Nystroem (8 landmarks)")
+    page = SimpleNamespace(rows=lambda name: frame, title=lambda name: "FC, Nystroem")
     return cohort, tables, frame, " ".join(describe_approximations(page))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fcpower_bids.analyses.prediction.approximation import APPROXIMATION, EXACT_UP_TO
-from fcpower_bids.reports.cohort.tables import Grid, GroupTables, make_grid
+from fcpower_bids.reports.cohort.tables import Grid, GroupTables, count, make_grid
 
 
 def describe_approximations(tables: GroupTables) -> list[str]:
@@ -26,7 +26,9 @@ def describe_approximations(tables: GroupTables) -> list[str]:
         if agreement == agreement:
             least = "at least " if len(part) > 1 else ""
             exact = f"its predictions correlate {least}{agreement:.4f} with those of the exact one"
-        said.append(f"{tables.title(str(name))} approximates kernel ridge regression: {kernel}; {exact}.")
+        landmarks = count(int(part["landmarks"].max()), "landmark")
+        title = tables.title(str(name))
+        said.append(f"{title} approximates kernel ridge regression by {landmarks}: {kernel}; {exact}.")
     return said
 
 
