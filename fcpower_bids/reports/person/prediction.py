@@ -109,7 +109,7 @@ def say_scan(
         ("Digest of the connectome", str(row["sha256"])[:16]),
     )
     return Said(
-        str(row["scan"]),
+        name,
         "caution" if row["warning"] or row["quality"] == CAUTION else "ok",
         say_result(row, facts),
         tuple(sentences),
