@@ -96,7 +96,7 @@ def sentences(found: Identified) -> list[str]:
     pairs = found.pairs
     crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
     own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
-    lines = [f"{name} is left out of the comparison." for name in found.left_out]
+    lines = [f"Left out of the comparison: {name}." for name in found.left_out]
     lines += [
         f"{row.scan} fits {row.other_scan} better than any scan of its own name: {_words(row)}. Was it mixed up?"
         for row in crossed[crossed["verdict"] == SAME].itertuples()
