@@ -208,6 +208,16 @@ def scans_of(output):
     return sum((Counter({row["participant_id"]: int(row["n_runs"])}) for row in rows), Counter())
 
 
+def test_the_table_fits_a_small_screen(browser, output):
+    browser.call("Emulation.setDeviceMetricsOverride", width=1300, height=900, deviceScaleFactor=1, mobile=False)
+    try:
+        browser.open(output / "index.html")
+        table = "document.querySelector('.scroll')"
+        assert browser.evaluate(f"{table}.scrollWidth <= {table}.clientWidth"), "the cautions are cut off"
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+
+
 def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browser, output, troubled_demo, capfd):
     browser.open(output / "index.html")
     names = [row["recording"] for row in content_of(output)["rows"]]
