@@ -103,7 +103,7 @@ def test_equals_scikit_learn_written_out_on_the_folds_of_the_table(cohort, predi
         penalty = PENALTIES[int(np.argmax(scores))]
         expected = fit_predict(kernel, y, train, test, penalty)
         row = rows.loc[("planted_score", "fc_power", 0, fold)]
-        assert row["penalty"] == penalty
+        assert row["penalty"] == pytest.approx(penalty)
         assert row["r"] == pytest.approx(np.corrcoef(expected, y[test])[0, 1], abs=1e-8)
         assert row["mae"] == pytest.approx(np.abs(expected - y[test]).mean(), abs=1e-8)
         chosen = people.query("target == 'planted_score' and representation == 'fc_power' and repeat == 0")
