@@ -28,6 +28,10 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
         return "There was not enough memory. Give more, or --low-mem."
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error.strerror} while writing: make room, and run the same command again."
+    if isinstance(error, IsADirectoryError) and (taken := error.filename2 or error.filename):
+        return (
+            f"{taken} is a folder, and the run keeps a file of that name. Move it away, and run the same command again."
+        )
     path = output_dir / "logs" / "crashes" / f"{name}.txt"
     with suppress(OSError):  # the sentence matters more
         write_text(path, "".join(format_exception(error)))

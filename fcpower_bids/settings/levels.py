@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fcpower_bids.settings import Settings
 
 SECTIONS_OF: Mapping[str, tuple[str, ...]] = {
     "participant": ("selection", "method", "encoder", "resources", "other"),
@@ -31,6 +36,15 @@ NOT: Mapping[str, tuple[str, ...]] = {
 }
 """Options of these sections that the level does not read."""
 
+READ_BY: Mapping[str, tuple[str, str]] = {
+    "landmarks": ("predictors", "nystroem"),
+    "nbs_threshold": ("analyses", "edges"),
+    "learned_filters": ("analyses", "spectral_controls"),
+    "scan_minutes": ("analyses", "learning_curves"),
+    "sample_sizes": ("analyses", "learning_curves"),
+}
+"""Options of the group level that one predictor or analysis alone reads: the option that asks for it, and its name."""
+
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
 
 
@@ -39,3 +53,12 @@ def is_read(level: str, name: str, section: str) -> bool:
     if name in NOT[level]:
         return False
     return section in SECTIONS_OF[level] or name in (*ALSO[level], *ALL_LEVELS)
+
+
+def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each choice at group level that nothing reads which was asked for, by `READ_BY`."""
+    asked = {"predictors": settings.predictors, "analyses": analyses}
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    for name, (option, reader) in READ_BY.items():
+        if getattr(settings, name) != defaults[name] and reader not in asked[option]:
+            yield f"--{name.replace('_', '-')} is for --{option} {reader}, which was not asked for."

@@ -24,6 +24,7 @@ from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_ke
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.levels import tell_unread
 from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.attempts import INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
@@ -51,6 +52,8 @@ def run_group(settings: Settings) -> int:
     Incomplete
         At the end, if an analysis, a model or a part of the page failed.
     """
+    for line in tell_unread(settings, analyses_to_run(settings)):
+        say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
     folder, attempts = settings.results, Attempts(settings)

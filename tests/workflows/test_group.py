@@ -12,7 +12,7 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.claims import Claims
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.store import beside
@@ -239,6 +239,22 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
     with pytest.raises(DatasetError, match=f"{last}: .*{words}"):
         run_group(replace(settings, analyses=("fingerprinting", last), **choices))
     assert not (settings.output_dir / "group" / "identification.tsv").exists()
+
+
+def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_named(lines, settings, capsys):
+    chosen = lines(analyses=("qc_fc",), landmarks=7, nbs_threshold=3.0)
+    assert [line for line in chosen if "not asked for." in line] == [
+        "--landmarks is for --predictors nystroem, which was not asked for.",
+        "--nbs-threshold is for --analyses edges, which was not asked for.",
+    ]
+    settings.results_page.unlink()
+    settings.results_page.mkdir()
+    with pytest.raises(
+        Incomplete, match=r"group\.html is a folder, and the run keeps a file of that name\. Move it away"
+    ):
+        lines(analyses=("qc_fc",), predictors=("nystroem",), landmarks=7)
+    assert "not asked for." not in capsys.readouterr().err
+    assert not (settings.output_dir / "logs" / "crashes").exists()
 
 
 def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, monkeypatch):
