@@ -329,6 +329,10 @@ def batch(study, tmp_path):
     shutil.copytree(study / "out" / "sub-01" / "ses-a", out / "sub-90" / "ses-a")  # under another name
     for file in sorted((out / "sub-90").rglob("sub-01*")):
         file.rename(file.with_name(file.name.replace("sub-01", "sub-90")))
+    known = next((out / "sub-90").rglob("*_stat-pearsoncorrelation_relmat.tsv"))
+    pd.read_csv(known, sep="\t", index_col=0).to_csv(
+        known, sep="\t", float_format="%.8f", na_rep="n/a"
+    )  # another rounding
     first = {person.name: next(person.rglob("*_stat-pearsoncorrelation_relmat.tsv")) for person in out.glob("sub-*")}
     fc = pd.read_csv(first["sub-17"], sep="\t", index_col=0)
     fc.iloc[3, :] = fc.iloc[:, 3] = np.nan

@@ -19,7 +19,7 @@ from fcpower_bids.outputs.tables import plain, read_declared, write_declared, wr
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import replace_folder
 
-FORMAT = "fcpower_bids model 2"
+FORMAT = "fcpower_bids model 3"
 CARD, WEIGHTS = "model.json", "weights.npz"
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
 
@@ -74,9 +74,9 @@ def load_model(
         facts = json.loads((path / CARD).read_text(encoding="utf-8-sig"))
         if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
             raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
-        own = facts["Digests"].pop(CARD, None)  # earlier models have none
+        own = facts["Digests"].pop(CARD)
         changed = [name for name, digest in facts["Digests"].items() if _digest(path / name) != digest]
-        changed += [CARD] if own not in (None, _digest_of(facts)) else []
+        changed += [CARD] if own != _digest_of(facts) else []
         if changed:
             raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
         with np.load(path / WEIGHTS, allow_pickle=False) as file:
@@ -96,6 +96,25 @@ def _digest_of(card: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()
 
 
-def scan_digest(salt: str, file: Path) -> str:
-    """Digest of a connectome's file: the same scan, under whatever name, has the same one in the same model."""
-    return hashlib.sha256(salt.encode() + file.read_bytes()).hexdigest()[:16]
+RECOGNISED_BY, DECIMALS = 48, 2
+"""Edges that tell scans apart: as many, and with as few decimals, as no rounding of another machine changes."""
+
+
+def scan_digest(salt: str, edges: np.ndarray) -> str:
+    """Digest of a connectome: the same scan, under whatever name, has the same one in the same model.
+
+    Parameters
+    ----------
+    salt : str
+        Of the model.
+    edges : ndarray, shape (E,)
+        From `telling_edges`.
+    """
+    return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
+
+
+def telling_edges(matrix: np.ndarray) -> np.ndarray:
+    """Return some correlations of a connectome (P, P), rounded: scans differ in them, roundings of a scan do not."""
+    edges = matrix[np.triu_indices(len(matrix), 1)]
+    some = edges[np.linspace(0, len(edges) - 1, min(RECOGNISED_BY, len(edges))).astype(int)]
+    return np.nan_to_num(np.round(some, DECIMALS), nan=9.0) + 0.0  # + 0.0: minus zero is zero

@@ -23,7 +23,7 @@ from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_status
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.models import load_model, scan_digest
+from fcpower_bids.outputs.models import load_model, scan_digest, telling_edges
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
@@ -297,7 +297,10 @@ def _predict(
     quality = read_quality(one)
     if quality.fault:
         raise RecordingError(f"{quality.fault[0].upper()}{quality.fault[1:]}.")
-    seen = scan_digest(model.facts["Salt"], one.path) in model.facts["TrainingScans"]
+    matrix, parcels = read_matrix(one.path)
+    if matrix.shape != (len(parcels), len(parcels)):
+        raise RecordingError(f"{one.path} is no square matrix: it is damaged. Make it again.")
+    seen = scan_digest(model.facts["Salt"], telling_edges(matrix)) in model.facts["TrainingScans"]
     about = NewScan(
         quality.seconds,
         quality.mean_fd,
@@ -307,9 +310,6 @@ def _predict(
         people["female"].get(one.participant, math.nan),
         seen,
     )
-    matrix, parcels = read_matrix(one.path)
-    if matrix.shape != (len(parcels), len(parcels)):
-        raise RecordingError(f"{one.path} is no square matrix: it is damaged. Make it again.")
     found = apply_model(model, matrix, parcels, about, moved)
     warnings = [*found.warnings, *(f"it was made otherwise: {each}" for each in grave)]
     if one.participant in local:
