@@ -411,6 +411,9 @@ def test_the_page_of_a_person_says_what_the_tables_say(of_sixteen, batch):
     file = next((batch / "sub-20").rglob("*_stat-pearsoncorrelation_relmat.tsv"))
     assert row["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert row["sha256"][:16] in pages["sub-20"]
+    band = json.loads(file.with_suffix(".json").read_text())["SoftwareFilters"]["Butterworth"]
+    assert f"Butterworth (high pass {band['HighPassHz']} Hz, low pass {band['LowPassHz']} Hz, order" in pages["sub-20"]
+    assert "effective number of eigenvalues" in pages["sub-20"]
     assert "no diagnosis" in pages["sub-20"]
     assert "not a medical device" in pages["sub-20"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,7 +28,19 @@ def preprocessing_of(one: Connectome) -> dict[str, str]:
 
 
 def _band(filters: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} {json.dumps(how, sort_keys=True)}" for name, how in sorted(filters.items())) or "none"
+    return "; ".join(f"{name} {_choices(how)}" for name, how in sorted(filters.items())) or "none"
+
+
+def _choices(how: Any) -> str:
+    """``(high pass 0.01 Hz, low pass 0.08 Hz, order 2, ...)``."""
+    if not isinstance(how, Mapping):
+        return f"({how})"
+    limits = {"HighPassHz": "high pass", "LowPassHz": "low pass"}
+    told = []
+    for key, value in sorted(how.items()):
+        name = limits.get(key, key.lower())
+        told.append(f"no {name}" if value is None else f"{name} {value}{' Hz' if key in limits else ''}")
+    return f"({', '.join(told)})"
 
 
 def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:

@@ -123,7 +123,10 @@ def show_number(value: Any, digits: int = 2) -> str:
     """Show a number with so many decimals, an integer without, and what is missing as ``n/a``."""
     if value is None or value != value:
         return "n/a"
-    return f"{int(value)}" if digits == 0 or isinstance(value, int) else f"{value:.{digits}f}"
+    if digits == 0 or isinstance(value, int):
+        return f"{int(value)}"
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.lstrip("-")  # minus zero is zero
 
 
 def relative_link(path: Path, root: Path) -> str:

@@ -17,6 +17,12 @@ PREDICTED, CAUTION = "predicted", "caution"
 SITE = "site"
 FEW_SITES = 5
 """Sites below which an interval that rests on them says so; simulated in docs/models.md."""
+IN_WORDS = {
+    "mean_fc": "mean correlation",
+    "participation_ratio": "effective number of eigenvalues",
+    "similarity": "similarity to the training people",
+}
+"""Measures of the reference as people read them; networks are named as they are."""
 FAR = 2.0
 """Standard deviations from the mean of the reference beyond which a measure is called unusual."""
 
@@ -91,7 +97,7 @@ def say_scan(
     row: Mapping[str, Any], compared: pd.DataFrame, facts: Mapping[str, Any], moved: Mapping[str, Any]
 ) -> Said:
     """Put the rows of one scan into words."""
-    measures = tuple(_records(compared))
+    measures = tuple({**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared))
     name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
     if row["state"] != PREDICTED:
         return Said(name, "stop", "There is no prediction for this scan.", (str(row["reason"]),), (), ())
