@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> typing.NoReturn:
         """Raise the message as a usage error."""
-        raise UsageError(f"{message}. See fcpower_bids --help.")
+        raise UsageError(f"{message}. See {self.prog} --help.")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -94,3 +94,8 @@ def test_outputs_that_are_closed_to_the_user_are_named(exact_run, tmp_path, caps
     assert code == 2
     assert "is closed to you. Open it, or choose another folder." in told
     assert "Traceback" not in told
+
+
+def test_an_unknown_option_leads_to_the_help_of_its_own_command(capsys):
+    assert main(["status", "somewhere", "--nonsense"]) == 2
+    assert "--nonsense. See fcpower_bids status --help." in capsys.readouterr().err
