@@ -58,7 +58,7 @@ def _refused(error: Exception) -> str | None:
     """What the system does not let us do, and the remedy; None for anything else."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error}: make room, and run the same command again."
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and error.filename:
         return f"{error.filename} is closed to you. Open it, or choose another folder."
     return None
 

@@ -194,12 +194,6 @@ class GroupTables:
                 return float(self.facts(name)["Alpha"])
         return math.nan
 
-    @cached_property
-    def landmarks(self) -> int:
-        """People whom everybody was compared with in the Nystroem approximation: of a fold, the most."""
-        approximations = self.rows("nystroem")
-        return int(approximations["landmarks"].max()) if len(approximations) else 0
-
     def title(self, representation: str) -> str:
         """A representation as people call it, and the predictor where it is not kernel ridge."""
         described, predictor = split_entry(representation)
