@@ -162,9 +162,10 @@ class RunFolder:
         try:
             load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
             check_proof(folder, model.config, model.state_dict())
-            _restore_optimizer(model, optimizer, folder / OPTIMIZER)
-        except (CheckpointError, SafetensorError, OSError, KeyError, ValueError) as error:
+            stored = load_file(folder / OPTIMIZER)
+        except (CheckpointError, SafetensorError, OSError) as error:
             raise _damaged(folder, error) from error
+        _restore_optimizer(model, optimizer, stored, folder / OPTIMIZER)
         if state.get("scaler"):
             self.precision.load_state_dict(state["scaler"])
         return int(state["step"])
@@ -221,10 +222,12 @@ def _optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, torc
     return {f"{names[i]}|{key}": value.cpu().contiguous() for i, s in state.items() for key, value in s.items()}
 
 
-def _restore_optimizer(model: nn.Module, optimizer: Optimizer, path: Path) -> None:
+def _restore_optimizer(model: nn.Module, optimizer: Optimizer, stored: Mapping[str, torch.Tensor], path: Path) -> None:
     names = {name: i for i, (name, _) in enumerate(model.named_parameters())}
     state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in load_file(path).items():
+    for key, value in stored.items():
         name, _, kind = key.partition("|")
+        if name not in names:
+            raise _damaged(path, f"it knows a parameter {name}, and the model does not")
         state.setdefault(names[name], {})[kind] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -110,7 +110,7 @@ def load_corpus(folder: Path) -> Pack:
         teacher is not that of its series: pack again.
     """
     try:
-        facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+        facts = read_facts(folder)
         _check_format(folder, facts)
         if "sha256" not in facts:
             raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
@@ -122,7 +122,7 @@ def load_corpus(folder: Path) -> Pack:
             raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
         prove_pack(folder, table, facts["alpha"], kernel.numpy())
         volumes = [_volumes(series_file(folder, number)) for number in range(facts["n_shards"])]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise DatasetError(
             f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
         ) from error
@@ -147,6 +147,28 @@ def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
         )
 
 
+KINDS = {"alpha": (int, float), "parcel_names": (list,), "atlas": (str,), "sha256": (str,), "n_shards": (int,)}
+"""What the entries of ``pack.json`` are."""
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON object, or an entry is missing or of another kind.
+    """
+    facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+    if not isinstance(facts, dict):
+        raise ValueError("pack.json holds no object")
+    needed = {"alpha", "parcel_names", "atlas"} if facts.get("format") == FORMAT else set()
+    for name in sorted(needed | (facts.keys() & KINDS.keys())):
+        if not isinstance(facts.get(name), KINDS[name]):
+            raise ValueError(f"pack.json has no sound {name}")
+    return facts
+
+
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack.
 
@@ -157,9 +179,9 @@ def read_table(folder: Path) -> pd.DataFrame:
     """
     path = folder / "recordings.tsv"
     table = pd.read_csv(path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False)
-    if not path.read_bytes().endswith(b"\n") or "shard" not in table:
+    if not path.read_bytes().endswith(b"\n") or "shard" not in table or table.empty:
         raise ValueError("recordings.tsv ends too early")
-    return table
+    return table.astype({"shard": int})
 
 
 def _volumes(path: Path) -> int:

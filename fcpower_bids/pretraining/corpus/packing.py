@@ -22,7 +22,7 @@ from tqdm import tqdm
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus, write_kernel
-from fcpower_bids.pretraining.corpus.pack import FORMAT, KERNEL, TEXT_COLUMNS, read_table, refuse_leakage
+from fcpower_bids.pretraining.corpus.pack import FORMAT, KERNEL, TEXT_COLUMNS, read_facts, read_table, refuse_leakage
 from fcpower_bids.pretraining.corpus.parts import Part, Parts
 from fcpower_bids.pretraining.corpus.preparation import Prepared, Source, prepare_all
 from fcpower_bids.pretraining.corpus.shards import series_file, teacher_file, write_arrays
@@ -118,15 +118,15 @@ class _Pack:
 
     def _resume(self) -> None:
         try:
-            self._take_over(json.loads((self.folder / "pack.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            facts = read_facts(self.folder)
+            ours = facts.get("format") == FORMAT
+            table = read_table(self.folder) if ours and (self.folder / "recordings.tsv").is_file() else None
+        except (OSError, ValueError) as error:
             raise DatasetError(
                 f"The corpus in {self.folder} is damaged ({error}). Remove this folder and run the same command again, "
                 "which packs anew."
             ) from error
-
-    def _take_over(self, facts: Mapping[str, Any]) -> None:
-        if facts.get("format") != FORMAT:
+        if not ours:
             self._discard(facts)
             return
         if facts["alpha"] != self.alpha:
@@ -135,8 +135,7 @@ class _Pack:
             )
         self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
         self.atlas = facts["atlas"] if self.atlas == "n/a" else self.atlas
-        if (self.folder / "recordings.tsv").is_file():
-            table = read_table(self.folder)
+        if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
             self.shard = int(table["shard"].max()) + 1
 
