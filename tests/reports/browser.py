@@ -52,7 +52,7 @@ class Browser:
         self._process = subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=connect, **quiet)
         for end in (there, back, *ends):
             os.close(end)
-        self._buffer, self._number, self._loaded = b"", 0, False
+        self._buffer, self._number, self._loaded, self._downloading = b"", 0, False, False
         self._session: str | None = None
         self.messages: list[str] = []
         self.requests: list[str] = []
@@ -97,6 +97,9 @@ class Browser:
             self.requests.append(about["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded = True
+        elif method == "Browser.downloadProgress":
+            assert about["state"] != "canceled", "the browser gave the download up"
+            self._downloading = about["state"] == "inProgress"
 
     def open(self, page: Path) -> None:
         """Open a file and wait until it and its images are there."""
@@ -112,6 +115,14 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def download(self, script: str, folder: Path) -> None:
+        """Run a script that saves a file in a folder, and wait until the whole file is there."""
+        self.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
+        self._downloading = True
+        self.evaluate(script)
+        while self._downloading:
+            self._receive()
 
     def unfold(self) -> None:
         """Open every folded part of the page, and wait until what is in it has its size."""
