@@ -23,6 +23,8 @@ PLAIN = ("--strategy", "none", "--high-pass", "0", "--low-pass", "0", "--fd-thre
 LINKS = "dataset_description.json"
 """Its links to the inputs are relative, so they differ between outputs in different places."""
 FOOT = re.compile(rb"<footer>.*?</footer>")
+PATIENCE = 500
+"""Seconds that anything may take before it counts as hung: more than a busy machine needs, less than a test has."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,16 @@ def run_app(bids_dir: Path, output: Path, *options: object) -> Finished:
 
 
 def start_app(
-    bids_dir: Path, output: Path, *options: object, before: Sequence[str] = (), **popen: object
+    bids_dir: Path,
+    output: Path,
+    *options: object,
+    before: Sequence[str] = (),
+    program: Sequence[object] = ("-m", "fcpower_bids"),
+    **popen: object,
 ) -> subprocess.Popen[str]:
     """Start the participant level as a process group of its own; ``before`` is a command that starts commands."""
     environment = {**os.environ, **popen.pop("env", {})}  # type: ignore[dict-item]
-    command = [*before, sys.executable, "-m", "fcpower_bids", bids_dir, output, "participant", *options]
+    command = [*before, sys.executable, *program, bids_dir, output, "participant", *options]
     return subprocess.Popen(
         [str(part) for part in command],
         stdout=subprocess.PIPE,

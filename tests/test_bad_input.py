@@ -14,7 +14,7 @@ import pytest
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.confounds.strategies import STRATEGIES
 from fcpower_bids.outputs.tables import read_matrix
-from tests.running import PLAIN, run_app, start_app
+from tests.running import PATIENCE, PLAIN, run_app, start_app
 from tests.telling import telling
 
 ATLAS = ("--atlas", "builtin")
@@ -268,7 +268,7 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing_half_written(exact
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
 
     process = start_app(exact_demo[0], tmp_path / "out", *options, preexec_fn=set_limit)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, err
     assert "File too large" in err
     assert "make room" in err

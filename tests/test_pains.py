@@ -26,7 +26,7 @@ from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.names import ENTITY_ORDER, LABEL, parse_name
 from fcpower_bids.outputs.tables import read_matrix
-from tests.running import PLAIN, contents, run_app, start_app
+from tests.running import PATIENCE, PLAIN, contents, run_app, start_app
 
 ATLAS = ("--atlas", "builtin")
 SERIES = "stat-mean_timeseries.tsv"
@@ -200,7 +200,7 @@ def test_pain_12_templateflow_without_network_is_a_sentence(exact_demo, tmp_path
     folder, _ = exact_demo
     environment = {"TEMPLATEFLOW_HOME": str(tmp_path / "home"), "https_proxy": "http://127.0.0.1:9", "no_proxy": ""}
     process = start_app(folder, tmp_path / "out", "--atlas", "Schaefer200", env=environment)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (2, 3), err
     assert "prefetch" in err
     assert "Traceback" not in err
@@ -221,7 +221,7 @@ def test_pain_13_no_home_and_a_read_only_input(exact_demo, tmp_path):
                 other = {}  # the other user could not come here
     environment = {"HOME": "/nonexistent"}
     process = start_app(copy, out, *ATLAS, "--participant-label", "01", env=environment, cwd="/", **other)
-    _, err = process.communicate(timeout=100)
+    _, err = process.communicate(timeout=PATIENCE)
     for path in [copy, *copy.rglob("*")]:
         path.chmod(0o755)
     assert process.returncode == 0, err
@@ -339,7 +339,7 @@ def test_every_uri_resolves(exact_run, troubled_run, combined):
 def test_the_bids_validator_finds_no_error(exact_run, troubled_run, combined):
     for run in (exact_run, troubled_run, combined["concat"]):
         done = subprocess.run(
-            [VALIDATOR, "--format", "json", run.output], capture_output=True, text=True, timeout=120, check=False
+            [VALIDATOR, "--format", "json", run.output], capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         issues = json.loads(done.stdout)["issues"]["issues"]
         assert [issue for issue in issues if issue["severity"] == "error"] == []

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,10 @@ from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.store import TEMPORARY, beside
 from fcpower_bids.workflows import participant
 from fcpower_bids.workflows.execution import endings
-from tests.running import LINKS, Finished, contents, run_app, start_app
+from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
 ATLAS = ("--atlas", "builtin")
-PATIENCE = 60
 VICTIM = "sub-02_ses-a_task-rest_run-1_space-MNI152NLin2009cAsym_res-2"
 OTHERS = {VICTIM.replace("sub-02_ses-a", scan) for scan in ("sub-01_ses-a", "sub-01_ses-b", "sub-02_ses-b")}
 
@@ -36,18 +36,60 @@ ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds worker processes through /proc")
 
 
-@pytest.fixture(scope="module")
-def demo(exact_demo, tmp_path_factory):
-    """A copy of the exact demo with one long recording, the third of four."""
-    copy = shutil.copytree(exact_demo[0], tmp_path_factory.mktemp("batches") / "demo")
-    lengthen(copy, 60)
-    return copy
+HELD = """
+import sys, time
+from pathlib import Path
+from fcpower_bids.cli.run import main
+from fcpower_bids.interfaces import parcellation
+from fcpower_bids.workflows.execution import pool
+
+go, victim = Path(sys.argv.pop(1)), sys.argv.pop(1)
+parcellate = parcellation.parcellate
+
+def parcellate_and_wait(bold, *others):
+    found = parcellate(bold, *others)
+    while bold.name.startswith(victim) and not go.exists():
+        time.sleep(0.01)
+    return found
+
+parcellation.parcellate = parcellate_and_wait
+pool._is_forkable = lambda: True  # a server that does its own imports would not wait
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, whose first step of the victim does not end before a file is there."""
 
 
 @pytest.fixture(scope="module")
-def whole(demo):
+def demo(exact_demo):
+    return exact_demo[0]
+
+
+@pytest.fixture(scope="module")
+def whole(demo, tmp_path_factory):
     """An undisturbed run with default settings."""
-    return run_app(demo, demo.parent / "whole", *ATLAS)
+    return run_app(demo, tmp_path_factory.mktemp("batches") / "whole", *ATLAS)
+
+
+@pytest.fixture
+def go(tmp_path):
+    """The file for which runs wait in the first step of the victim."""
+    return tmp_path / "go"
+
+
+@pytest.fixture
+def start(demo, go):
+    """Start runs that are held at the victim, the third recording of four; none of them outlives its test."""
+    started = []
+
+    def begin(output: Path, *options: object, **more: object) -> subprocess.Popen[str]:
+        started.append(start_app(demo, output, *ATLAS, *options, program=("-c", HELD, go, VICTIM), **more))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def files_of(found: Finished) -> dict[str, bytes]:
@@ -62,24 +104,6 @@ def wait_for(condition, what: str):
             return found
         time.sleep(0.02)
     return pytest.fail(f"{what} did not happen within {PATIENCE} s")
-
-
-def lengthen(demo: Path, times: int) -> None:
-    """Repeat the volumes of the victim, so that its step takes long enough to be hit."""
-    from isal import igzip
-
-    (bold,) = demo.rglob(f"{VICTIM}_desc-preproc_bold.nii.gz")
-    image = nibabel.load(bold)
-    data = np.tile(image.get_fdata(dtype=np.float32), times)
-    data[data > 0] += np.random.default_rng(0).integers(
-        -9, 10, np.count_nonzero(data > 0), dtype=np.int8
-    )  # copies are left out
-    longer = nibabel.Nifti1Image(data, image.affine, image.header)
-    bold.write_bytes(igzip.compress(longer.to_bytes(), compresslevel=1))
-    (table,) = demo.rglob(f"{VICTIM.partition('_space')[0]}_desc-confounds_timeseries.tsv")
-    header, *rows = table.read_text().splitlines()
-    # The first row has n/a where nothing came before.
-    table.write_text("\n".join([header, *rows, *[rows[1], *rows[1:]] * (times - 1)]) + "\n")
 
 
 class Watch:
@@ -156,9 +180,9 @@ def test_the_kernel_counts_whom_it_killed(text, tmp_path, monkeypatch):
 
 @needs_proc
 @pytest.mark.parametrize("nprocs", [1, 2])
-def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, tmp_path, nprocs):
+def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tmp_path, nprocs):
     """As the kernel does when memory runs out: once among others, and once more when the recording runs alone."""
-    process = start_app(demo, tmp_path / "out", *ATLAS, "--nprocs", nprocs)
+    process = start(tmp_path / "out", "--nprocs", nprocs)
     watch = Watch(tmp_path / "out")
     for _ in range(2):
         watch.wait()
@@ -184,9 +208,9 @@ def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, tmp_path,
 
 
 @needs_proc
-def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, tmp_path):
+def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, start, tmp_path):
     output = tmp_path / "out"
-    process = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    process = start(output, "--nprocs", 1)
     Watch(output).wait()
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
@@ -204,8 +228,8 @@ def test_kill_9_of_everything_loses_nothing_that_was_finished(demo, whole, tmp_p
 
 
 @needs_proc
-def test_workers_end_when_their_process_is_killed(demo, tmp_path):
-    process = start_app(demo, tmp_path / "out", *ATLAS, "--nprocs", 2)
+def test_workers_end_when_their_process_is_killed(start, tmp_path):
+    process = start(tmp_path / "out", "--nprocs", 2)
     Watch(tmp_path / "out").wait()
     left = workers(process.pid)
     assert len(left) >= 2
@@ -329,15 +353,16 @@ def await_line(run, part: str) -> None:
 
 
 @pytest.mark.parametrize("before", [(), ALONE], ids=["one machine", "process 1 twice"])
-def test_two_runs_of_the_same_people_share_the_work(demo, whole, tmp_path, before):
+def test_two_runs_of_the_same_people_share_the_work(whole, start, go, tmp_path, before):
     if before and not has_namespaces():
         pytest.skip("needs the right to make PID namespaces (root)")
     output = tmp_path / "out"
-    first = start_app(demo, output, *ATLAS, "--nprocs", 1, before=before)
+    first = start(output, "--nprocs", 1, before=before)
     Watch(output).wait()
     os.killpg(first.pid, signal.SIGSTOP)
-    second = start_app(demo, output, *ATLAS, "--nprocs", 1, before=before)
+    second = start(output, "--nprocs", 1, before=before)
     await_line(second, f"{VICTIM}: another run is at work on it")
+    go.touch()
     os.killpg(first.pid, signal.SIGCONT)
     ends = [run.communicate(timeout=PATIENCE)[1] for run in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], ends
@@ -348,13 +373,14 @@ def test_two_runs_of_the_same_people_share_the_work(demo, whole, tmp_path, befor
     assert not [path for path in output.rglob(".*") if TEMPORARY.fullmatch(path.name)]
 
 
-def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(demo, whole, tmp_path):
+def test_a_run_goes_on_when_the_one_that_it_waits_for_is_killed(whole, start, go, tmp_path):
     output = tmp_path / "out"
-    first = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    first = start(output, "--nprocs", 1)
     Watch(output).wait()
     os.killpg(first.pid, signal.SIGSTOP)
-    second = start_app(demo, output, *ATLAS, "--nprocs", 1)
+    second = start(output, "--nprocs", 1)
     await_line(second, "another run is at work on it")
+    go.touch()
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     _, err = second.communicate(timeout=PATIENCE)
