@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -116,15 +115,33 @@ def test_the_layout_is_that_of_srun_or_torchrun(monkeypatch):
         layout(PretrainConfig(devices=2, num_nodes=2))
 
 
-def started_run(folder, name: str, *options: str) -> subprocess.Popen[str]:
-    """A long run in processes of its own, once it has begun to train."""
-    shutil.copytree(folder / "out", folder / name)
-    words = [sys.executable, *PROGRAM, folder / "bids", folder / name, "pretrain", *QUICK, *LONG, *options]
-    process = subprocess.Popen([str(word) for word in words], stderr=subprocess.PIPE, text=True)
-    while not (folder / name / "encoder" / "log.tsv").is_file():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    return process
+SIGNALLED = """
+import shutil, signal, sys
+from pathlib import Path
+from fcpower_bids.cli.run import main
+from fcpower_bids.pretraining.batches import Batches
+
+number, at, folder, *words = sys.argv[1:]
+read = Batches.read
+
+def signal_and_read(batches, step):
+    if step == int(at):
+        signal.raise_signal(int(number))
+    if step == int(at) + 1:
+        shutil.copyfile(Path(folder, "encoder", "interim", "state.json"), Path(folder, "seen.json"))
+    return read(batches, step)
+
+Batches.read = signal_and_read
+sys.exit(main(words))
+"""
+"""The program, in which a signal comes while the batch of a step is read; notes what is saved when the next one is."""
+AT = 60
+
+
+def run_signalled(folder, name: str, number: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """A long run that gets a signal after 60 steps, ten steps after a checkpoint."""
+    launcher = ("-c", SIGNALLED, str(int(number)), str(AT), str(folder / name))
+    return run(folder, name, *LONG, *options, launcher=launcher)
 
 
 def weights_of(folder, name: str) -> dict[str, np.ndarray]:
@@ -139,25 +156,21 @@ def undisturbed(planted):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "options"),
+    ("number", "code", "options", "saved"),
     [
-        (signal.SIGTERM, 130, ()),
-        (signal.SIGKILL, -signal.SIGKILL, ("--checkpoint-minutes", "0.001")),
+        (signal.SIGTERM, 130, (), AT + 1),
+        (signal.SIGKILL, -signal.SIGKILL, ("--checkpoint-minutes", "1e-9"), AT),
     ],
 )
-def test_a_run_that_is_stopped_goes_on_to_the_same_weights(planted, undisturbed, number, code, options):
+def test_a_run_that_is_stopped_goes_on_to_the_same_weights(planted, undisturbed, number, code, options, saved):
+    """Asked to stop, it ends its step; killed, it goes on from what the clock made it save after every step."""
     name = f"stopped-{int(number)}"
-    process = started_run(planted, name, *options)
+    finished = run_signalled(planted, name, number, *options)
+    assert finished.returncode == code, finished.stderr
     interim = planted / name / "encoder" / "interim" / "state.json"
-    while options and not interim.is_file() and process.poll() is None:
-        time.sleep(0.005)
-    process.send_signal(number)
-    _, told = process.communicate(timeout=120)
-    assert process.returncode == code, told
-    step = json.loads(interim.read_text())["step"]
-    assert 0 < step < 150
+    assert json.loads(interim.read_text())["step"] == saved
     if number == signal.SIGTERM:
-        assert f"Stopped as asked after step {step}; the same command goes on from there." in told
+        assert f"Stopped as asked after step {saved}; the same command goes on from there." in finished.stderr
     assert main([str(planted / "bids"), str(planted / name), "pretrain", *QUICK, *LONG]) == 0
     expected, expected_losses = undisturbed
     for key, value in weights_of(planted, name).items():
@@ -167,14 +180,9 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_weights(planted, undisturbed,
 
 
 def test_sigusr1_saves_and_the_run_goes_on(planted, undisturbed):
-    process = started_run(planted, "saved")
-    interim = planted / "saved" / "encoder" / "interim" / "state.json"
-    process.send_signal(signal.SIGUSR1)
-    while not interim.is_file() and process.poll() is None:
-        time.sleep(0.005)
-    assert interim.is_file()
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    finished = run_signalled(planted, "saved", signal.SIGUSR1)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((planted / "saved" / "seen.json").read_text())["step"] == AT + 1
     assert losses(planted, "saved") == undisturbed[1]
 
 

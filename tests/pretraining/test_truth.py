@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -115,37 +113,40 @@ def test_many_processes_pack_the_same_bytes(tmp_path, tables):
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
 
 
-def is_there(group: int) -> bool:
-    """Whether a process of the group is left."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+KILLED = """
+import signal, sys
+from fcpower_bids.cli.run import main
+from fcpower_bids.pretraining.corpus import preparation
+
+done, compute = [], preparation.teacher_vector_and_rank
+
+def compute_until_killed(*given):
+    if len(done) == 20:
+        signal.raise_signal(signal.SIGKILL)
+    done.append(given)
+    return compute(*given)
+
+preparation.teacher_vector_and_rank = compute_until_killed
+sys.exit(main(sys.argv[1:]))
+"""
+"""The program, killed when it is at the 21st of 32 recordings."""
 
 
-def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, monkeypatch, caplog):
-    plant_outputs(tmp_path, made_recordings(people=150))
-    words = [sys.executable, "-m", "fcpower_bids", tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
-    words = [str(word) for word in words]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
+def test_a_killed_run_goes_on_with_the_next_recording(tmp_path, tables, monkeypatch, caplog):
+    words = [sys.executable, "-c", KILLED, tmp_path / "bids", tmp_path / "out", "pack", "--nprocs", "1"]
+    killed = subprocess.run([str(word) for word in words], stderr=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -signal.SIGKILL
     parts = tmp_path / "out" / "corpus" / "parts"
-    while process.poll() is None and len(list(parts.glob("*.safetensors"))) < 100:
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)  # with its workers, as a scheduler does
-    process.wait()
-    while is_there(process.pid):
-        time.sleep(0.01)
-    beside(parts / "0000200.safetensors").touch()  # as when the signal comes while a part is written
-    stored = len([path for path in parts.glob("*.safetensors") if not path.name.startswith(".")])
-    assert 100 <= stored < 300
+    stored = sorted(parts.glob("*.safetensors"))
+    assert len(stored) == 20
+    beside(stored[-1]).touch()  # as when the signal comes while a part is written
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "out" / "corpus", out="none") == 3  # nothing is trained on it
     computed = []
     original = preparation.teacher_vector_and_rank
     monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
     assert run_pretrain(tmp_path, level="pack") == 0
-    assert len(computed) == 300 - stored
-    assert f"{stored} recordings of an interrupted run are taken over" in caplog.text
+    assert len(computed) == len(tables) - 20
+    assert "20 recordings of an interrupted run are taken over" in caplog.text
     assert not parts.exists()
     assert run_pretrain(tmp_path, "--corpus", tmp_path / "other" / "corpus", level="pack") == 0
     assert pack_bytes(tmp_path) == pack_bytes(tmp_path, "other")
