@@ -32,7 +32,8 @@ CHECK_COMBINED = TableSpec(
 def tabulate_combined(cohort: Cohort, settings: Analysis) -> Table:
     """Return ``check_combined``: the people with several scans, or with a scan that is an average of runs."""
     persons = cohort.scans["participant_id"].astype(str)
-    groups = [np.flatnonzero(persons == name) for name in sorted(set(persons))]
+    _, numbers, sizes = np.unique(persons.to_numpy(dtype=str), return_inverse=True, return_counts=True)
+    groups = np.split(np.argsort(numbers, kind="stable"), sizes.cumsum()[:-1])
     averaged = cohort.scans["combination"].astype(str) == "average" if "combination" in cohort.scans else persons == ""
     combined = [rows for rows in groups if len(rows) > 1 or averaged.iloc[rows].any()]
     connectomes = combine_scans(cohort, combined, settings) if combined else None

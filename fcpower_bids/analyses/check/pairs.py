@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
+from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.lookalikes import (
     FAR_FROM_MANY,
@@ -20,13 +21,14 @@ from fcpower_bids.core.inference.lookalikes import (
     STRANGE_SCORE,
     SWAP_SCORE,
     Pair,
+    PairScores,
     Swap,
     aligned_correlation,
     misnamed_scans,
-    pair_scores,
     strange_pairs,
     swapped_scans,
 )
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
@@ -78,16 +80,14 @@ FACTS = {
 }
 
 
-def check_pairs(
-    cohort: Cohort, similarity: NDArray[np.float64]
-) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+def check_pairs(cohort: Cohort, similarity: FeatureSource) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels.
 
     Parameters
     ----------
     cohort : Cohort
         N scans.
-    similarity : ndarray, shape (N, N)
+    similarity : array, shape (N, N)
         From `build_similarity`.
 
     Returns
@@ -100,21 +100,17 @@ def check_pairs(
     """
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
-    scores = pair_scores(similarity, persons)
-    same, strange = strange_pairs(similarity, scores, persons)
+    scores = PairScores(similarity, persons)
+    same, strange = strange_pairs(scores)
     agreement = _agreements(cohort, [*same, *strange])
     same = same + [pair for pair in strange if agreement.get(pair, 0.0) > ONE_SERIES]
     strange = [pair for pair in strange if pair not in same]
-    swaps = swapped_scans(scores, persons, sessions)
+    swaps = swapped_scans(scores, sessions)
     rows = [_row(cohort, SAME, pair, agreement) for pair in same]
-    crossed = [Pair(i, j, float(similarity[i, j]), float(scores[i, j])) for swap in swaps for i, j in swap.pairs]
+    crossed = [scores.pair(i, j) for swap in swaps for i, j in swap.pairs]
     rows += [_row(cohort, SWAPPED, pair, agreement) for pair in crossed]
     known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
-    moved = [
-        Pair(row, other, float(similarity[row, other]), float(scores[row, other]))
-        for row, other in misnamed_scans(scores, persons)
-        if row not in known
-    ]
+    moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
     rows += [_row(cohort, MISNAMED, pair, agreement) for pair in moved]
     told = [*crossed, *moved]
     rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, told)]
@@ -129,12 +125,12 @@ def check_pairs(
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
 
 
-def build_similarity(cohort: Cohort, settings: Analysis) -> NDArray[np.float64]:
-    """Kernel of FC^0.35 of all scans, (n, n)."""
+def build_similarity(cohort: Cohort, settings: Analysis) -> FeatureSource:
+    """Kernel of FC^0.35 of all scans, (n, n); on disk where it does not fit in memory."""
     chosen = dataclasses.replace(settings, alpha=EXPONENT, kernel="correlation")
     groups = [np.array([row]) for row in range(len(cohort.scans))]
     (representation,) = build_representations(cohort, groups, (FC_POWER,), chosen)
-    return representation.similarity()
+    return similarity_in_panels(representation.features())
 
 
 def _agreements(cohort: Cohort, pairs: list[Pair]) -> dict[Pair, float]:

@@ -23,12 +23,13 @@ from fcpower_bids.core.regression.kernels import (
     FeatureSource,
     correlation_columns,
     correlation_kernel,
+    fill_correlations,
     power_features,
 )
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import share
-from fcpower_bids.machine import room
+from fcpower_bids.machine import room, scratch
 from fcpower_bids.ondisk import make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
@@ -41,6 +42,9 @@ ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 
 
 SINGLE_ERROR = 1e-7
 """Error of a kernel whose products are in single precision."""
+
+PANEL_COPIES = 4
+"""Arrays of the size of a panel of a kernel that are there while it is computed."""
 
 BLOCK = 32
 """Connectomes that a process takes at a time."""
@@ -264,3 +268,14 @@ def similarity_with(features: FeatureSource, people: Rows) -> FloatArray:
 def similarity(features: FeatureSource) -> FloatArray:
     """Pearson correlation between the features of all pairs; products in single precision for a very large cohort."""
     return correlation_kernel(features, dtype=precision(features.shape))
+
+
+def similarity_in_panels(features: FeatureSource) -> FeatureSource:
+    """`similarity` where it fits into the memory that was given; else on disk, and never whole in memory."""
+    n = features.shape[0]
+    if scratch() is None or n * n * 8 <= room():
+        return similarity(features)
+    kind = precision(features.shape)
+    kernel = make_room((n, n), kind)
+    fill_correlations(features, kernel, room() // (PANEL_COPIES * 8 * n), kind)
+    return kernel

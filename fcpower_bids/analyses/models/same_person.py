@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
-from fcpower_bids.core.inference.lookalikes import pair_scores
+from fcpower_bids.core.inference.lookalikes import PairScores
 from fcpower_bids.core.inference.same_person import error_rates, verify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -90,9 +90,10 @@ def compare_scans(
         There are fewer than four people.
     """
     kernel, labels, times = np.asarray(similarity, dtype=float), np.asarray(persons), np.asarray(sessions)
-    scores = pair_scores(kernel, labels)
-    if not np.isfinite(scores).all():
+    scored = PairScores(kernel, labels)
+    if not scored.known:
         raise Unfit(f"The {len(set(persons))} people here are no reference for identity: at least four are needed.")
+    scores = scored.rows(slice(None))
     first, second = np.triu_indices(len(labels), 1)
     own = labels[first] == labels[second]
     apart = times[first] != times[second]

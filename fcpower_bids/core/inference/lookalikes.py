@@ -7,12 +7,14 @@ deviations of the pairs of different people, so that they mean the same in every
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from fcpower_bids.core.regression.kernels import FeatureSource
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -32,6 +34,11 @@ SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
 
 MISNAMED_GAIN = 4.0
 """By how much a scan must score higher with another person than with its own; 3.0 at most in thirty sound cohorts."""
+
+STRIP_NUMBERS = 2**22
+"""Scores that are looked at together: 34 MB."""
+REACH, BINS = 8.0, 2**18
+"""Where values are counted: no double-centred correlation is beyond 4, so no two are further apart than 8."""
 
 
 @dataclass(frozen=True)
@@ -70,61 +77,130 @@ class Swap:
     named: float
 
 
-def pair_scores(similarity: ArrayLike, persons: ArrayLike) -> Array:
-    """Score every pair of scans: (c - median) / (1.4826 MAD), c the double-centred similarity.
+class PairScores:
+    """Scores of all pairs of scans: (c - median) / (1.4826 MAD), c the double-centred similarity.
+
+    They are made a few rows at a time, so that only the similarity takes n x n numbers, and that may lie on disk.
 
     Parameters
     ----------
-    similarity : array_like, shape (N, N)
+    similarity : FeatureSource, shape (n, n)
         Correlation kernel of the scans.
-    persons : array_like, shape (N,)
+    persons : array_like, shape (n,)
         Whose scans they are; median and MAD are those of the pairs of different people.
 
-    Returns
-    -------
-    ndarray of float64, shape (N, N)
-        NaN everywhere with fewer than four people, or where all pairs of different people are alike.
+    Attributes
+    ----------
+    known : bool
+        False with fewer than four people, or where all pairs of different people are alike: then all scores are NaN.
     """
-    kernel = np.asarray(similarity, dtype=np.float64)
-    labels = np.asarray(persons).astype(str)
-    centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
-    apart = np.triu(labels[:, None] != labels, 1)
-    if len(np.unique(labels)) < 4:
-        return np.full(kernel.shape, np.nan)
-    values = centred[apart]  # from here on in place: of a large cohort there is no room for many of these
-    middle = np.median(values, overwrite_input=True)
-    values -= middle
-    spread = 1.4826 * np.median(np.abs(values, out=values), overwrite_input=True)
-    if spread <= 1e-12:
-        return np.full(kernel.shape, np.nan)
-    centred -= middle
-    centred /= spread
-    return np.asarray(centred)
+
+    def __init__(self, similarity: FeatureSource, persons: ArrayLike) -> None:
+        self.similarity = similarity
+        names, self.persons = np.unique(np.asarray(persons).astype(str), return_inverse=True)
+        self._means = np.concatenate([self._kernel(rows).mean(axis=1) for rows in self.strips()])
+        self._mean, self._middle, self._spread = float(self._means.mean()), 0.0, float("nan")
+        if len(names) >= 4:
+            self._middle = median_of_parts(self._apart, REACH)
+            self._spread = 1.4826 * median_of_parts(
+                lambda: (np.abs(each - self._middle) for each in self._apart()), REACH
+            )
+        self.known = self._spread > 1e-12
+
+    def strips(self) -> Iterator[slice]:
+        """All rows, a few at a time."""
+        n = self.similarity.shape[0]
+        height = max(1, STRIP_NUMBERS // n)
+        return (slice(start, min(start + height, n)) for start in range(0, n, height))
+
+    def rows(self, rows: slice | Rows) -> Array:
+        """Scores of some scans with all, shape (rows, n)."""
+        if not self.known:
+            return np.full((len(self._means[rows]), len(self._means)), np.nan)
+        scores = self._centred(rows)
+        scores -= self._middle
+        scores /= self._spread
+        return scores
+
+    def pair(self, first: int, second: int) -> Pair:
+        """Two scans with their similarity and score, which is that of `rows` to the bit."""
+        similarity = float(self.similarity[first : first + 1, second : second + 1][0, 0])
+        centred = similarity - (self._means[first] + self._means[second]) + self._mean
+        return Pair(first, second, similarity, float((centred - self._middle) / self._spread))
+
+    def different(self, rows: slice | Rows) -> NDArray[np.bool_]:
+        """Whether the scans of each pair are of different people, shape (rows, n)."""
+        return np.asarray(self.persons[rows][:, None] != self.persons)
+
+    @property
+    def own(self) -> Array:
+        """Score of each scan with itself, shape (n,): that of its copy."""
+        diagonal = [np.diagonal(self.rows(rows)[:, rows]) for rows in self.strips()]
+        return np.concatenate(diagonal)
+
+    def _kernel(self, rows: slice | Rows) -> Array:
+        return np.array(self.similarity[rows, :], dtype=np.float64)
+
+    def _centred(self, rows: slice | Rows) -> Array:
+        centred = self._kernel(rows)
+        centred -= self._means[rows][:, None] + self._means
+        centred += self._mean
+        return centred
+
+    def _apart(self) -> Iterator[Array]:
+        """Yield the double-centred similarities of pairs of different people, each once."""
+        numbers = np.arange(len(self._means))
+        for rows in self.strips():
+            yield self._centred(rows)[self.different(rows) & (numbers > numbers[rows][:, None])]
 
 
-def strange_pairs(similarity: ArrayLike, scores: Array, persons: ArrayLike) -> tuple[list[Pair], list[Pair]]:
+def median_of_parts(parts: Callable[[], Iterable[Array]], reach: float) -> float:
+    """Median of values that come in parts and are too many to be held together, to the bit.
+
+    Counting finds the bins of the middle values; those in and beside these bins are then held and sorted.
+
+    Parameters
+    ----------
+    parts : callable
+        Gives the same parts every time.
+    reach : float
+        No value is larger in magnitude.
+    """
+    counts = np.zeros(BINS, dtype=np.int64)
+    for part in parts():
+        places = ((part + reach) * (BINS / (2 * reach))).astype(np.intp)
+        counts += np.bincount(places.clip(0, BINS - 1), minlength=BINS)
+    up_to = counts.cumsum()
+    middle = np.array([(up_to[-1] - 1) // 2, up_to[-1] // 2])
+    first, last = np.searchsorted(up_to, middle, side="right").tolist()
+    low, high = ((edge * 2 * reach / BINS) - reach for edge in (first - 1, last + 2))  # a bin more, for rounding
+    below, held = 0, []
+    for part in parts():
+        below += int((part < low).sum())
+        held.append(part[(part >= low) & (part <= high)])
+    return float(np.partition(np.concatenate(held), middle - below)[middle - below].mean())
+
+
+def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair]]:
     """Find pairs of scans of different people that look like one scan, and those that are a place to look.
 
     Parameters
     ----------
-    similarity : array_like, shape (N, N)
-    scores : ndarray, shape (N, N)
-        From `pair_scores`.
-    persons : array_like, shape (N,)
+    scores : PairScores
 
     Returns
     -------
     same, strange : list of Pair
         The highest score first. A strange pair stands out among the scores of both of its scans too.
     """
-    kernel, labels = np.asarray(similarity, dtype=np.float64), np.asarray(persons).astype(str)
-    first, second = np.nonzero(np.triu((labels[:, None] != labels) & (scores >= STRANGE_SCORE), 1))
-    own = np.diag(scores)
-    spread = {row: _spread(scores[row, labels != labels[row]]) for row in {*first.tolist(), *second.tolist()}}
+    pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
+    odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
+    spread = {row: _spread(scores, row) for row in odd}
+    own = scores.own if pairs else np.empty(0)
     same: list[Pair] = []
     strange: list[Pair] = []
-    for i, j in sorted(zip(first.tolist(), second.tolist(), strict=True), key=lambda pair: -scores[pair]):
-        pair = Pair(i, j, float(kernel[i, j]), float(scores[i, j]))
+    for pair in pairs:
+        i, j = pair.first, pair.second
         wanted = min(SAME_SCORE, COPY_SHARE * min(own[i], own[j]))
         if pair.similarity > SAME_SIMILARITY and pair.score > wanted:
             same.append(pair)
@@ -133,19 +209,27 @@ def strange_pairs(similarity: ArrayLike, scores: Array, persons: ArrayLike) -> t
     return same, strange
 
 
-def _spread(scores: Array) -> float:
+def _high_pairs(scores: PairScores) -> Iterator[Pair]:
+    for rows in scores.strips() if scores.known else ():
+        for row, other in np.argwhere(scores.different(rows) & (scores.rows(rows) >= STRANGE_SCORE)).tolist():
+            if rows.start + row < other:
+                yield scores.pair(rows.start + row, other)
+
+
+def _spread(scores: PairScores, row: int) -> float:
     """1.4826 MAD of the scores of one scan with those of other people; 1 for a scan like most."""
-    return float(1.4826 * np.median(np.abs(scores - np.median(scores))))
+    one = slice(row, row + 1)
+    others = scores.rows(one)[scores.different(one)]
+    return float(1.4826 * np.median(np.abs(others - np.median(others))))
 
 
-def swapped_scans(scores: Array, persons: ArrayLike, sessions: ArrayLike) -> list[Swap]:
+def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
     """Find people whose scans of two sessions are each other's nearest, crosswise.
 
     Parameters
     ----------
-    scores : ndarray, shape (N, N)
-        From `pair_scores`.
-    persons, sessions : array_like, shape (N,)
+    scores : PairScores
+    sessions : array_like, shape (n,)
         One scan per person and session.
 
     Returns
@@ -153,63 +237,68 @@ def swapped_scans(scores: Array, persons: ArrayLike, sessions: ArrayLike) -> lis
     list of Swap
         For every pair of sessions, the clearest first.
     """
-    labels, times = np.asarray(persons).astype(str), np.asarray(sessions).astype(str)
-    if not np.isfinite(scores).all():
+    times = np.asarray(sessions).astype(str)
+    if not scores.known:
         return []
     found = []
     for first, second in combinations(np.unique(times).tolist(), 2):
-        found += list(_crossed(scores, *_rows_of_both(labels, times, first, second)))
+        found += list(_crossed(scores, *_rows_of_both(scores.persons, times, first, second)))
     return sorted(found, key=lambda swap: swap.named - swap.crossed)
 
 
-def misnamed_scans(scores: Array, persons: ArrayLike) -> list[tuple[int, int]]:
+def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     """Find scans that are far from the other scans of their person and near a scan of somebody else.
 
     Labels that were exchanged between two people are `swapped_scans`; this finds those that moved in one direction.
 
     Parameters
     ----------
-    scores : ndarray, shape (N, N)
-        From `pair_scores`.
-    persons : array_like, shape (N,)
+    scores : PairScores
 
     Returns
     -------
     list of (int, int)
         The scan, and the scan of somebody else that it is nearest to; the clearest first.
     """
-    labels = np.asarray(persons).astype(str)
-    if not np.isfinite(scores).all():
-        return []
-    same = labels[:, None] == labels
-    others = np.where(same, -np.inf, scores)
-    own = np.where(same & ~np.eye(len(labels), dtype=bool), scores, -np.inf).max(axis=1, initial=-np.inf)
-    nearest = others.argmax(axis=1)
-    theirs = others.max(axis=1)
-    gain = np.where(np.isfinite(own), theirs - own, -np.inf)
-    rows = np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE))
-    return [(int(row), int(nearest[row])) for row in rows[np.argsort(-gain[rows], kind="stable")]]
+    found = []
+    for rows in scores.strips() if scores.known else ():
+        block, different = scores.rows(rows), scores.different(rows)
+        others = np.where(different, block, -np.inf)
+        np.einsum("ii->i", block[:, rows])[:] = -np.inf  # a scan is not its own likeness
+        own = np.where(different, -np.inf, block).max(axis=1)
+        nearest, theirs = others.argmax(axis=1), others.max(axis=1)
+        gain = np.where(np.isfinite(own), theirs - own, -np.inf)
+        for row in np.flatnonzero((gain > MISNAMED_GAIN) & (theirs > SWAP_SCORE)).tolist():
+            found.append((float(gain[row]), rows.start + row, int(nearest[row])))
+    return [(row, other) for _, row, other in sorted(found, key=lambda each: -each[0])]
 
 
-def _rows_of_both(labels: NDArray[np.str_], times: NDArray[np.str_], first: str, second: str) -> tuple[Rows, Rows]:
-    rows = [{labels[row]: row for row in np.flatnonzero(times == session)} for session in (first, second)]
+def _rows_of_both(persons: Rows, times: NDArray[np.str_], first: str, second: str) -> tuple[Rows, Rows]:
+    rows = [{int(persons[row]): row for row in np.flatnonzero(times == session)} for session in (first, second)]
     both = [person for person in rows[0] if person in rows[1]]
     return tuple(np.array([each[person] for person in both], dtype=np.intp) for each in rows)  # type: ignore[return-value]
 
 
-def _crossed(scores: Array, first: Rows, second: Rows) -> Iterator[Swap]:
+def _crossed(scores: PairScores, first: Rows, second: Rows) -> Iterator[Swap]:
     if len(first) < 2:
         return
-    block = scores[np.ix_(first, second)]
-    nearest, seen_from = block.argmax(axis=1), block.argmax(axis=0)
+    nearest, seen_from = _nearest(scores, first, second), _nearest(scores, second, first)
     for a, b in enumerate(nearest.tolist()):
         mutual = nearest[b] == a and seen_from[b] == a and seen_from[a] == b
         if a >= b or not mutual:
             continue
-        crossed, named = np.array([block[a, b], block[b, a]]), np.array([block[a, a], block[b, b]])
+        pairs = ((int(first[a]), int(second[b])), (int(first[b]), int(second[a])))
+        crossed = np.array([scores.pair(*pair).score for pair in pairs])
+        named = np.array([scores.pair(int(first[each]), int(second[each])).score for each in (a, b)])
         if crossed.min() > SWAP_SCORE and crossed.sum() - named.sum() > SWAP_GAIN:
-            pairs = ((int(first[a]), int(second[b])), (int(first[b]), int(second[a])))
             yield Swap(pairs, float(crossed.mean()), float(named.mean()))
+
+
+def _nearest(scores: PairScores, scans: Rows, among: Rows) -> Rows:
+    """Place, among some scans, of the one that each scan is most alike to."""
+    height = max(1, STRIP_NUMBERS // len(scores.persons))
+    parts = (scans[start : start + height] for start in range(0, len(scans), height))
+    return np.concatenate([scores.rows(part)[:, among].argmax(axis=1) for part in parts])
 
 
 def aligned_correlation(first: ArrayLike, second: ArrayLike) -> float:

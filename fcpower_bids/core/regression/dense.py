@@ -13,7 +13,6 @@ from scipy.linalg import blas, lapack
 
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
-from fcpower_bids.ondisk import RowsOnDisk
 
 FloatArray = NDArray[np.float64]
 
@@ -107,15 +106,15 @@ class Host:
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return what held rows have beyond their predictions: see `Dense`."""
         edges = np.cumsum([0, *(rows.size for rows in inner)])
-        root = _root(_block(inverse, held, held))
+        root = _root(copy_block(inverse, held, held))
         half = _solve(root, product[held])
         test = _solve(root, half.copy(), transposed=True)
-        cross = _solve(root, _block(inverse, held, np.concatenate(inner)))
+        cross = _solve(root, copy_block(inverse, held, np.concatenate(inner)))
         validation = []
         for v, (rows, own) in enumerate(zip(inner, inner_products, strict=True)):
             block = np.ascontiguousarray(cross[:, edges[v] : edges[v + 1]])
             own_half = half if own is product else _solve(root, own[held])
-            schur = _root(_less_square(_block(inverse, rows, rows), block))
+            schur = _root(_less_square(copy_block(inverse, rows, rows), block))
             residual = own[rows]
             residual -= block.T @ own_half
             validation.append(_solve(schur, _solve(schur, residual), transposed=True))
@@ -188,7 +187,7 @@ def strips(n: int) -> list[slice]:
     return [slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP)]
 
 
-def _block(matrix: FloatArray | RowsOnDisk, rows: Rows, columns: Rows) -> FloatArray:
+def copy_block(matrix: Any, rows: Rows, columns: Rows) -> FloatArray:
     """Copy rows and columns of a matrix: whole rows are read in order, which is faster than place by place."""
     if not isinstance(matrix, np.ndarray):  # on disk: a few rows at a time
         parts = [matrix[rows[start : start + STRIP]][:, columns] for start in range(0, len(rows), STRIP)]

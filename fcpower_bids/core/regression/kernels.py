@@ -123,6 +123,50 @@ def correlation_columns(
     return products
 
 
+def fill_correlations(
+    features: FeatureSource, kernel: Filled, height: int, dtype: type[np.floating] = np.float64
+) -> None:
+    """Write `correlation_kernel` into an array some rows at a time: only these are held in memory.
+
+    A pair is multiplied once: what lies left of the diagonal is read from the rows above.
+
+    Parameters
+    ----------
+    features : FeatureSource, shape (n, E)
+        One person per row; it may lie on disk, and is read once for every panel of rows, from the first of these on.
+    kernel : Filled, shape (n, n)
+        In memory or on disk.
+    height : int
+        Rows of a panel; at least 64 are taken.
+    dtype : float64 or float32
+        Precision of the products.
+
+    Raises
+    ------
+    ValueError
+        As `correlation_kernel` does.
+    """
+    n, height = features.shape[0], max(64, height)
+    for start in range(0, n, height):
+        stop = min(start + height, n)
+        rows = np.empty((stop - start, n))
+        rows[:, start:] = correlation_columns(_Following(features, start), np.arange(stop - start), dtype).T
+        rows[:, :start] = kernel[:start, start:stop].T
+        kernel[start:stop] = rows
+
+
+class _Following:
+    """The rows of features from some row on."""
+
+    def __init__(self, features: FeatureSource, start: int) -> None:
+        self.features, self.start = features, start
+        self.shape: tuple[int, ...] = (features.shape[0] - start, features.shape[1])
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return some columns of all of them."""
+        return self.features[self.start :, key[1]]
+
+
 def narrow_panel(n: int) -> int:
     """Columns of a panel of n people that takes no more memory for many of them."""
     return min(PANEL, max(64, PANEL_NUMBERS // n))

@@ -7,8 +7,17 @@ import pytest
 
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.inference.lookalikes import aligned_correlation, pair_scores, strange_pairs, swapped_scans
+from fcpower_bids.core.inference import lookalikes
+from fcpower_bids.core.inference.lookalikes import (
+    PairScores,
+    aligned_correlation,
+    median_of_parts,
+    misnamed_scans,
+    strange_pairs,
+    swapped_scans,
+)
 from fcpower_bids.core.regression.kernels import correlation_kernel
+from fcpower_bids.ondisk import ScratchRows
 from tests.analyses.stages import stages_cohort
 
 
@@ -26,35 +35,63 @@ def test_scores_by_hand():
     centred = np.array([[kernel[i, j] - mean[i] - mean[j] + kernel.mean() for j in range(16)] for i in range(16)])
     apart = [centred[i, j] for i in range(16) for j in range(i) if persons[i] != persons[j]]
     spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
-    np.testing.assert_allclose(pair_scores(kernel, persons), (centred - np.median(apart)) / spread, atol=1e-10)
+    expected = (centred - np.median(apart)) / spread
+    scores = PairScores(kernel, persons)
+    np.testing.assert_allclose(scores.rows(slice(None)), expected, atol=1e-10)
+    np.testing.assert_allclose(scores.own, np.diag(expected), atol=1e-10)
+    assert scores.pair(3, 9).score == scores.rows(slice(3, 4))[0, 9] == scores.rows(np.array([9]))[0, 3]
 
 
 def test_scores_need_four_people_and_a_spread():
     kernel, persons, sessions = kernel_of(3)
-    assert np.isnan(pair_scores(kernel, persons)).all()
-    assert strange_pairs(kernel, pair_scores(kernel, persons), persons) == ([], [])
-    assert swapped_scans(pair_scores(kernel, persons), persons, sessions) == []
-    assert np.isnan(pair_scores(np.eye(6), np.arange(6))).all()
+    scores = PairScores(kernel, persons)
+    assert not scores.known
+    assert np.isnan(scores.rows(slice(None))).all()
+    assert strange_pairs(scores) == ([], [])
+    assert swapped_scans(scores, sessions) == misnamed_scans(scores) == []
+    assert not PairScores(np.eye(6), np.arange(6)).known
 
 
 def test_what_all_share_does_not_matter():
     kernel, persons, _ = kernel_of(8)
-    np.testing.assert_allclose(pair_scores(0.5 + 0.3 * kernel, persons), pair_scores(kernel, persons), atol=1e-9)
+    changed, scores = (PairScores(each, persons).rows(slice(None)) for each in (0.5 + 0.3 * kernel, kernel))
+    np.testing.assert_allclose(changed, scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 999, 1000])
+def test_the_median_of_parts_is_the_median_to_the_bit(n):
+    for values in (np.random.default_rng(n).standard_normal(n).clip(-8, 8), np.repeat([-8.0, 0.25, 8.0], n)):
+        assert median_of_parts(lambda values=values: np.array_split(values, 7), 8.0) == np.median(values)
+
+
+def test_strips_of_rows_on_disk_say_the_same(monkeypatch, tmp_path):
+    kernel, persons, sessions = kernel_of(30)
+    persons[[11, 21, 31]] = persons[[21, 11, 40]]  # two exchanged, one that moved
+    kernel[50], kernel[:, 50] = kernel[3], kernel[:, 3]  # a copy
+    kernel[50, 50] = 1
+    on_disk = ScratchRows(tmp_path, kernel.shape, np.float64)
+    on_disk[:] = kernel
+    found = []
+    for similarity, strip in ((kernel, 2**22), (on_disk, 7 * 60)):
+        monkeypatch.setattr(lookalikes, "STRIP_NUMBERS", strip)
+        scores = PairScores(similarity, persons)
+        found.append((strange_pairs(scores), swapped_scans(scores, sessions), misnamed_scans(scores)))
+    assert found[0] == found[1]
+    assert all(len(each) for each in (found[0][0][0], found[0][1], found[0][2]))
 
 
 def test_a_copy_is_found_and_the_same_person_again_is_a_place_to_look():
     kernel, persons, _ = kernel_of(30)
-    scores = pair_scores(kernel, persons)
-    assert strange_pairs(kernel, scores, persons) == ([], [])
+    assert strange_pairs(PairScores(kernel, persons)) == ([], [])
     renamed = persons.copy()
     renamed[1] = "other"
-    same, strange = strange_pairs(kernel, pair_scores(kernel, renamed), renamed)
+    same, strange = strange_pairs(PairScores(kernel, renamed))
     assert same == []
     assert [(pair.first, pair.second) for pair in strange] == [(0, 1)]
     copied = kernel.copy()
     copied[40], copied[:, 40] = copied[1], copied[:, 1]
     copied[40, 40] = 1
-    same, strange = strange_pairs(copied, pair_scores(copied, persons), persons)
+    same, strange = strange_pairs(PairScores(copied, persons))
     assert [(pair.first, pair.second) for pair in same] == [(1, 40)]
     assert same[0].similarity == pytest.approx(1)
 
@@ -65,20 +102,20 @@ def test_people_at_the_end_of_a_common_axis_are_not_alike_and_the_same_person_ag
     features = np.outer(0.3 * rng.standard_t(8, 300), axis) + traits
     again = features[:1] + 0.5 * rng.standard_normal((1, 2000))
     kernel = np.corrcoef(np.vstack([features, again]))
-    scores = pair_scores(kernel, np.arange(301))
-    assert (scores[np.triu_indices(300, 1)] >= 8).sum() > 0, "nothing to be misled by"
-    same, strange = strange_pairs(kernel, scores, np.arange(301))
+    scores = PairScores(kernel, np.arange(301))
+    assert (scores.rows(slice(None))[np.triu_indices(300, 1)] >= 8).sum() > 0, "nothing to be misled by"
+    same, strange = strange_pairs(scores)
     assert [(pair.first, pair.second) for pair in same + strange] == [(0, 300)]
 
 
 def test_exchanged_names_are_found_in_any_order_of_scans():
     kernel, persons, sessions = kernel_of(30)
-    assert swapped_scans(pair_scores(kernel, persons), persons, sessions) == []
+    assert swapped_scans(PairScores(kernel, persons), sessions) == []
     renamed = persons.copy()
     renamed[[5, 11]] = renamed[[11, 5]]
     order = np.random.default_rng(0).permutation(60)
-    scores = pair_scores(kernel[np.ix_(order, order)], renamed[order])
-    (swap,) = swapped_scans(scores, renamed[order], sessions[order])
+    scores = PairScores(kernel[np.ix_(order, order)], renamed[order])
+    (swap,) = swapped_scans(scores, sessions[order])
     assert {frozenset(order[list(pair)].tolist()) for pair in swap.pairs} == {frozenset({4, 5}), frozenset({10, 11})}
     assert swap.crossed > swap.named + 3
 
@@ -90,16 +127,16 @@ def test_real_people(shared):
     flat = [vectorise_edges(spectral_power(rebuild_matrix(row, 1.0, weighted=False))) for row in cohort.edges]
     kernel = correlation_kernel(np.stack(flat))
     persons, sessions = (cohort.scans[name].astype(str).to_numpy() for name in ("participant_id", "session"))
-    scores = pair_scores(kernel, persons)
-    assert strange_pairs(kernel, scores, persons) == ([], [])
-    assert swapped_scans(scores, persons, sessions) == []
+    scores = PairScores(kernel, persons)
+    assert strange_pairs(scores) == ([], [])
+    assert swapped_scans(scores, sessions) == []
     rng = np.random.default_rng(0)
     twice = np.flatnonzero((sessions == sessions.max()) & np.isin(persons, persons[sessions == sessions.min()]))
     for _ in range(20):
         one, other = rng.choice(twice, 2, replace=False)
         renamed = persons.copy()
         renamed[[one, other]] = renamed[[other, one]]
-        (swap,) = swapped_scans(pair_scores(kernel, renamed), renamed, sessions)
+        (swap,) = swapped_scans(PairScores(kernel, renamed), sessions)
         assert {row for pair in swap.pairs for row in pair} >= {one, other}
 
 
