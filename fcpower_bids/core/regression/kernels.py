@@ -151,6 +151,8 @@ def fill_correlations(
         stop = min(start + height, n)
         rows = np.empty((stop - start, n))
         rows[:, start:] = correlation_columns(_Following(features, start), np.arange(stop - start), dtype).T
+        own = rows[:, start:stop]
+        own[:] = np.triu(own) + np.triu(own, 1).T  # one product of each pair, though both were computed here
         rows[:, :start] = kernel[:start, start:stop].T
         kernel[start:stop] = rows
 
