@@ -183,7 +183,7 @@ def one_more(out: Path, n: int, drawn: Drawn) -> None:
 
 
 def gather(out: Path, drawn: Drawn, number: int = 200) -> None:
-    """Tell what reading costs of each connectome, from its table and from the array of ``--compact``."""
+    """Tell what reading costs of each connectome, from its table and from the array beside it."""
     tree = out / "gathered"
     settings = Settings(out / "bids", tree, "group", quiet=True, nprocs=1)
     paths = [small_files(tree, person) for person in range(number)]
@@ -191,13 +191,13 @@ def gather(out: Path, drawn: Drawn, number: int = 200) -> None:
     for path, fc in zip(paths, connectomes, strict=True):
         write_matrix(path, fc, drawn.parcels, drawn.parcels)
     found = {}
-    for form in ("table", "compact"):
+    for form in ("table", "array"):
         start = time.process_time()
         found[form] = np.asarray(read_edges(paths, tree / form, settings).array)
         print(f"Gathering, {form}: {(time.process_time() - start) / number:.4f} CPU s each", flush=True)
         for path, fc in zip(paths, connectomes, strict=True):
             write_array(edges_beside(path), vectorise_edges(fc, weighted=False))
-    if not np.array_equal(found["table"], found["compact"]):
+    if not np.array_equal(found["table"], found["array"]):
         sys.exit("The edges differ.")
 
 

@@ -181,7 +181,7 @@ def _try_read(path: Path) -> _Row | str:
 
 def _read(path: Path) -> _Row:
     array = edges_beside(path)
-    if array.is_file():  # written by --compact: the numbers of the table, which takes ten times as long to read
+    if array.is_file():  # the numbers of the table, which takes ten times as long to read
         return _row_of_edges(path, array)
     matrix, parcels = read_matrix(path)
     return _row_of(path, matrix, parcels)
@@ -233,7 +233,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def edges_beside(path: Path) -> Path:
-    """Return where ``--compact`` writes the edges of a connectome."""
+    """Return where the edges of a connectome are, beside its table."""
     return path.with_suffix(".npy")
 
 

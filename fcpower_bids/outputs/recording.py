@@ -246,10 +246,8 @@ def _connectome_files(output_dir: Path, results: Results, number: int) -> Iterat
         path = output_path(output_dir, results.recording, output, atlas)
         matrix = matrices[f"{number}/{name}"]
         yield write_matrix(path, matrix, atlas.names, index=atlas.names)
-        if name == FC and results.settings.compact:
+        if name == FC:  # once more as an array: a cohort is gathered from these in a tenth of the time
             yield write_array(path.with_suffix(".npy"), vectorise_edges(matrix, weighted=False))
-        else:
-            path.with_suffix(".npy").unlink(missing_ok=True)
         if atlas.is_cifti and not results.settings.compact:
             from fcpower_bids.imaging.series.parcellated import encode_pconn  # loads nibabel, only CIFTI needs it
 

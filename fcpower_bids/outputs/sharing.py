@@ -147,6 +147,8 @@ class _Words:
     def remaining(self, name: str, content: bytes) -> list[str]:
         """Return what of it is still in the name or the content of a file."""
         inflated = gzip.decompress(content) if name.endswith(".gz") else content
+        if name.endswith(".npy"):  # after the header come numbers, whose bytes are any letters
+            inflated, _, _ = content.partition(b"\n")
         packed_as = content[:HEAD] if name.endswith(".gz") else b""
         text = f"{name}\n" + (inflated + packed_as).decode("utf-8", errors="replace")
         shared = set(self.people.values())
@@ -259,7 +261,7 @@ def _names(output_dir: Path) -> list[str]:
 
 
 def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of every file of the copy, participants in the order of their new names."""
+    """Yield name and content of every file of the copy, participants in the order of their new names, arrays last."""
     about = read_json(output_dir / "dataset_description.json")
     for key in ("SourceDatasets", "DatasetLinks"):
         about.pop(key, None)
@@ -271,7 +273,7 @@ def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iter
     for path in sorted(path for path in atlases.rglob("*") if path.is_file() and not path.name.startswith(".")):
         yield path.relative_to(output_dir).as_posix(), _cleaned(path, words)
     names = {name for status in statuses for name in status.outputs}
-    for name in sorted(names, key=words.rename):
+    for name in sorted(names, key=lambda name: (name.endswith(".npy"), words.rename(name))):
         if (output_dir / name).is_file():
             yield name, _cleaned(output_dir / name, words)
     yield from _group_copies(output_dir, words)

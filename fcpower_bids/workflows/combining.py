@@ -178,9 +178,10 @@ def _spread(sources: list[Source]) -> list[str]:
 
 
 def _take(source: Source, output_dir: Path, spread: Collection[str]) -> None:
-    """Write the files of a source, its statuses last: what has one is whole."""
+    """Write the files of a source, its statuses last: what has one is whole. Arrays are no older than their tables."""
     names = [name for name in source.files if name not in {f"{person}.html" for person in spread}]
-    for name, content in source.read(sorted(names, key=lambda name: (name.startswith(STATUSES), name))):
+    in_order = sorted(names, key=lambda name: (name.startswith(STATUSES), name.endswith(".npy"), name))
+    for name, content in source.read(in_order):
         target = output_dir / name
         if name == LABELS and target.is_file():
             write_shared(target, _join_lines(target.read_text(encoding="utf-8"), content.decode()))

@@ -39,6 +39,11 @@ def packed(folder, zipped, root="fcpower/"):
     return zipped
 
 
+def no_older_than_its_table(array):
+    """Else the group level would read the text to be sure."""
+    return array.stat().st_mtime_ns >= array.with_suffix(".tsv").stat().st_mtime_ns
+
+
 @pytest.fixture(scope="module")
 def people(exact_run):
     return sorted(path.name for path in exact_run.output.glob("sub-*") if path.is_dir())
@@ -67,6 +72,7 @@ def test_jobs_of_single_people_become_the_outputs_of_one_run(exact_run, jobs, tm
     assert (out / "logs" / "status.tsv").read_bytes() == (exact_run.output / "logs" / "status.tsv").read_bytes()
     assert (out / "index.html").is_file()
     assert "no page" not in capsys.readouterr().out
+    assert all(no_older_than_its_table(array) for array in out.rglob("*_relmat.npy"))
 
 
 def test_sessions_that_came_apart_get_no_page_that_lacks_one(exact_run, people, tmp_path, capsys):

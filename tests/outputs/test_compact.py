@@ -87,11 +87,13 @@ def test_the_cohort_is_that_of_the_tables_and_its_power_agrees_to_six_digits(
             np.testing.assert_array_equal(one, other.astype(np.float32))
 
 
-def test_edges_are_those_of_the_table_to_the_bit(troubled_demo, compact, tmp_path):
-    paths = [path for path in compact.files(f"*{FC}") if "run-1" in path.name]
-    found = read_edges(paths, tmp_path, settings_of(troubled_demo[0], compact.output, tmp_path))
-    for path, row in zip(paths, found.array, strict=True):
-        np.testing.assert_array_equal(row, vectorise_edges(read_matrix(path)[0], weighted=False))
+def test_edges_are_those_of_the_table_to_the_bit(troubled_demo, troubled_run, compact, tmp_path):
+    for run in (troubled_run, compact):
+        paths = [path for path in run.files(f"*{FC}") if "run-1" in path.name]
+        assert all(path.with_suffix(".npy").is_file() for path in paths)
+        found = read_edges(paths, tmp_path / run.output.name, settings_of(troubled_demo[0], run.output, tmp_path))
+        for path, row in zip(paths, found.array, strict=True):
+            np.testing.assert_array_equal(row, vectorise_edges(read_matrix(path)[0], weighted=False))
 
 
 def test_the_corpus_has_the_same_series(troubled_run, compact):
@@ -154,7 +156,7 @@ def test_the_choice_can_be_changed_and_leaves_nothing_of_the_other(troubled_demo
     again = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01")
     assert again.code == 0, again.err
     assert again.files(f"sub-01/**/*{SERIES}.tsv")
-    assert not again.files("sub-01/**/*.npy")
+    assert not again.files("sub-01/**/*timeseries.npy")
     back = run_app(folder, copy, "--atlas", "builtin", "--participant-label", "01", "--compact")
     assert {path.name for path in back.files("sub-01/**/*.*")} == {path.name for path in compact.files("sub-01/**/*.*")}
 
