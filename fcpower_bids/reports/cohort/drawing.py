@@ -30,6 +30,7 @@ STYLE: Any = {
 def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
     """Yield a figure of so many inches, and a list that afterwards holds its SVG; equal drawings give equal text."""
     import matplotlib  # slow to load, and most pages have none
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     svg: list[str] = []
@@ -37,5 +38,6 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
         figure = Figure(figsize=(width, height))
         yield figure, svg
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", dpi=DOTS, metadata={"Date": None, "Creator": None})
+        figure.dpi = DOTS
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # savefig draws twice
         svg.append(buffer.getvalue())
