@@ -86,6 +86,11 @@ def copy_of(outputs, tmp_path, *without):
     return settings
 
 
+def make_one(tables, anchor):
+    """The sections of one part of the page."""
+    return next(make for make, name, _ in PARTS if name == anchor)(tables)
+
+
 def panel(sections, anchor, title):
     return next(one for one in sections[anchor].panels if one.title == title)
 
@@ -124,8 +129,7 @@ def test_an_empty_table_is_named_and_costs_its_own_part_alone(outputs, tmp_path,
     settings = copy_of(outputs, tmp_path)
     GroupTables(settings).path(name).write_text("")
     tables = GroupTables(settings)
-    makes = {anchor: make for make, anchor, _ in PARTS}
-    left = makes[OWNERS[name.split("_")[0]]](tables)
+    left = make_one(tables, OWNERS[name.split("_")[0]])
     assert list(tables.problems) == [name]
     assert bool(left) == (name not in ESSENTIAL)
 
@@ -185,7 +189,7 @@ def test_a_refused_transform_is_listed_with_its_reason_and_not_drawn(outputs, tm
     screen["reason"] = np.where(refused, "Too few people.", "")
     screen.loc[refused, "status"] = "refused"
     write_table(path, screen)
-    (section,) = [one for one in make_sections(GroupTables(settings)) if one.anchor == "screen"]
+    (section,) = make_one(GroupTables(settings), "screen")
     assert [[cell.text for cell in row] for row in section.grids[1].rows] == [["Tucker", "Too few people."]]
     assert "Tucker" not in section.panels[0].svg
     assert "1 transform not available with this cohort: Tucker." in section.sentences
@@ -201,7 +205,7 @@ def test_refused_random_filters_are_listed_and_not_drawn(outputs, tmp_path):
     one[["fold_mean", "fold_sd", "mean_difference", "p_holm", "number"]] = np.nan
     one["reason"] = "Random filters would need 9 GB."
     write_table(path, pd.concat([controls[~random], one]))
-    (section,) = [one for one in make_sections(GroupTables(settings)) if one.anchor == "controls"]
+    (section,) = make_one(GroupTables(settings), "controls")
     (row,) = section.grids[1].rows
     assert [cell.text for cell in row][1] == "Random filters would need 9 GB."
     assert not any("random filters of the eigenvalues lies" in said for said in section.sentences)
