@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -100,13 +99,7 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
         browser.evaluate("document.querySelector('label[for=__search]').click()")
         browser.evaluate("document.querySelector('input.md-search__input').focus()")
         browser.write("fingerprint")
-        found = 0
-        for _ in range(100):
-            found = browser.evaluate("document.querySelectorAll('.md-search-result__item').length")
-            if found:
-                break
-            time.sleep(0.1)
-        assert found
+        browser.wait_for("document.querySelectorAll('.md-search-result__item').length > 0")
         assert browser.messages == []
         unnamed = "nav.md-code__nav:not([aria-label]), [role=dialog]:not([aria-label]), pre code:not([tabindex])"
         browser.open(site / "architecture.html")

@@ -13,13 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.running import PATIENCE
+
 BINARIES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     *("--remote-debugging-pipe", "--window-size=1366,900", "about:blank"),
 )
-PATIENCE = 60
 
 
 def find_chromium() -> str | None:
@@ -52,7 +53,7 @@ class Browser:
         self._process = subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=connect, **quiet)
         for end in (there, back, *ends):
             os.close(end)
-        self._buffer, self._number, self._loaded, self._downloading = b"", 0, False, False
+        self._buffer, self._number, self._loaded, self._downloading = b"", 0, set[str](), False
         self._session: str | None = None
         self.messages: list[str] = []
         self.requests: list[str] = []
@@ -60,6 +61,7 @@ class Browser:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Give a command of the DevTools protocol and return its result."""
@@ -95,8 +97,8 @@ class Browser:
             self.messages.append(about["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(about["request"]["url"])
-        elif method == "Page.loadEventFired":
-            self._loaded = True
+        elif method == "Page.lifecycleEvent" and about["name"] == "load":
+            self._loaded.add(about["loaderId"])
         elif method == "Browser.downloadProgress":
             assert about["state"] != "canceled", "the browser gave the download up"
             self._downloading = about["state"] == "inProgress"
@@ -105,9 +107,8 @@ class Browser:
         """Open a file and wait until it and its images are there."""
         self.messages.clear()
         self.requests.clear()
-        self._loaded = False
-        self.call("Page.navigate", url=page.absolute().as_uri())
-        while not self._loaded:
+        asked = self.call("Page.navigate", url=page.absolute().as_uri())["loaderId"]
+        while asked not in self._loaded:  # and not another page whose end of loading is told late
             self._receive()
 
     def evaluate(self, script: str) -> Any:
@@ -115,6 +116,13 @@ class Browser:
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until an expression in the page is true."""
+        end = time.monotonic() + PATIENCE
+        while not self.evaluate(condition):
+            assert time.monotonic() < end, f"never true: {condition}"
+            time.sleep(0.05)
 
     def download(self, script: str, folder: Path) -> None:
         """Run a script that saves a file in a folder, and wait until the whole file is there."""

@@ -13,6 +13,7 @@ from fcpower_bids.reports.person.coverage_figures import axial_slices, draw_cove
 from fcpower_bids.reports.person.page import write_participant_reports
 from fcpower_bids.reports.person.panels import connectome_title, make_panels
 from tests.reports.outputs import EXCLUDED, write_outputs
+from tests.running import FOOT
 
 
 def panels(settings, number=0):
@@ -68,9 +69,9 @@ def test_an_embedding_has_a_panel_with_its_provenance(tmp_path):
 
 def test_the_same_outputs_give_the_same_page(written):
     settings, page = written
-    before = page.read_bytes()
+    before = FOOT.sub(b"", page.read_bytes())
     write_participant_reports(settings, ["01"])
-    assert page.read_bytes() == before
+    assert FOOT.sub(b"", page.read_bytes()) == before
 
 
 def test_a_page_with_four_runs_at_450_parcels_is_under_five_megabytes(tmp_path):
