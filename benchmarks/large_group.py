@@ -1,6 +1,7 @@
 """A large cohort through the command: memory of every process, CPU, and the same tables with a worker killed.
 
     python -m benchmarks.large_group --n 4000 --folds 200 --mem-mb 4000
+    python -m benchmarks.large_group --n 20000 --parcels 100 --folds 20 --predictors nystroem --ways serial
 
 Connectomes of 400 parcels are drawn and put where the group level keeps those that it has parsed; the text is that of
 one more person. The figures of `docs/scale.md`.
@@ -158,6 +159,7 @@ def group_command(out: Path, name: str, options: argparse.Namespace, executor: l
     return [
         *(sys.executable, "-m", "fcpower_bids", str(out / "bids"), str(out), "group", "-w", str(out / "work")),
         *("--analyses", "prediction", "--targets", "score", "--representations", *options.representations),
+        *("--predictors", *options.predictors),
         *("--permutations", "0", "--repeats", str(options.folds // 10), "--folds", "10", "--inner-folds", "5"),
         *("--mem-mb", str(options.mem_mb), "--name", name, *executor),
     ]
@@ -218,6 +220,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=["serial", "dask", "killed"], help="serial, dask, killed")
     parser.add_argument("--kill-after", type=float, default=60, help="seconds of the run")
     parser.add_argument("--representations", nargs="+", default=["fc_power"], help="what predicts")
+    parser.add_argument("--predictors", nargs="+", default=["kernel_ridge"], help="who predicts")
     parser.add_argument("--folder", type=Path, help="where to; a temporary folder by default")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

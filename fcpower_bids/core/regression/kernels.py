@@ -137,7 +137,7 @@ def fill_correlations(
     kernel : Filled, shape (n, n)
         In memory or on disk.
     height : int
-        Rows of a panel; at least 64 are taken.
+        Rows of a panel; at least 16 are taken.
     dtype : float64 or float32
         Precision of the products.
 
@@ -146,7 +146,7 @@ def fill_correlations(
     ValueError
         As `correlation_kernel` does.
     """
-    n, height = features.shape[0], max(64, height)
+    n, height = features.shape[0], max(16, height)
     for start in range(0, n, height):
         stop = min(start + height, n)
         rows = np.empty((stop - start, n))

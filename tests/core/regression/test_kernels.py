@@ -83,7 +83,7 @@ def test_features_on_disk(features, tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_kernel_in_panels_on_disk_is_corrcoef(tmp_path, dtype):
-    features = ScratchRows(tmp_path, (150, 190), dtype)  # three panels of 64 rows
+    features = ScratchRows(tmp_path, (150, 190), dtype)  # ten panels of 16 rows
     features[:] = 0.2 + 0.3 * np.random.default_rng(0).standard_normal((150, 190))
     kernel = ScratchRows(tmp_path, (150, 150), dtype)
     fill_correlations(features, kernel, 1, dtype)
