@@ -6,7 +6,8 @@ import dataclasses
 import importlib.util
 import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fcpower_bids.analyses import ALL, ANALYSES
@@ -188,12 +189,19 @@ def _names(settings: Settings) -> Iterator[str]:
         for name in names:
             if name not in registry:
                 yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
-    for item in settings.composite:
-        if "=" not in item or not item.partition("=")[2]:
-            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..."
+    yield from _composites(settings.composite)
     for item in settings.architecture:
         if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
             yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
+
+
+def _composites(items: Sequence[str]) -> Iterator[str]:
+    for item in items:
+        if not all(part.strip() for part in item.partition("=")):
+            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..."
+    names = Counter(item.partition("=")[0].strip() for item in items)
+    for name in (name for name, times in names.items() if times > 1):
+        yield f"--composite {name}=... is given twice. Give each a name of its own."
 
 
 def _results_name(settings: Settings) -> Iterator[str]:

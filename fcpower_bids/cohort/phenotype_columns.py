@@ -15,6 +15,8 @@ from fcpower_bids.cohort.phenotypes import Phenotypes
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import GroupLevel
 
+LARGEST, SMALLEST, LEAST_SPREAD = 1e15, 1e-30, 1e-10
+"""Sizes of values, and their spread as a share of these, beyond which scores would be errors of rounding."""
 FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 
@@ -85,7 +87,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     for name in dict.fromkeys((*predicted, *covariates)):
         if name in frame.columns:
             frame[name] = _as_numbers(frame[name])
-            problems += _unusable(frame[name], name in predicted, name in parts)
+            problems += _unusable(frame[name], phenotypes.frame[name], name in predicted, name in parts)
             notes += _coding(frame[name])
     if problems:
         raise DatasetError("\n".join(problems))
@@ -133,11 +135,17 @@ def _coding(column: pd.Series) -> list[str]:
     return [f"{column.name} is coded {levels[0]} = 0, {levels[1]} = 1."]
 
 
-def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
+def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composite: bool) -> Iterator[str]:
     if _is_text(column) and (spellings := _spelled_in_several_ways(column)):
         yield f"The column '{column.name}' writes one level in several ways ({', '.join(spellings)}); use one of them."
         return
-    if column.isna().all():
+    if column.isna().all() and of_all.notna().any():
+        yield (
+            f"The column '{column.name}' is known for {of_all.notna().sum()} people without scans (such as "
+            f"{of_all.first_valid_index()}), and for nobody with scans (such as {column.index[0]}). Correct the "
+            "participant_id of its table, or leave it out."
+        )
+    elif column.isna().all():
         yield f"The column '{column.name}' is missing for all {len(column)} people with scans; leave it out."
     elif predicted and column.nunique() == 1:
         yield f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
@@ -146,6 +154,28 @@ def _unusable(column: pd.Series, predicted: bool, in_composite: bool) -> Iterato
         person = column.index[(column.notna() & numbers.isna()).to_numpy()][0]
         allowed = "numbers" if in_composite else "numbers or text of two levels"
         yield f"The target '{column.name}' is not numeric: {person} has '{column[person]}'. Only {allowed} can be used."
+    elif not _is_text(column):
+        yield from _of_no_size(column)
+
+
+def _of_no_size(column: pd.Series) -> Iterator[str]:
+    """Numbers with which one cannot compute: their squares are too large or vanish, or rounding is all that differs."""
+    sizes = column.abs()
+    largest, spread = float(sizes.max()), float(column.max() - column.min())
+    if largest > LARGEST:
+        place = int(np.nanargmax(sizes))
+        value = f"{column.iloc[place]:g}"
+        yield (
+            f"The column '{column.name}' has {value} for {column.index[place]}, which no measurement is. Correct it, "
+            f"or give --missing-values {column.name}={value} if it means missing."
+        )
+    elif 0 < largest < SMALLEST:
+        yield f"The column '{column.name}' has no value above {largest:g}. Give it in another unit, or leave it out."
+    elif 0 < spread < LEAST_SPREAD * largest:
+        yield (
+            f"The column '{column.name}' varies by {spread:g} around {largest:g}, which is lost in rounding. Give its "
+            "differences, or leave it out."
+        )
 
 
 def _spelled_in_several_ways(column: pd.Series) -> list[str]:
@@ -163,13 +193,17 @@ def _default_targets(
     for name in phenotypes.defaults:
         if name in taken or frame[name].dtype != np.float64:
             continue
-        usable = name not in phenotypes.conflicts and frame[name].nunique() > 1
+        varies = name not in phenotypes.conflicts and frame[name].nunique() > 1
+        usable = varies and not list(_of_no_size(frame[name]))
         (targets if usable else left_out).append(name)
     if not phenotypes.defaults:
         return (), []
     notes = [f"No targets were named, so they are all numeric columns: {', '.join(targets) or 'none'}."]
     if left_out:
-        notes.append(f"Constant, missing or contradictory columns are no targets: {', '.join(left_out)}.")
+        notes.append(
+            "Constant, missing or contradictory columns, and those with values that no measurement is, are no targets: "
+            f"{', '.join(left_out)}."
+        )
     return tuple(targets), notes
 
 

@@ -137,7 +137,7 @@ def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataF
     if frame[PERSON].isna().any():
         line = sheet.lines[int(frame[PERSON].isna().to_numpy().argmax())]
         raise DatasetError(f"{path} has no {PERSON} in line {line}. Fill it in, or remove the line.")
-    frame[PERSON] = ["sub-" + str(label).removeprefix("sub-") for label in frame[PERSON]]
+    frame[PERSON] = ["sub-" + re.sub("^sub-", "", str(label), flags=re.IGNORECASE) for label in frame[PERSON]]
     said = list(sheet.notes)
     if (again := int(frame.duplicated().sum())) > 0:
         frame = frame.drop_duplicates().reset_index(drop=True)
@@ -354,8 +354,9 @@ def _obvious(column: pd.Series) -> NDArray[np.bool_]:
     others = values[np.isfinite(values) & ~suspect]
     if not len(others):
         return suspect | np.isinf(values)
-    low, high = others.min(), others.max()
+    low, high = float(others.min()), float(others.max())
     width = high - low
-    above = (values > high + width) & (values > 2 * high)
-    below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
+    with np.errstate(over="ignore"):  # of values that no measurement is, which are named where they are used
+        above = (values > high + width) & (values > 2 * high)
+        below = (values < 0) & ((low >= 0) | ((values < low - width) & (values < 2 * low)))
     return (suspect & (above | below)) | np.isinf(values)

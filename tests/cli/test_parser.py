@@ -80,6 +80,8 @@ def test_all_mistakes_are_told_at_once():
         (["--encoder-weights", "w"], "needs --encoder"),
         (["--dummy-scans", "-1"], "dummy"),
         (["--composite", "x"], "NAME=COLUMN"),
+        (["--composite", "=a,b"], "NAME=COLUMN"),
+        (["--composite", "g=a,b", "g=c,d"], "--composite g=... is given twice"),
         (["--folds", "1"], "nothing to train on"),
         (["--atlas-dir", "nowhere"], "not a folder"),
         (["--strategy", "nowhere.yml"], "not there"),

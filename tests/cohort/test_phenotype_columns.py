@@ -24,6 +24,9 @@ FRAME = pd.DataFrame(
         "family_id": ["1", "1", "2", "3"],
         "constant": [7.0] * 4,
         "empty": [np.nan] * 4,
+        "huge": [1.0, 2.0, 1e160, 3.0],
+        "tiny": [1e-310, 2e-310, 3e-310, 4e-310],
+        "rounded": [1e9, 1e9 + 1.2e-7, 1e9, 1e9 + 2.4e-7],
     },
     index=pd.Index(["sub-1", "sub-2", "sub-3", "sub-4"], name="participant_id"),
 )
@@ -37,7 +40,7 @@ def resolve(conflicts=None, **choices):
 def test_targets_default_to_the_numeric_columns_that_vary_and_have_no_other_role():
     found = resolve(covariates=("age",), family_column="family_id")
     assert found.targets == ("score",)
-    assert "constant, empty" in " ".join(found.notes)
+    assert "constant, empty, huge, tiny, rounded" in " ".join(found.notes)
     assert resolve(conflicts={"score": "differs"}).targets == ("age",)
 
 
@@ -83,6 +86,10 @@ def test_numbers_in_an_identifier_column_can_be_predicted():
         ({"targets": ("empty",)}, r"column 'empty' is missing for all 4 people"),
         ({"covariates": ("empty",)}, r"column 'empty' is missing for all 4 people"),
         ({"targets": ("hand",)}, r"target 'hand' is not numeric: sub-1 has 'left'. Only numbers or text of two"),
+        ({"targets": ("huge",)}, r"'huge' has 1e\+160 for sub-3, .* --missing-values huge=1e\+160"),
+        ({"targets": ("age",), "covariates": ("huge",)}, r"'huge' has 1e\+160 for sub-3"),
+        ({"composite": ("g=age,tiny",)}, r"'tiny' has no value above 4e-310"),
+        ({"targets": ("rounded",)}, r"'rounded' varies by 2.38419e-07 around 1e\+09"),
         ({"targets": ("age",), "covariates": ("age",)}, r"'age' is both target and covariate"),
     ],
 )
@@ -91,6 +98,12 @@ def test_a_column_that_cannot_be_used_is_one_sentence(choices, words):
         resolve(**choices)
     assert caught.value.exit_code == 3
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_table_of_strangers_is_blamed_for_their_names_and_not_for_the_column():
+    frame = pd.concat([FRAME[["age"]], pd.DataFrame({"iq": [100.0, 120.0]}, index=["sub-X1", "sub-X2"])])
+    with pytest.raises(DatasetError, match=r"'iq' is known for 2 people without scans \(such as sub-X1\), .*sub-1\)"):
+        resolve_columns(Phenotypes(frame), frame.loc[FRAME.index], Settings(Path(), Path(), "group", targets=("iq",)))
 
 
 def test_all_problems_are_told_at_once():

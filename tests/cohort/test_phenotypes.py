@@ -121,6 +121,11 @@ def test_codes_are_reported_per_person_and_the_sidecar_is_read(tmp_path):
     assert pd.isna(found.frame.loc["sub-02", "age"])
 
 
+def test_the_entity_may_stand_in_capitals(tmp_path):
+    path = put(tmp_path / "x.tsv", "participant_id\tage\nSUB-01\t3\nSub-02\t4\n")
+    assert load(tmp_path, phenotypes=(path,)).frame["age"].to_dict() == {"sub-01": 3, "sub-02": 4}
+
+
 def test_identifiers_keep_their_zeros(tmp_path):
     path = put(tmp_path / "x.csv", "participant_id,a\n007,1\n")
     assert read_phenotype_table(path)["participant_id"].tolist() == ["sub-007"]

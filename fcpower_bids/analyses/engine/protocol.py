@@ -27,7 +27,7 @@ from fcpower_bids.core.regression.folds import (
     replicated_folds,
 )
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
-from fcpower_bids.core.regression.targets import TargetBuilder
+from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
 from fcpower_bids.errors import Unfit
 from fcpower_bids.predictors import NYSTROEM
 from fcpower_bids.records import Cohort
@@ -122,6 +122,7 @@ def open_study(cohort: Cohort, settings: Analysis) -> Study:
     )
     for target in targets:
         _check_known(target, folds)
+        _check_left(target, people.covariates, folds)
     return Study(cohort, settings, preset, people, targets, folds)
 
 
@@ -228,6 +229,17 @@ def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
                 f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
                 f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
             )
+
+
+def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...]) -> None:
+    if not covariates.shape[1]:
+        return
+    train = min((fold.train[target.known[fold.train]] for fold in folds), key=len)
+    if leave_nothing(target.measures, covariates, train):
+        raise Unfit(
+            f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people that "
+            "train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this target out."
+        )
 
 
 def _notes(cohort: Cohort) -> Mapping[str, Any]:

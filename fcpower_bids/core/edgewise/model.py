@@ -121,7 +121,7 @@ def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | Non
         raise Unfit(
             f"{len(values)} people are too few: with {basis.shape[1]} columns of covariates and "
             f"{int(number.max()) + 1} {'means of sites' if number.any() else 'mean'} they leave {df} degrees of "
-            f"freedom, and {FEWEST_DF} are needed. Name fewer --covariates."
+            f"freedom, and {FEWEST_DF} are needed.{' Name fewer --covariates.' if basis.shape[1] else ''}"
         )
     left = _without_sites(values[:, None], number)[:, 0]
     left -= basis @ (basis.T @ left)

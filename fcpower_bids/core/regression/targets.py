@@ -14,6 +14,8 @@ from fcpower_bids.errors import Unfit
 FloatArray = NDArray[np.float64]
 TargetBuilder = Callable[[Rows], FloatArray]
 """Given the training rows, the targets (n, m) of all rows, fitted on those rows alone."""
+EXPLAINED = 1e-8
+"""Length of residuals, as a share of that of the targets, which is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +200,17 @@ def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, de
         coefficients = np.linalg.lstsq(design[rows], y[np.ix_(rows, columns)], rcond=None)[0]
         residuals[:, columns] = y[:, columns] - design @ coefficients
     return residuals
+
+
+def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> bool:
+    """Whether the covariates explain the targets (n, q) of the training rows, but for rounding.
+
+    So they do, whatever the targets, where there are as many of them as training rows.
+    """
+    known = np.asarray(targets, dtype=float)[train]
+    residuals = remove_covariates(targets, covariates, train)[train]
+    lengths = [np.sqrt(np.nansum(each**2)) for each in (residuals, known - np.nanmean(known, axis=0))]
+    return bool(lengths[0] <= EXPLAINED * lengths[1])
 
 
 def encode_binary(labels: ArrayLike, positive: object | None = None) -> FloatArray:
