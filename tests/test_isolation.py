@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import LINKS, contents
+from tests.running import LINKS, PATIENCE, contents
 
 HOSTILE = (
     *("grp", "pwd", "json", "numpy", "pandas", "random", "multiprocessing", "nipype", "joblib", "signal", "socket"),
@@ -28,7 +28,7 @@ STRANGER = 54321
 def run(command, *arguments, **more):
     more["env"] = {name: value for name, value in more.get("env", os.environ).items() if name != "PYTHONSAFEPATH"}
     return subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=200, **more
+        [*command, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=PATIENCE, **more
     )
 
 

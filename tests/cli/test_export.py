@@ -9,15 +9,18 @@ import json
 import re
 import shutil
 import socket
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import fcpower_bids
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.sharing import labels_in, tell_without_folders, without_folders
 from tests.running import contents
 
+PACKAGE = Path(fcpower_bids.__file__).parent
 PEOPLE = {"01": "NDARJANE7", "02": "NDARJOHN8"}
 HOME = "/home/jdoe/secret study"
 
@@ -78,7 +81,9 @@ def test_nothing_tells_who_and_where(outputs, tmp_path, capsys):
         "OTHER",
         "/in/derivatives",
     ]
-    words += [word for word in (socket.gethostname(), getpass.getuser()) if len(word) > 2 and word != "root"]
+    # A machine that is called by a word of our own, "node" or "runner", cannot be told from that word.
+    ours = " ".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    words += [word for word in (socket.gethostname(), getpass.getuser()) if len(word) > 2 and word not in ours]
     for name, text in texts(share):
         assert [word for word in words if re.search(rf"\b{re.escape(word)}\b", text)] == [], name
         assert not re.search(r"(^|[\s\"'(])/(home|tmp|data|root)/", text), name

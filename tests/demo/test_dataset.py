@@ -15,6 +15,7 @@ from fcpower_bids.demo import DemoDesign, DemoTruth, make_dataset
 from fcpower_bids.demo.layout import DERIVATIVES, TRUTH
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, builtin_atlas
+from tests.running import PATIENCE
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 
@@ -174,7 +175,7 @@ def test_a_folder_with_content_is_left_alone(tmp_path):
 @pytest.mark.parametrize("part", [Path(), DERIVATIVES])
 def test_the_bids_validator_finds_no_error(part, troubled):
     command = [VALIDATOR, str(troubled[0] / part), "--format", "json"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     report = json.loads(run.stdout)
     errors = [issue for issue in report["issues"]["issues"] if issue["severity"] == "error"]
     assert errors == []

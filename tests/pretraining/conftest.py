@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +23,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def meeting_place():
+    """A port for processes that meet, which no other connection is given by chance while they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for port in itertools.count(20_000 + os.getpid() % 10_000):
+            with socket.socket() as tried, suppress(OSError):
+                tried.bind(("127.0.0.1", port))
+                break
+        patch.setenv("MASTER_PORT", str(port))
+        yield
 
 
 def made_recordings(people: int = 16, sessions: int = 2, seed: int = 0) -> list[tuple[dict, np.ndarray]]:

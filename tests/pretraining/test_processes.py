@@ -55,7 +55,7 @@ def alone(planted) -> list[float]:
     return losses(planted, "alone")
 
 
-def test_two_devices_train_as_one(planted, alone):
+def test_two_devices_train_as_one(planted, alone, meeting_place):
     finished = run(planted, "devices", "--devices", "2")
     assert finished.returncode == 0, finished.stderr
     assert losses(planted, "devices") == pytest.approx(alone, abs=1e-4)

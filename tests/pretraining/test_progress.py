@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import lightning.fabric.loggers
 import pytest
 
@@ -15,7 +17,7 @@ from tests.pretraining.test_train import config, numbers
 
 def test_speed_closed_form(monkeypatch):
     now = iter([10.0, 12.0, 13.0])
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(now)))
     clock = Clock(100, steps=300, flops=50, limit=1000.0)
     monkeypatch.setattr(progress, "peak_megabytes", lambda: 7.0)
     assert clock.read(110) == {"steps_per_s": 5.0, "mfu": 0.25, "peak_mb": 7.0, "seconds_left": 38.0}

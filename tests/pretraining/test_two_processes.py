@@ -48,7 +48,7 @@ def on_each_process(fabric, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, meeting_place) -> Path:
     path = tmp_path_factory.mktemp("two")
     pack_corpus(as_sources(made_recordings()), path / "pack")
     pretrain(path / "pack", path / "one", run_config(1))
