@@ -21,7 +21,7 @@ from fcpower_bids.workflows import participant
 from tests.docs.pages import DOCS, read
 from tests.running import run_app
 
-VOLUMES = 90
+SESSIONS, VOLUMES = 6, 90
 READ = 1 + VOLUMES
 """Volumes of one pass, and the look at the first that comes before it."""
 WITHIN = ("--atlas", "builtin", "--strategy", "none", "--transforms", "power", "log_euclidean", "--floor", "0.001")
@@ -60,32 +60,32 @@ def counted(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def twenty(tmp_path_factory):
-    """One participant with twenty sessions of tiny images."""
-    folder = tmp_path_factory.mktemp("twenty") / "in"
-    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=20, volumes=VOLUMES))
+def dataset(tmp_path_factory):
+    """One participant with a few sessions of tiny images."""
+    folder = tmp_path_factory.mktemp("dataset") / "in"
+    make_dataset(folder, DemoDesign.tiny(subjects=1, sessions=SESSIONS, volumes=VOLUMES))
     return folder
 
 
-def test_on_twenty_recordings_another_alpha_and_an_encoder_read_no_volume(twenty, tmp_path, counted):
-    out, once = tmp_path / "out", dict.fromkeys(WITHOUT_ENCODER, 20)
-    assert counted(twenty, out, *WITHIN) == {**once, "volumes": 20 * READ}
-    assert counted(twenty, out, *WITHIN) == {}
-    assert counted(twenty, out, *WITHIN, "--alpha", "0.5") == once
-    assert counted(twenty, out, *WITHIN, *EMBEDDED) == {**once, "embed": 20}
+def test_another_alpha_and_an_encoder_read_no_volume_of_any_recording(dataset, tmp_path, counted):
+    out, once = tmp_path / "out", dict.fromkeys(WITHOUT_ENCODER, SESSIONS)
+    assert counted(dataset, out, *WITHIN) == {**once, "volumes": SESSIONS * READ}
+    assert counted(dataset, out, *WITHIN) == {}
+    assert counted(dataset, out, *WITHIN, "--alpha", "0.5") == once
+    assert counted(dataset, out, *WITHIN, *EMBEDDED) == {**once, "embed": SESSIONS}
 
 
-def test_kept_means_go_where_that_was_asked_for(twenty, tmp_path, counted):
+def test_kept_means_go_where_that_was_asked_for(dataset, tmp_path, counted):
     out, one, two = tmp_path / "out", ("--session-id", "a"), ("--session-id", "a", "b")
     kept = out / "work" / "parcels"
-    counted(twenty, out, *WITHIN, *two)
+    counted(dataset, out, *WITHIN, *two)
     assert len(list(kept.iterdir())) == 2
-    assert counted(twenty, out, *WITHIN, *one, "--remove-parcel-means") == {}, "they go of finished recordings too"
+    assert counted(dataset, out, *WITHIN, *one, "--remove-parcel-means") == {}, "they go of finished recordings too"
     (left,) = kept.iterdir()
     assert "ses-b" in left.name
-    assert counted(twenty, out, *WITHIN, *one, "--alpha", "0.5", "--remove-parcel-means")["volumes"] == READ
+    assert counted(dataset, out, *WITHIN, *one, "--alpha", "0.5", "--remove-parcel-means")["volumes"] == READ
     assert list(kept.iterdir()) == [left]
-    assert "volumes" not in counted(twenty, out, *WITHIN, "--session-id", "b", "--alpha", "0.5")
+    assert "volumes" not in counted(dataset, out, *WITHIN, "--session-id", "b", "--alpha", "0.5")
 
 
 def replaced(pattern: str) -> Callable[[Path, pytest.MonkeyPatch], tuple[str, ...]]:
@@ -162,11 +162,11 @@ def test_every_option_of_the_table_is_tried():
 
 
 @pytest.fixture(scope="module")
-def finished(twenty, tmp_path_factory):
+def finished(dataset, tmp_path_factory):
     """A function that gives one recording, and what a run of it has left: its nodes, or its parcel means alone."""
     folder = tmp_path_factory.mktemp("finished")
-    for path in (*twenty.rglob("*ses-a_*"), *twenty.rglob("dataset_description.json")):
-        (copy := folder / "run" / "in" / path.relative_to(twenty)).parent.mkdir(parents=True, exist_ok=True)
+    for path in (*dataset.rglob("*ses-a_*"), *dataset.rglob("dataset_description.json")):
+        (copy := folder / "run" / "in" / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
     base = (*WITHIN, *EMBEDDED)
     for out, options in {"nodes": (*base, "--debug"), "means": base}.items():
