@@ -112,7 +112,8 @@ def test_the_picture_of_a_recording_is_its_carpet_before_cleaning(troubled_run):
             if carpet.shape[axis] > size:
                 starts = np.round(np.linspace(0, carpet.shape[axis], size + 1)).astype(int)
                 bins = [np.take(carpet, range(a, b), axis) for a, b in pairwise(starts)]
-                with warnings.catch_warnings(action="ignore"):  # of what has no value at all
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of what has no value at all
                     carpet = np.stack([np.nanmean(one, axis=axis) for one in bins], axis=axis)
         assert carpet.shape == shown.shape[:2] == (12, 48)
         known = np.isfinite(carpet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -87,7 +87,7 @@ def write_prediction_pages(
             scans=scans,
             limits=limits_of(facts),
             card=card_of(facts, model),
-            date=datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         )
         pages.append(write_page(output_dir / f"{person}_{model}.html", text))
     return pages
