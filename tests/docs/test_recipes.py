@@ -74,6 +74,8 @@ CONTRACTS = (
     *("tests/cli/test_usage.py", "tests/docs/test_site.py"),
 )
 """What has to stay green with a file and a line, and nothing else."""
+UNTOUCHED = "test_the_gallery_draws or test_the_site_can_be_searched"
+"""What is dear and does not depend on what can be chosen."""
 ABOUT_THE_NEW = "signed_root or quadratic or smoothness or mean-edges or scan_minutes"
 
 
@@ -86,7 +88,7 @@ def test_contracts_and_documentation_hold_with_nothing_else(extended):
     plain = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     of_registries = start(extended, *plain, "-k", ABOUT_THE_NEW, *CONTRACTS[:5])
     assert int(re.search(r"(\d+) passed", of_registries)[1]) >= 20
-    assert re.search(r"\b[1-9]\d* passed", start(extended, *plain, *CONTRACTS[5:]))
+    assert re.search(r"\b[1-9]\d* passed", start(extended, *plain, "-k", f"not ({UNTOUCHED})", *CONTRACTS[5:]))
 
 
 def test_the_code_of_the_recipes_is_well_formed():
