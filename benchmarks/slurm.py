@@ -27,6 +27,8 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 NEEDED = ("slurmd", "slurmctld", "srun", "sinfo", "scancel", "munged")
+NO_CLUSTER = 75
+"""Exit status where SLURM does not start on this machine: nothing of ours was tried then."""
 CONF = """\
 ClusterName=here
 SlurmctldHost=localhost(127.0.0.1)
@@ -99,7 +101,8 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
                 break
             time.sleep(1)
         else:
-            sys.exit(f"the nodes did not come up: {(folder / 'daemons.log').read_text()[-2000:]}")
+            print(f"The nodes did not come up: {(folder / 'daemons.log').read_text()[-2000:]}", flush=True)
+            sys.exit(NO_CLUSTER)
         yield environment
     finally:
         for process in reversed(started):
