@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,36 +11,34 @@ import pytest
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import Planted, draw_table
 
-PEOPLE, PARCELS, VOLUMES = 60, 40, 45
+PEOPLE = 60
 
 
-def draw(seed: int = 1) -> list[np.ndarray]:
-    """Series of people who differ along one axis, some very much, and a second scan of the most usual of them."""
+def draw(parcels: int, volumes: int, axis: float, own: float, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Series of people who differ along one axis, some very much; a further scan of the most usual; where all are."""
     rng = np.random.default_rng(seed)
-    base, axis = rng.standard_normal((2, PARCELS, PARCELS))
-    places = rng.permutation(0.25 * rng.standard_t(5, PEOPLE))
-    roots = [base + 0.7 * rng.standard_normal((PARCELS, PARCELS)) + place * axis for place in places]
+    base, direction = rng.standard_normal((2, parcels, parcels))
+    places = rng.permutation(axis * rng.standard_t(5, PEOPLE))
+    roots = [base + own * rng.standard_normal((parcels, parcels)) + place * direction for place in places]
     usual = int(np.argmin(np.abs(places)))
-    return [rng.standard_normal((VOLUMES, PARCELS)) @ root.T for root in (*roots, roots[usual])]
+    return [rng.standard_normal((volumes, parcels)) @ root.T for root in (*roots, roots[usual])], places
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
-    found = Planted(tmp_path_factory.mktemp("alike"))
-    for number, series in enumerate(draw()):
-        found.put(number, "a", series)
-    found.phenotypes = draw_table(PEOPLE + 1)
-    return found
+def plant(root: Path, scans: list[np.ndarray]) -> Planted:
+    cohort = Planted(root)
+    for number, series in enumerate(scans):
+        cohort.put(number, "a", series)
+    cohort.phenotypes = draw_table(len(scans))
+    return cohort
 
 
-@pytest.fixture(scope="module")
-def expected(cohort):
+def compare_all(cohort: Planted) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores and similarity of all pairs, and how wide the scores of each scan spread, from the tables of FC."""
     rows = []
     for path in sorted(cohort.out.glob("**/*stat-pearsoncorrelation_relmat.tsv")):
         values, vectors = np.linalg.eigh(pd.read_csv(path, sep="\t", index_col=0).to_numpy())
         values = np.where(values > 1e-10 * values[-1], values, 0)
-        rows.append(((vectors * values**0.35) @ vectors.T)[np.triu_indices(PARCELS, 1)])
+        rows.append(((vectors * values**0.35) @ vectors.T)[np.triu_indices(len(values), 1)])
     similarity = np.corrcoef(rows)
     centred = similarity - similarity.mean(axis=0) - similarity.mean(axis=1)[:, None] + similarity.mean()
     apart = centred[np.triu_indices(len(rows), 1)]
@@ -50,6 +50,23 @@ def expected(cohort):
     return scores, similarity, np.array(spread)
 
 
+def run_check(cohort: Planted, name: str, *options: str) -> list[dict]:
+    """Rows of ``check_pairs``, as the command writes them."""
+    command = [cohort.bids, cohort.out, "group", "--targets", "age", "--check", "--min-time", "60", "--name", name]
+    assert main([*map(str, command), "--nprocs", "1", *options]) == 0
+    return Planted(cohort.root, name).table("check_pairs").to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    return plant(tmp_path_factory.mktemp("alike"), draw(40, 45, 0.25, 0.7, seed=1)[0])
+
+
+@pytest.fixture(scope="module")
+def expected(cohort):
+    return compare_all(cohort)
+
+
 @pytest.mark.parametrize("options", [(), ("--mem-mb", "1")], ids=["in memory", "in panels"])
 def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected, options, monkeypatch):
     scores, similarity, spread = expected
@@ -59,21 +76,7 @@ def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected, options, m
     if options:  # a cohort of this size is a large one, and no kernel is whole
         monkeypatch.setattr("fcpower_bids.machine.SHARE", 64)
         monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.similarity", None)
-    named = Planted(cohort.root, "panels" if options else "whole")
-    command = [
-        cohort.bids,
-        cohort.out,
-        "group",
-        "--targets",
-        "age",
-        "--check",
-        "--min-time",
-        "60",
-        "--name",
-        named.name,
-    ]
-    assert main([*map(str, command), "--nprocs", "1", *options]) == 0
-    found = named.table("check_pairs").to_dict("records")
+    found = run_check(cohort, "panels" if options else "whole", *options)
     usual = int(np.argmax(scores[-1, :-1]))
     assert [(row["verdict"], row["participant_id"], row["other"]) for row in found] == [
         ("place to look", f"sub-{usual + 1:03d}", f"sub-{PEOPLE + 1:03d}")
@@ -82,3 +85,19 @@ def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected, options, m
     assert found[0]["score"] == pytest.approx(scores[usual, -1], rel=exact)
     assert found[0]["similarity"] == pytest.approx(similarity[usual, -1], rel=exact)
     assert not list((cohort.out / "work").glob("**/scratch-*"))
+
+
+def test_where_a_copy_scores_no_more_than_people_far_out_the_series_tell(tmp_path):
+    """With few parcels many people look like one scan by their connectomes alone."""
+    scans, places = draw(20, 200, 0.3, 0.4, seed=4)
+    far = int(np.argmax(np.abs(places)))
+    scans[-1] = scans[far] + 0.3 * scans[far].std() * np.random.default_rng(0).standard_normal(scans[far].shape)
+    cohort = plant(tmp_path, scans)
+    scores, similarity, spread = compare_all(cohort)
+    own = np.minimum(*np.meshgrid(np.diag(scores), np.diag(scores)))
+    as_one = np.triu((scores >= 8) & (scores > 0.7 * own) & (similarity > 0.7), 1)
+    assert as_one.sum() > 2
+    assert scores[far, -1] < 8 * spread[[far, -1]].max() / 1.5, "the copy does not stand out"
+    (found,) = run_check(cohort, "copied")
+    assert (found["verdict"], found["participant_id"]) == ("same scan", f"sub-{far + 1:03d}")
+    assert (found["other"], found["series_correlation"] > 0.9) == (f"sub-{PEOPLE + 1:03d}", True)

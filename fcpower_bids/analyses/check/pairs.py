@@ -71,8 +71,9 @@ FACTS = {
     "Rule": (
         f"same scan: similarity above {SAME_SIMILARITY:g} and score above {SAME_SCORE:g} (with few parcels, above 0.7 "
         f"of what a copy would score), or series that agree above {ONE_SERIES:g}. place to look: score above "
-        f"{STRANGE_SCORE:g}; where the scores of either scan with everyone spread wider than {FAR_FROM_MANY:g} times "
-        "those of the cohort, they are divided by what exceeds. swapped sessions: two people whose scans are each "
+        f"{STRANGE_SCORE:g}. For both, where the scores of either scan with everyone spread wider than "
+        f"{FAR_FROM_MANY:g} times those of the cohort, the score divided by what exceeds must be above "
+        f"{STRANGE_SCORE:g}, or the series agree. swapped sessions: two people whose scans are each "
         "other's nearest crosswise, and far from their own; each such person has one row per scan that belongs to "
         "the other. another name: a scan whose score "
         f"with somebody else is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
@@ -101,9 +102,9 @@ def check_pairs(cohort: Cohort, similarity: FeatureSource) -> tuple[Table, list[
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()
     scores = PairScores(similarity, persons)
-    same, strange = strange_pairs(scores)
-    agreement = _agreements(cohort, [*same, *strange])
-    same = same + [pair for pair in strange if agreement.get(pair, 0.0) > ONE_SERIES]
+    same, strange, doubtful = strange_pairs(scores)
+    agreement = _agreements(cohort, [*same, *strange]) | _agreements(cohort, doubtful)
+    same = same + [pair for pair in [*strange, *doubtful] if agreement.get(pair, 0.0) > ONE_SERIES]
     strange = [pair for pair in strange if pair not in same]
     swaps = swapped_scans(scores, sessions)
     rows = [_row(cohort, SAME, pair, agreement) for pair in same]

@@ -135,8 +135,7 @@ class PairScores:
     @property
     def own(self) -> Array:
         """Score of each scan with itself, shape (n,): that of its copy."""
-        diagonal = [np.diagonal(self.rows(rows)[:, rows]) for rows in self.strips()]
-        return np.concatenate(diagonal)
+        return np.concatenate([np.diagonal(self.rows(rows)[:, rows]).copy() for rows in self.strips()])
 
     def _kernel(self, rows: slice | Rows) -> Array:
         return np.array(self.similarity[rows, :], dtype=np.float64)
@@ -181,7 +180,7 @@ def median_of_parts(parts: Callable[[], Iterable[Array]], reach: float) -> float
     return float(np.partition(np.concatenate(held), middle - below)[middle - below].mean())
 
 
-def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair]]:
+def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Find pairs of scans of different people that look like one scan, and those that are a place to look.
 
     Parameters
@@ -191,7 +190,9 @@ def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair]]:
     Returns
     -------
     same, strange : list of Pair
-        The highest score first. A strange pair stands out among the scores of both of its scans too.
+        They stand out among the scores of both of their scans too; the highest score first.
+    doubtful : list of Pair
+        Alike as one scan, but so are others to one of the two: only the series can tell.
     """
     pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
     odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
@@ -199,14 +200,14 @@ def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair]]:
     own = scores.own if pairs else np.empty(0)
     same: list[Pair] = []
     strange: list[Pair] = []
+    doubtful: list[Pair] = []
     for pair in pairs:
         i, j = pair.first, pair.second
-        wanted = min(SAME_SCORE, COPY_SHARE * min(own[i], own[j]))
-        if pair.similarity > SAME_SIMILARITY and pair.score > wanted:
-            same.append(pair)
-        elif pair.score >= STRANGE_SCORE * max(1.0, spread[i] / FAR_FROM_MANY, spread[j] / FAR_FROM_MANY):
-            strange.append(pair)
-    return same, strange
+        as_one = pair.similarity > SAME_SIMILARITY and pair.score > min(SAME_SCORE, COPY_SHARE * min(own[i], own[j]))
+        stands_out = pair.score >= STRANGE_SCORE * max(1.0, spread[i] / FAR_FROM_MANY, spread[j] / FAR_FROM_MANY)
+        if as_one or stands_out:
+            (doubtful if not stands_out else same if as_one else strange).append(pair)
+    return same, strange, doubtful
 
 
 def _high_pairs(scores: PairScores) -> Iterator[Pair]:

@@ -47,7 +47,7 @@ def test_scores_need_four_people_and_a_spread():
     scores = PairScores(kernel, persons)
     assert not scores.known
     assert np.isnan(scores.rows(slice(None))).all()
-    assert strange_pairs(scores) == ([], [])
+    assert strange_pairs(scores) == ([], [], [])
     assert swapped_scans(scores, sessions) == misnamed_scans(scores) == []
     assert not PairScores(np.eye(6), np.arange(6)).known
 
@@ -82,16 +82,16 @@ def test_strips_of_rows_on_disk_say_the_same(monkeypatch, tmp_path):
 
 def test_a_copy_is_found_and_the_same_person_again_is_a_place_to_look():
     kernel, persons, _ = kernel_of(30)
-    assert strange_pairs(PairScores(kernel, persons)) == ([], [])
+    assert strange_pairs(PairScores(kernel, persons)) == ([], [], [])
     renamed = persons.copy()
     renamed[1] = "other"
-    same, strange = strange_pairs(PairScores(kernel, renamed))
+    same, strange, _ = strange_pairs(PairScores(kernel, renamed))
     assert same == []
     assert [(pair.first, pair.second) for pair in strange] == [(0, 1)]
     copied = kernel.copy()
     copied[40], copied[:, 40] = copied[1], copied[:, 1]
     copied[40, 40] = 1
-    same, strange = strange_pairs(PairScores(copied, persons))
+    same, strange, _ = strange_pairs(PairScores(copied, persons))
     assert [(pair.first, pair.second) for pair in same] == [(1, 40)]
     assert same[0].similarity == pytest.approx(1)
 
@@ -104,7 +104,7 @@ def test_people_at_the_end_of_a_common_axis_are_not_alike_and_the_same_person_ag
     kernel = np.corrcoef(np.vstack([features, again]))
     scores = PairScores(kernel, np.arange(301))
     assert (scores.rows(slice(None))[np.triu_indices(300, 1)] >= 8).sum() > 0, "nothing to be misled by"
-    same, strange = strange_pairs(scores)
+    same, strange, _ = strange_pairs(scores)
     assert [(pair.first, pair.second) for pair in same + strange] == [(0, 300)]
 
 
@@ -128,7 +128,7 @@ def test_real_people(shared):
     kernel = correlation_kernel(np.stack(flat))
     persons, sessions = (cohort.scans[name].astype(str).to_numpy() for name in ("participant_id", "session"))
     scores = PairScores(kernel, persons)
-    assert strange_pairs(scores) == ([], [])
+    assert strange_pairs(scores) == ([], [], [])
     assert swapped_scans(scores, sessions) == []
     rng = np.random.default_rng(0)
     twice = np.flatnonzero((sessions == sessions.max()) & np.isin(persons, persons[sessions == sessions.min()]))
