@@ -69,6 +69,7 @@ def test_process_numbers_of_containers_mean_nothing(folder):
     assert (got, nothing) == (["a"], ["b"])
     first.kill()
     first.wait()
+    first.stdout.read()  # to its end, which comes when the process in the namespace is dead as well
     third, got = hold(folder, "a", "b", before=alone)
     assert got == ["a"]
     for process in (second, third):
