@@ -20,6 +20,7 @@ from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.workflows.models.people import read_people
 from tests.page_sentences import unchecked_sentences
 from tests.reports.turned import read_brains
 
@@ -600,6 +601,33 @@ def test_a_model_that_fails_on_people_of_known_value_says_so_first(of_sixteen, b
     inside = table.loc[new.index, ["low", "high"]].sub(people.set_index("participant_id")["planted_score"], axis=0)
     held = ((inside.loc[new.index, "low"] <= 0) & (inside.loc[new.index, "high"] >= 0)).sum()
     assert f"the interval holds that of {held};" in told
+
+
+def test_damaged_quality_and_people_without_scans_have_their_rows(of_sixteen, batch, capsys):
+    quality = next(batch.rglob("sub-20_*_desc-fcpower_qc.tsv"))
+    quality.write_text(quality.read_text()[:-40])
+    assert main(["predict", str(of_sixteen), str(batch), "--no-pages", "--participant-label", "20", "77"]) == 5
+    rows = read_table(batch / "group" / "predicted" / "target-planted-score-fc-power.tsv").set_index("participant_id")
+    assert f"{quality.name} is cut short" in rows.loc["sub-20", "reason"]
+    assert "no connectome of the atlas here" in rows.loc["sub-77", "reason"]
+    assert "0 of 2 scans predicted" in capsys.readouterr().out
+
+
+def test_tables_of_predict_are_read_as_those_of_the_group_level(of_sixteen, batch, tmp_path, capsys):
+    """Of a spreadsheet; words are no targets; a folder is no table; who trained the model recalibrates nothing."""
+    table = tmp_path / "people.csv"
+    table.write_bytes("participant_id;age;ort\n20;77,5;Köln\n21;77;Ulm\n".encode("latin-1"))
+    assert read_people(batch, table)["age"] == {"sub-20": 77.5, "sub-21": 77.0}
+    table.write_text("participant_id\tplanted_score\nsub-20\thigh\nsub-90\t100\n")
+    words = tmp_path / "words.tsv"
+    words.write_text("participant_id\tplanted_score\nsub-20\thigh\n")
+    for options, code, said in (
+        (["--recalibrate", str(words)], 3, "has no number in its column 'planted_score'"),
+        (["--recalibrate", str(table)], 3, "that it was not fitted on. Check the ids"),
+        (["--table", str(tmp_path)], 2, "is a folder. Name a file"),
+    ):
+        assert main(["predict", str(of_sixteen), str(batch), "--no-pages", *options]) == code
+        assert said in capsys.readouterr().err
 
 
 def test_a_model_whose_file_was_changed_is_not_used(of_sixteen, study, tmp_path, capsys):

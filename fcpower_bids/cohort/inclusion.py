@@ -38,6 +38,7 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
+REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
@@ -76,16 +77,17 @@ class Quality:
 
 def read_quality(one: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
-    row = quality_row(one)
-    figures = {column: row[column] if column in row else one.facts.get(fact) for column, fact in FIGURES.items()}
+    try:
+        row, facts = quality_row(one), one.facts
+    except DatasetError as error:
+        fault = str(error).replace(f"{one.path.parent}{os.sep}", "").removesuffix(".")
+        return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
+    figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
     strange = [column for column, value in figures.items() if not _is_figure(value)]
     fault = ""
     if strange:
         name = one.beside(QUALITY).name if strange[0] in row else one.path.with_suffix(".json").name
-        fault = (
-            f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; remove the file and run the "
-            "participant level again"
-        )
+        fault = f"{name} has '{figures[strange[0]]}' for {strange[0]}, which is no number; {REMEDY}"
     seconds, volumes, mean_fd, degrees_of_freedom = map(_number, figures.values())
     return Quality(seconds, volumes, mean_fd, degrees_of_freedom, find_damage(row), fault)
 
@@ -110,13 +112,27 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def quality_row(one: Connectome) -> dict[str, str]:
-    """The row of the atlas; read without pandas, because there are thousands of these files."""
-    try:
-        with one.beside(QUALITY).open(encoding="utf-8", newline="") as file:
-            rows = [QUALITY_MEASURE.table.row_as_read(row) for row in csv.DictReader(file, **DIALECT)]
-    except OSError:
+    """The row of the atlas, empty where there is no table; read without pandas, because there are thousands of these.
+
+    Raises
+    ------
+    DatasetError
+        There is something under its name that is no table, or it is cut short.
+    """
+    path = one.beside(QUALITY)
+    if not path.is_file() and not os.path.lexists(path):
         return {}
-    return next((row for row in rows if row.get("atlas") == one.atlas_name), {})
+    try:
+        if not path.is_file():
+            raise OSError("a folder, a pipe or a link that leads to no file")
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, **DIALECT))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DatasetError(f"{path} cannot be read ({error}): {REMEDY}.") from error
+    if not rows or any(None in row or None in row.values() for row in rows):
+        raise DatasetError(f"{path} is cut short: {REMEDY}.")
+    known = map(QUALITY_MEASURE.table.row_as_read, rows)
+    return next((row for row in known if row.get("atlas") == one.atlas_name), {})
 
 
 def _number(text: Any) -> float:

@@ -142,7 +142,7 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
     if column.isna().all() and of_all.notna().any():
         yield (
             f"The column '{column.name}' is known for {of_all.notna().sum()} people without scans (such as "
-            f"{of_all.first_valid_index()!s}), and for nobody with scans (such as {column.index[0]}). Correct the "
+            f"{of_all.first_valid_index()!s}), and for nobody with scans (such as {column.index[0]!s}). Correct the "
             "participant_id of its table, or leave it out."
         )
     elif column.isna().all():
@@ -164,9 +164,9 @@ def _of_no_size(column: pd.Series) -> Iterator[str]:
     largest, spread = float(sizes.max()), float(column.max() - column.min())
     if largest > LARGEST:
         place = int(np.nanargmax(sizes))
-        value = f"{column.iloc[place]:g}"
+        value = f"{float(column.iloc[place]):g}"
         yield (
-            f"The column '{column.name}' has {value} for {column.index[place]}, which no measurement is. Correct it, "
+            f"The column '{column.name}' has {value} for {column.index[place]!s}, which no measurement is. Correct it, "
             f"or give --missing-values {column.name}={value} if it means missing."
         )
     elif 0 < largest < SMALLEST:

@@ -93,8 +93,11 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     """
     notes: list[str] = []
     tables = [
-        *(_read(path, settings, notes, is_default=True) for path in settings.phenotypes),
-        *(_read(path, settings, notes, is_default=not settings.phenotypes) for path in _dataset_tables(settings)),
+        *(read_people_table(path, settings, notes, is_default=True) for path in settings.phenotypes),
+        *(
+            read_people_table(path, settings, notes, is_default=not settings.phenotypes)
+            for path in _dataset_tables(settings)
+        ),
         *_sessions_table(settings, people, notes),
     ]
     rows: list[Exclusion] = []
@@ -154,7 +157,24 @@ def _rename(names: Sequence[str]) -> str:
     return f"Rename '{close[0]}'" if close else "Rename the column that holds the participants"
 
 
-def _read(path: Path, settings: Assembly, notes: list[str], is_default: bool) -> PhenotypeTable:
+def read_people_table(path: Path, settings: Selection, notes: list[str], is_default: bool = False) -> PhenotypeTable:
+    """Read one table, one row per person.
+
+    Parameters
+    ----------
+    path : Path
+    settings : Selection
+        ``session_label``.
+    notes : list of str
+        What was guessed is added here.
+    is_default : bool
+        See `PhenotypeTable`.
+
+    Raises
+    ------
+    DatasetError
+        See `read_phenotype_table`; or a person has several rows that are not of different sessions.
+    """
     frame = read_phenotype_table(path, notes)
     sidecar = path.with_suffix(".json")
     # "session" alone may also be a count; it tells rows apart only where a person has several.

@@ -163,8 +163,10 @@ def read_array(path: Path) -> np.ndarray:
     """
     try:
         values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{path} is not an array ({error}). Remove it and run participant level.") from error
+    except (ValueError, EOFError) as error:
+        raise DatasetError(f"{path} is not an array, or is cut short. Remove it and run participant level.") from error
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read ({error.strerror}). Remove it and run participant level.") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         raise DatasetError(f"{path} does not hold decimals. Remove it and run participant level.")
     return values

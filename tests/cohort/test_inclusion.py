@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,38 @@ def test_words_for_figures_are_told_and_missing_figures_are_not(tmp_path, cell):
     keep, rows = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
     assert keep == [cell == ""]
     assert all(f"{table.name} has '{cell}' for mean_fd" in row.reason for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()), "cannot be read"),
+        (lambda path: path.write_text(path.read_text()[:-40]), "is cut short"),
+        (lambda path: path.write_text(""), "is cut short"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read"),
+        (lambda path: (path.unlink(), path.symlink_to("nothing")), "a link that leads to no file"),
+    ],
+)
+def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, words):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    path = found[0].beside(QUALITY)
+    damage(path)
+    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [False]
+    assert path.name in row.reason
+    assert str(tmp_path) not in row.reason
+    assert words in row.reason
+
+
+def test_a_damaged_sidecar_leaves_the_recording_out_by_name(tmp_path):
+    add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
+    found = list_connectomes(tmp_path)
+    path = found[0].path.with_suffix(".json")
+    path.write_text(path.read_text()[:-9])
+    keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
+    assert keep == [False]
+    assert f"{path.name} is not valid JSON" in row.reason
 
 
 def test_quality_limits(tmp_path):

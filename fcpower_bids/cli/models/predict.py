@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(argv)
     if options.table and len(options.models) > 1:
         raise UsageError("--table names one table, and there are several models. Leave it out.")
+    if options.table and options.table.is_dir():
+        raise UsageError(f"--table {options.table} is a folder. Name a file, such as {options.table / 'table.tsv'}.")
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.workflows.models.prediction import DONE, Request, predict_scans, say_predictions
 

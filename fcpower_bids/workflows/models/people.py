@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.models.reference import SEX, is_female
+from fcpower_bids.cohort.phenotypes import read_people_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.tables import read_json, read_table
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.settings import Selection
 
 
 def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str, float]]:
@@ -33,12 +35,11 @@ def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str
     found: dict[str, dict[str, float]] = {"age": {}, "female": {}}
     for path in _tables_of(output_dir):
         table = _read(path)
-        found["age"] |= _by_person(table, pd.to_numeric(_find(table, ("age",)), errors="coerce"))
-        found["female"] |= _by_person(table, is_female(_find(table, SEX)))
+        found["age"] |= _numbers(_find(table, ("age",)))
+        found["female"] |= _numbers(is_female(_find(table, SEX)))
     if phenotypes is not None:
         found["age"] |= read_column(phenotypes, "age")
-        table = _read(phenotypes)
-        found["female"] |= _by_person(table, is_female(_find(table, SEX)))
+        found["female"] |= _numbers(is_female(_find(_read(phenotypes), SEX)))
     return found
 
 
@@ -48,20 +49,22 @@ def read_column(path: Path, name: str) -> dict[str, float]:
     Raises
     ------
     DatasetError
-        The table cannot be read or has no such column.
+        The table cannot be read, has no such column, or no number in it.
     """
     table = _read(path)
     if name.lower() not in (str(column).lower() for column in table.columns):
         raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
-    return _by_person(table, pd.to_numeric(_find(table, (name.lower(),)), errors="coerce"))
+    found = _numbers(_find(table, (name.lower(),)))
+    if not found:
+        raise DatasetError(f"{path} has no number in its column '{name}'. Correct it, or leave the table out.")
+    return found
 
 
 def read_known(output_dir: Path, phenotypes: Path | None, name: str) -> dict[str, float]:
     """Values of one column by person, of the tables that have it: those of the dataset, then that of the user."""
     found: dict[str, float] = {}
     for path in (*_tables_of(output_dir), *([phenotypes] if phenotypes else [])):
-        table = _read(path)
-        found |= _by_person(table, pd.to_numeric(_find(table, (name.lower(),)), errors="coerce"))
+        found |= _numbers(_find(_read(path), (name.lower(),)))
     return found
 
 
@@ -76,10 +79,8 @@ def _tables_of(output_dir: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    table = read_table(path)
-    if "participant_id" not in table.columns:
-        raise DatasetError(f"{path} has no column participant_id. Add it.")
-    return table
+    """A table as the group level reads it, one row per person; nothing is taken for a code: some people are 77."""
+    return read_people_table(path, Selection(), []).frame
 
 
 def _find(table: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
@@ -88,6 +89,7 @@ def _find(table: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
     return next((columns[name] for name in names if name in columns), pd.Series(np.nan, table.index))
 
 
-def _by_person(table: pd.DataFrame, values: pd.Series) -> dict[str, float]:
-    people = table["participant_id"].astype(str).map(lambda label: f"sub-{label.removeprefix('sub-')}")
-    return {person: float(value) for person, value in zip(people, values, strict=True) if np.isfinite(value)}
+def _numbers(values: pd.Series) -> dict[str, float]:
+    """The finite numbers among the values, by person."""
+    numbers = pd.to_numeric(values, errors="coerce")
+    return {str(person): float(value) for person, value in numbers.items() if np.isfinite(value)}

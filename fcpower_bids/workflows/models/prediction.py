@@ -36,6 +36,7 @@ COMPARED = "compared"
 """Beside the columns of a row: the rows of its own in `UNUSUAL`."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
 SOUND, CAUTION, UNUSABLE = "ok", "caution", "stop"
+WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
 JUDGED = ("censored_volumes", "volumes", "dummy_volumes", "degrees_of_freedom")
 WITHOUT_VALUE = ("UncoveredNodes", "FlatNodes", "StrayNodes")
 
@@ -224,11 +225,13 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
         )
     rows = [_refused(*_place(one), _reason(one)) | {"quality": UNUSABLE} for one in bad.values()]
     rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
+    known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
     if not there and not rows:
         raise DatasetError(
             f"There are no connectomes of {', '.join(sorted(wanted))} in {request.output_dir}. "
             "Run the participant level first."
         )
+    rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
     return [one for one in fitting if one.recording not in bad], rows
 
 
@@ -343,11 +346,14 @@ def _sentence(warnings: Sequence[str]) -> str:
 
 
 def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Mapping[str, float]) -> Recalibration:
-    """Learn from the local people who were predicted; those with several scans count once."""
-    frame = pd.DataFrame([row for row in rows if row["state"] == DONE])
+    """Learn from the local people who were predicted and are new; those with several scans count once."""
+    frame = pd.DataFrame([row for row in rows if row["state"] == DONE and not row["in_training"]])
     known = frame[frame["participant_id"].isin(local)] if len(frame) else frame
     if not len(known):
-        raise DatasetError("None of the people of --recalibrate has a scan that the model predicts. Check the ids.")
+        raise DatasetError(
+            "None of the people of --recalibrate has a scan that the model predicts, and that it was not fitted on. "
+            "Check the ids."
+        )
     mean = known.groupby("participant_id")["prediction"].mean()
     return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
 

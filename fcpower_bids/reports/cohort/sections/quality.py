@@ -69,20 +69,26 @@ def read_quality_tables(root: Path) -> pd.DataFrame:
 
 
 def _read(path: Path, root: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        names = [QUALITY.columns[key].written for key in NEEDED]
-        lacking = [name for name in names if name not in (reader.fieldnames or ())]
-        if lacking:
-            raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
-        for row in reader:
-            name = path.name.removesuffix(QUALITY_END)
-            yield {
-                **QUALITY.table.row_as_read(row),
-                "recording": name,
-                "participant_id": name.split("_", 1)[0],
-                "address": relative_link(path, root),
-            }
+    """Rows of one table; none of one that cannot be read, whose recording is left out with the reason."""
+    if not path.is_file():
+        return
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            rows, there = list(reader), reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return
+    lacking = [name for name in (QUALITY.columns[key].written for key in NEEDED) if name not in there]
+    if lacking:
+        raise DatasetError(f"{path} lacks the columns {', '.join(lacking)}. Run the participant level again.")
+    name = path.name.removesuffix(QUALITY_END)
+    for row in rows:
+        yield {
+            **QUALITY.table.row_as_read(row),
+            "recording": name,
+            "participant_id": name.split("_", 1)[0],
+            "address": relative_link(path, root),
+        }
 
 
 def outlying(values: np.ndarray, side: int) -> np.ndarray:
