@@ -142,7 +142,8 @@
       draw();
     }));
     rows.forEach((row, i) => row.addEventListener("pointerenter", () => { if (i < range.value) choose(i); }));
-    range.max = range.value = count;
+    range.max = count;
+    range.value = count;
     range.addEventListener("input", () => {
       range.nextElementSibling.textContent = `${range.value} of ${count}`;
       choose(chosen < range.value ? chosen : -1);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,18 @@ def test_the_surface_is_that_of_the_brain():
     assert np.percentile(np.abs(depth(places)), 95) < 4
     assert np.linalg.norm(outwards, axis=1) == pytest.approx(1)
     assert (depth(places + 6 * outwards) < depth(places - 6 * outwards)).mean() > 0.95
+
+
+def test_all_of_many_connections_are_drawn_and_the_slider_says_so(browser, tmp_path):
+    """A slider holds at most 100 until it is told otherwise."""
+    settings = Settings(Path("bids"), tmp_path, "group")
+    places = {f"p{i:02d}": (4.0 * i - 30, 3.0 * i - 40, 20.0) for i in range(16)}
+    pairs = [(a, b, 9.0 - 0.01 * i) for i, (a, b) in enumerate(combinations(places, 2))]
+    part = pd.DataFrame(pairs, columns=["parcel_a", "parcel_b", "t"])
+    panel = connections_panel(part, places, EDGES.shown("parcel_a", "parcel_b", "t"), "Many", "Of many.", ())
+    browser.open(write_brains(settings, [Section("edges", "Edges", panels=(panel,))], ""))
+    value, said = browser.evaluate(
+        "(() => { const slider = document.querySelector('input[type=range]');"
+        "return [slider.value, slider.nextElementSibling.textContent]; })()"
+    )
+    assert (value, said) == ("120", "120 of 120")
