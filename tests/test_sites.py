@@ -96,6 +96,9 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
         return counts.unstack(fill_value=0)
 
     chance, even = spread("--site-column", "site"), spread("--site-column", "site", "--stratify")
+    sites = cohort.table("prediction_sites").set_index("over").loc["site"]
+    assert sites["value"].notna().all()
+    assert sites[["mae", "bias"]].isna().all(axis=None), "classes are coded, not measured"
     assert (even.max() - even.min()).max() <= 1 < (chance.max() - chance.min()).max()
     command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
     assert main([*map(str, command)]) == 3

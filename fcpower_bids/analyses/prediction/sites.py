@@ -33,8 +33,8 @@ PREDICTION_SITES = TableSpec(
         Column.number("value", "The score, mean over repeats; n/a where it is not defined", "Value", 2),
         Column.number("ci_low", "Lower 95 % limit of the random effects (Hartung and Knapp)", "95 % from", 2),
         Column.number("ci_high", "Upper 95 % limit", "to", 2),
-        Column.number("mae", "Mean absolute error in the unit of the target", "MAE"),
-        Column.number("bias", "Mean of predicted minus observed, in the unit of the target", "Bias"),
+        Column.number("mae", "Mean absolute error in the unit of the target; n/a for classes", "MAE"),
+        Column.number("bias", "Mean of predicted minus observed, in the unit of the target; n/a for classes", "Bias"),
     ),
     ("target", "representation", "over", "site"),
 )
@@ -79,7 +79,7 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     rows = [
         empty
         | {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "value": row["score"]}
-        | {"mae": row["mae"], "bias": row["bias"]}
+        | ({"mae": row["mae"], "bias": row["bias"]} if score == "r" else {})  # classes are coded, not measured
         for row in means.to_dict("records")
     ]
     together = empty | {"n_people": int(sizes.sum())}
