@@ -159,6 +159,16 @@ def best_identification(page: Page, title: str, share: str) -> None:
     assert table.idxmax() == page.key(title)
 
 
+def by_chance(page: Page, share: str) -> None:
+    table = page.table("identification")
+    close(share, 100 * table["accuracy"].max(), 0)
+    assert table.loc[table["accuracy"].idxmax(), "p_permutation"] >= 0.05
+
+
+def observed_residuals(page: Page) -> None:
+    assert page.facts("prediction")["Preset"]["covariates"]
+
+
 def counts(page: Page, people: str, scans: str | None) -> None:
     table = page.table("scans")
     known = [table["participant_id"].nunique()]
@@ -476,9 +486,10 @@ TESTS = (
     rf"people, {P}\)"
 )
 CATALOGUE: Catalogue = (
-    (r"For (.+?) nothing was found\.", lacking_headline),
+    (r"Nothing predicts (.+?) detectably\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
     (rf"{NAME} identifies (\d+) % of the scans\.", best_identification),
+    (r"Nobody is identified better than by chance \(at most (\d+) % of the searches find the person\)\.", by_chance),
     (rf"In this cohort {NAME} finds (\d+) % of the people in another session\.", best_identification),
     (r"(\d+) people(?:, (\d+) scans)?$", counts),
     (rf"Predicted better than chance {PERMUTED}\.", found),
@@ -549,6 +560,7 @@ CATALOGUE: Catalogue = (
     (r"The check found (\d+) things? that would mislead; read it first\.", alarms),
     (r"(\d+) things? to look at, (\d+) notes?\.", things),
     (r"Nothing was found that would mislead\.", nothing_misleads),
+    (r"Observed is what the covariates leave of it, as the training people of each fold tell\.", observed_residuals),
     (r"Nobody and nothing was left out at group level\.", nobody_left_out),
     (r"Relatives were not declared \(--family-column\); .*?\.", undeclared),
     (r"Families \('(\w+)'\) are never split between training and test people\.", declared),

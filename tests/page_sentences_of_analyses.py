@@ -474,7 +474,7 @@ FURTHER: tuple[tuple[str, Callable[..., object]], ...] = (
     (r"Plain connectivity does better here\.", does_better),
     (
         rf"Over (\d+) people the effective number of eigenvectors \(participation ratio\) goes from {NUMBER} for FC to "
-        rf"{NUMBER} for FC\^0\.35 \(mean\)\.",
+        rf"{NUMBER} for FC\^0\.35 \(mean; all scans of a person together\)\.",
         effective_number,
     ),
     (
@@ -517,7 +517,7 @@ WITHOUT_TABLE = (
     r"A one-hot identifier predicts the training mean for everyone: .*",
     r"Blue is a gain, red a loss; .*",
     r"People are the unit: .*",
-    r"r = w0 / sqrt.*|2025, doi:10\.1038/s41586-025-09250-1.*|Where at_bound is true, .*",
+    r"r = w0 / sqrt.*|2025, doi:10\.1038/s41586-025-09250-1.*|Where it is not determined, .*",
     r"FC\^0\.35 minus FC under each parcellation, .*|Every pair: the first minus the second, .*",
     r"All are 1 at α = 0; .*|α = 1 is FC, α = 0 the identity .*|Thin lines are people, .*|The disc is as large as .*",
 )

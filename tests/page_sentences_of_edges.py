@@ -20,9 +20,15 @@ def edges_answer(page: Page, *said: str) -> None:
     state = {}
     for target, part in summary.groupby("target", sort=False):
         single, network = part["p_max"].min() < 0.05, part["p_component"].min() < 0.05 / len(part)
-        state[target] = "single" if single else "network" if network else "none"
-    wanted, names = next((kind, text) for kind, text in zip(("single", "network", "none"), said, strict=True) if text)
+        almost = part["p_component"].min() < 0.05
+        state[target] = "single" if single else "network" if network else "almost" if almost else "none"
+    kinds = ("single", "network", "almost", "none")
+    wanted, names = next((kind, text) for kind, text in zip(kinds, said, strict=True) if text)
     assert re.split(r", | and ", names) == [target for target, own in state.items() if own == wanted]
+
+
+def edges_targets(page: Page, n: str) -> None:
+    assert int(n) == page.table("edges_summary")["target"].nunique()
 
 
 def edges_row(page: Page, target: str, title: str) -> tuple[pd.Series, pd.DataFrame]:
@@ -73,13 +79,19 @@ def edges_untested(page: Page, target: str, title: str, total: str, fdr: str) ->
     assert (int(total.replace(",", "")), int(fdr)) == (row["n_edges"], (edges["q"] < 0.05).sum())
 
 
-def edges_networks_found(page: Page, n: str, threshold: str, edges: str, parcels: str, sign: str, p: str) -> None:
+def edges_networks_found(
+    page: Page, n: str, threshold: str, edges: str, parcels: str, sign: str, p: str, *more: str
+) -> None:
     table = about(page, "edges_components")
     assert int(n) == (table["p_extent"] < 0.05).sum() > 0
     close(threshold, about(page, "edges_summary")["threshold"].item())
     largest = table.loc[table["n_edges"].idxmax()]
     assert (int(edges), int(parcels), sign) == (largest["n_edges"], largest["n_parcels"], largest["sign"])
     same_p(p, largest["p_extent"])
+    tried = page.rows("edges_summary", page.about[0])["representation"].nunique()
+    if tried > 1:
+        assert int(more[1]) == tried
+        same_p(more[0], min(1, tried * largest["p_extent"]))
 
 
 def edges_no_network(page: Page, threshold: str, p: str | None = None) -> None:
@@ -101,8 +113,10 @@ def edges_pairs(page: Page, hits: str, total: str) -> None:
 
 CORRECTED = rf"{P} corrected for all edges, {P} for all representations too"
 EDGES: Catalogue = (
+    (r"The p of connections are not corrected for the number of targets \((\d+)\)\.", edges_targets),
     (
         r"(?:Single connections go with (.+?)|No single connection, but a network of them, goes with (.+?)|For (.+?) "
+        r"no connection was found; a network of them stands out only before correction for representations|For (.+?) "
         r"no connection was found)\.",
         edges_answer,
     ),
@@ -127,7 +141,7 @@ EDGES: Catalogue = (
     ),
     (
         rf"(\d+) networks? of edges with \|t\| above {NUMBER} (?:is|are) larger than chance; the largest has (\d+) "
-        rf"edges? between (\d+) parcels, (stronger|weaker) \({P}\)\.",
+        rf"edges? between (\d+) parcels, (stronger|weaker) \({P}(?:; {P} corrected for (\d+) representations)?\)\.",
         edges_networks_found,
     ),
     (rf"No network of edges with \|t\| above {NUMBER} is larger than chance \(smallest {P}\)\.", edges_no_network),

@@ -153,7 +153,7 @@ def _about_table(fit: Agreement) -> list[str]:
             f"header may be wrong. {REMEDY}"
         )
     values = [("global signal", fit.global_signal), ("DVARS", fit.dvars)]
-    low = [f"{name} (r = {value:.2f})" for name, value in values if value < FOREIGN]
+    low = [f"{name} (r = {round(value, 2) + 0.0:.2f})" for name, value in values if value < FOREIGN]
     if low:
         whose = "it seems to be of another recording" if is_foreign(fit) else "it may be of another recording"
         found.append(

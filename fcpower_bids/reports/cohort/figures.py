@@ -181,7 +181,7 @@ def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
     return svg[0]
 
 
-def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> str:
+def draw_scatter(pairs: Mapping[str, np.ndarray], label: str, binary: bool) -> str:
     """Draw out-of-fold predictions against what was observed, columns observed and predicted, by representation."""
     lines = -(-len(pairs) // 2)
     with composed(4.7, 0.2 + 2.4 * lines) as (figure, svg):
@@ -197,7 +197,7 @@ def draw_scatter(pairs: Mapping[str, np.ndarray], target: str, binary: bool) -> 
             if binary:
                 axis.set_xticks([0, 1])
             _draw_fit(axis, observed, predicted)
-            axis.set(xlabel=f"observed {short(target)}", title=title)
+            axis.set(xlabel=label, title=title)
         for axis in axes[: len(pairs) : 2]:
             axis.set_ylabel("predicted, out of fold")
     return svg[0]

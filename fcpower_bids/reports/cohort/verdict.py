@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -19,9 +21,10 @@ from fcpower_bids.reports.cohort.findings import (
 from fcpower_bids.reports.cohort.overview import targets_by_representation
 from fcpower_bids.reports.cohort.sections.approximation import describe_approximations
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
+from fcpower_bids.reports.cohort.sections.edges import ANSWERS
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.seen import seen_rows
-from fcpower_bids.reports.cohort.tables import Grid, GroupTables, Section, count, listed, percent
+from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
 FURTHER = ("motion", "sites", "edges", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
@@ -110,7 +113,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     if found:
         said.append(f"{listed(found, 4)} can be predicted better than chance.")
     if lacking:
-        said.append(f"For {listed(lacking, 4)} nothing was found.")
+        said.append(f"Nothing predicts {listed(lacking, 4)} detectably.")
     if undecided:
         said.append(f"For {listed(undecided, 4)} the permutations are too few to decide.")
     if untested:
@@ -120,12 +123,19 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     rows = identification_rows(tables)
     rows = rows[~seen_rows(rows)]
     if len(rows):
-        best = rows.iloc[int(rows["accuracy"].to_numpy().argmax())]
-        said.append(f"{tables.title(str(best['representation']))} identifies {percent(best['accuracy'])} of the scans.")
-    said = said or [sentence for _, sentence, anchor in further if anchor == "edges"]
+        said.append(_identified(rows.iloc[int(rows["accuracy"].to_numpy().argmax())], tables))
+    said += [one for _, one, anchor in further if anchor == "edges" and (not said or one.startswith(ANSWERS))]
     if not said and further:
         return "Nothing was predicted and nobody identified; the other analyses are below."
     return " ".join(said) or "There are no results of the group level yet."
+
+
+def _identified(best: pd.Series, tables: GroupTables) -> str:
+    """Of the representation that finds most people; a share that chance may give is not called an identification."""
+    share = percent(best["accuracy"])
+    if best["p_permutation"] >= SIGNIFICANT:
+        return f"Nobody is identified better than by chance (at most {share} of the searches find the person)."
+    return f"{tables.title(str(best['representation']))} identifies {share} of the scans."
 
 
 def _facts(tables: GroupTables) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import os
 import platform
+import re
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -37,6 +38,8 @@ IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
 """What neither an address nor an attribute may hold as it is."""
 MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
+MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
+"""A small negative number that rounding has made zero."""
 
 
 def render_page(
@@ -44,11 +47,11 @@ def render_page(
 ) -> str:
     """Fill a template of ``data/report`` that extends ``page.html``; every value is escaped unless it is `Markup`.
 
-    The foot says when, by what and with which command the page was made.
+    No number is shown as minus zero. The foot says when, by what and with which command the page was made.
     """
     names = [name for name in (script_name, further_script, "copy.js") if name]
     style, script = _asset("page.css"), "".join(map(_asset, names))
-    return (
+    text = (
         _environment()
         .get_template(template)
         .render(
@@ -63,6 +66,7 @@ def render_page(
             **{"date": time.strftime("%Y-%m-%d"), **content},
         )
     )
+    return MINUS_ZERO.sub(r"\1", text) if "-0.0" in text else text
 
 
 @lru_cache(maxsize=1)

@@ -91,7 +91,8 @@ def make_power(context: Context) -> Iterator[Panel]:
     leakage = float(rows[0]["band_leakage"]) if rows else np.nan
     yield Panel(
         "Power spectrum",
-        "Mean over parcels, each of variance 1. The filter's edges are soft: filtered noise has 3 to 6 % outside.",
+        "Mean over parcels, each of variance 1. The filter's edges are soft: filtered noise has 4 to 7 % outside, "
+        "more where volumes were censored.",
         figures.draw_power(spectra, context.settings.band, leakage),
         "Power against frequency, with the pass-band shaded."
         + (f" {100 * leakage:.1f} % of the cleaned power is outside." if np.isfinite(leakage) else ""),

@@ -86,7 +86,7 @@ def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
     states = {finding.target: finding.state for finding in find_targets(outputs[1])}
     assert states == {"planted": FOUND, "null": NOT_FOUND, "group": NOT_FOUND}
     verdict = judge_cohort(outputs[1])
-    assert verdict.headline.startswith("planted can be predicted better than chance. For null and group nothing was")
+    assert verdict.headline.startswith("planted can be predicted better than chance. Nothing predicts null and group ")
     assert verdict.level == "caution"
     assert any(text.startswith("Only 40 people") for text in verdict.cautions)
     assert any("not corrected for the number of targets (3)" in text for text in verdict.cautions)
@@ -166,6 +166,19 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, 
     assert re.search(rf"{name}\.tsv (has no column|cannot be read).*What it would show is left out", text)
     assert str(settings.output_dir) not in text
     assert "identifies" in text
+
+
+def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "identification", "qcfc_summary", "qcfc")
+    tables = GroupTables(settings)
+    frame = read_table(tables.path("identification"))
+    write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
+    assert judge_cohort(tables).headline.startswith("Nobody is identified better than by chance (at most ")
+    frame = read_table(tables.path("qcfc_summary"))
+    write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.001))
+    text = write_group_report(settings).read_text()
+    assert "distance 0.00." in text
+    assert "distance -0.00" not in text
 
 
 @pytest.mark.parametrize("name", ["prediction_summary", "identification", "qcfc_summary", "alpha"])

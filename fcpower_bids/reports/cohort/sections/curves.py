@@ -172,11 +172,11 @@ def _cells(part: pd.DataFrame, minutes: list[Any], people: list[Any]) -> tuple[n
 def _grids(tables: GroupTables) -> Iterator[Grid]:
     if tables.frame(GAINS) is not None:
         columns = GAINS_TABLE.shown("target", *SHOWN, "p_two_sided", "folds_won")
-        rule = str(tables.facts(GAINS).get("GainRule", ""))
+        rule = str(tables.facts(GAINS).get("GainRule", "")).replace("p_greater is one-sided; cells", "Cells")
         yield make_grid(tables.titled(tables.rows(GAINS)), columns, "Gains in prediction", rule, tables.links(GAINS))
     if tables.frame(SCAN_GAINS) is not None:
         columns = IDENTIFICATION_GAINS.shown(*SHOWN, "p_greater")
-        rule = str(tables.facts(SCAN_GAINS).get("GainRule", ""))
+        rule = str(tables.facts(SCAN_GAINS).get("GainRule", "")).replace("p_greater", "p (better)")
         rows = tables.titled(tables.rows(SCAN_GAINS))
         yield make_grid(rows, columns, "Gains in identification", rule, tables.links(SCAN_GAINS))
     if tables.frame(LAW) is not None:
@@ -187,12 +187,14 @@ def _law_grid(tables: GroupTables) -> Grid:
     laws = tables.titled(tables.rows(LAW))
     known = laws["at_bound"].astype(str) != "true"
     laws["at_bound"] = np.where(known, "yes", "no: a parameter is at its limit")
+    laws.loc[~known, ["w0", "w1", "w2"]] = np.nan  # wherever the search happened to stop
+    caveats = " ".join(str(text) for text in tables.facts(LAW).get("Caveats", []))
     return make_grid(
         laws,
         LAW_TABLE.shown(
             "target", "representation", "at_bound", "w0", "se_w0", "w1", "se_w1", "w2", "se_w2", "rmse", "n_cells"
         ),
         "Scaling law in people and minutes",
-        " ".join(str(text) for text in tables.facts(LAW).get("Caveats", [])),
+        caveats.replace("Where at_bound is true,", "Where it is not determined,"),
         tables.links(LAW),
     )

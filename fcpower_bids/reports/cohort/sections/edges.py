@@ -27,6 +27,9 @@ MOST_PANELS = 6
 MOST_DRAWN = 100
 ALONE = "Each of them is significant by itself."
 TOGETHER = "Of those in a network it is only known that some of them go with it."
+ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a network of them,"
+"""How the sentences begin that say that something was found."""
+BEFORE_CORRECTION = " Corrected for the number of representations, none of this is significant."
 DRAWN = ("parcel_a", "network_a", "parcel_b", "network_b", "effect", "p_family_wise", "t")
 MOST_EDGES = 10
 """Edges of each target and representation in the table of the page; the file has more."""
@@ -40,7 +43,7 @@ def edges_section(tables: GroupTables) -> list[Section]:
         return []
     sentences = [*_headline(summary)]
     for _, row in summary.iterrows():
-        sentences += [_edges_sentence(row, tables), *_network_sentence(row, tables)]
+        sentences += [_edges_sentence(row, tables), *_network_sentence(row, tables, _tried(row, summary))]
     return [
         Section(
             "edges",
@@ -59,6 +62,8 @@ def _headline(summary: pd.DataFrame) -> Iterator[str]:
         names.setdefault(_answer(part), []).append(str(target))
     for answer, targets in names.items():
         yield answer.format(listed(targets))
+    if len(set(summary["target"])) > 1 and any(answer.startswith(ANSWERS) for answer in names):
+        yield f"The p of connections are not corrected for the number of targets ({len(set(summary['target']))})."
 
 
 def _answer(part: pd.DataFrame) -> str:
@@ -68,9 +73,13 @@ def _answer(part: pd.DataFrame) -> str:
     if part["smallest_p"].min() >= SIGNIFICANT:
         return "For {} the permutations are too few, or the blocks too small, to decide."
     if part["p_max"].min() < SIGNIFICANT:
-        return "Single connections go with {}."
+        return f"{SINGLE} go with {{}}."
     if len(part) * part["p_component"].min() < SIGNIFICANT:
-        return "No single connection, but a network of them, goes with {}."
+        return f"{NETWORK} goes with {{}}."
+    if part["p_component"].min() < SIGNIFICANT:
+        return (
+            "For {} no connection was found; a network of them stands out only before correction for representations."
+        )
     return "For {} no connection was found."
 
 
@@ -99,7 +108,12 @@ def _edges_sentence(row: pd.Series, tables: GroupTables) -> str:
     )
 
 
-def _network_sentence(row: pd.Series, tables: GroupTables) -> Iterator[str]:
+def _tried(row: pd.Series, summary: pd.DataFrame) -> int:
+    """In how many representations networks of this target were looked for."""
+    return int((summary["target"] == row["target"]).sum())
+
+
+def _network_sentence(row: pd.Series, tables: GroupTables, tried: int) -> Iterator[str]:
     """What the network-based statistic adds, where it can decide."""
     if not row["n_permutations"] or row["smallest_p"] >= SIGNIFICANT:
         return
@@ -115,8 +129,12 @@ def _network_sentence(row: pd.Series, tables: GroupTables) -> Iterator[str]:
     yield (
         f"{count(len(hits), 'network')} of {above} {'is' if len(hits) == 1 else 'are'} larger than chance; the largest "
         f"has {count(int(largest['n_edges']), 'edge')} between {largest['n_parcels']:.0f} parcels, {largest['sign']} "
-        f"({say_p(largest['p_extent'])})."
+        f"({say_p(largest['p_extent'])}{_corrected(largest['p_extent'], tried)})."
     )
+
+
+def _corrected(p: float, tried: int) -> str:
+    return f"; {say_p(min(1.0, tried * p))} corrected for {tried} representations" if tried > 1 else ""
 
 
 def _part(frame: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
@@ -137,7 +155,8 @@ def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]
             EDGES.shown(*DRAWN),
             f"Connections that go with {row['target']} in {title}",
             "Edges that are significant, by themselves or in a network that is: red where they are stronger with more "
-            f"of it, blue where weaker; of many the strongest. {ALONE if _alone(edges) else TOGETHER}",
+            f"of it, blue where weaker; of many the strongest. {ALONE if _alone(edges) else TOGETHER}"
+            + ("" if _holds(row, _tried(row, summary)) else BEFORE_CORRECTION),
             tables.links("edges"),
         )
         if panel and drawn < MOST_PANELS:
@@ -150,6 +169,11 @@ def _significant(edges: pd.DataFrame, row: pd.Series, tables: GroupTables) -> pd
     found = _part(tables.rows("edges_components"), row) if len(tables.rows("edges_components")) else None
     networks = [] if found is None else found.loc[found["p_extent"] < SIGNIFICANT, "component"].tolist()
     return edges[(edges["p_family_wise"] < SIGNIFICANT) | edges["component"].isin(networks)]
+
+
+def _holds(row: pd.Series, tried: int) -> bool:
+    """Whether an edge or a network is significant corrected for the representations too."""
+    return bool(row["p_max"] < SIGNIFICANT or tried * row["p_component"] < SIGNIFICANT)
 
 
 def _alone(edges: pd.DataFrame) -> bool:

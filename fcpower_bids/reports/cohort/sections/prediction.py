@@ -37,6 +37,7 @@ from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
+WITHOUT_COVARIATES = " Observed is what the covariates leave of it, as the training people of each fold tell."
 MOST_SCATTERS, MOST_PAIRS = 4, 10
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -195,11 +196,24 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         "Observed and predicted",
         "One dot per person, the mean of the out-of-fold predictions over repeats, with the least-squares line and the "
         f"95 % band of its mean (people taken as independent): {'; '.join(said)}. Averaging over repeats makes r "
-        "higher than that of a single repeat.",
-        group_figures.draw_scatter(pairs, finding.target, finding.score == "auc"),
+        f"higher than that of a single repeat.{WITHOUT_COVARIATES if _is_residual(finding, tables) else ''}",
+        group_figures.draw_scatter(pairs, _observed(finding, tables), finding.score == "auc"),
         f"Observed against predicted {finding.target}: {'; '.join(said)}.",
         sources=tables.links("predictions", "prediction_means"),
     )
+
+
+def _observed(finding: Finding, tables: GroupTables) -> str:
+    """What the axis of the observed values is."""
+    name = group_figures.short(finding.target)
+    if finding.score == "auc":
+        one = tables.facts("prediction").get("PositiveClasses", {}).get(finding.target)
+        return f"observed {name} (1: {group_figures.short(str(one))})" if one else f"observed {name}"
+    return f"observed {name}, residual" if _is_residual(finding, tables) else f"observed {name}"
+
+
+def _is_residual(finding: Finding, tables: GroupTables) -> bool:
+    return finding.score != "auc" and bool(tables.facts("prediction").get("Preset", {}).get("covariates"))
 
 
 def _describe_pairs(values: np.ndarray) -> str:

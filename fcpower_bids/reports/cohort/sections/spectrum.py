@@ -49,7 +49,8 @@ def _sentences(path: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
     if {"participation_ratio", "participation_ratio_power"} <= set(means):
         yield (
             f"Over {count(n, 'person', 'people')} the effective number of eigenvectors (participation ratio) goes from "
-            f"{means['participation_ratio']:.1f} for FC to {means['participation_ratio_power']:.1f} for {power} (mean)."
+            f"{means['participation_ratio']:.1f} for FC to {means['participation_ratio_power']:.1f} for {power} (mean; "
+            "all scans of a person together)."
         )
     if {"first_to_twentieth", "first_to_twentieth_power"} <= set(means):
         yield (
