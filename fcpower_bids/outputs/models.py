@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -70,21 +69,29 @@ def load_model(
     if not (path / CARD).is_file():
         older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
         raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
+    damaged = DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}")
     try:
         facts = json.loads((path / CARD).read_text(encoding="utf-8-sig"))
-        if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
-            raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
-        own = facts["Digests"].pop(CARD)
-        changed = [name for name, digest in facts["Digests"].items() if _digest(path / name) != digest]
-        changed += [CARD] if own != _digest_of(facts) else []
-        if changed:
-            raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
-        with np.load(path / WEIGHTS, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        tables = [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
-    except (OSError, ValueError, KeyError, AttributeError, BadZipFile, EOFError, TypeError, RecursionError) as error:
-        raise DatasetError(f"{path} is not a model of fcpower_bids, or it is damaged. {WHERE}") from error
-    return arrays, facts, tables
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged from error
+    if not isinstance(facts, dict) or facts.get("Format") != FORMAT:
+        raise DatasetError(f"{path} is not a model that this version can read ({FORMAT} is needed).")
+    digests = facts.get("Digests")
+    if not isinstance(digests, dict) or CARD not in digests:
+        raise damaged
+    own = digests.pop(CARD)
+    try:
+        found = {name: _digest(path / name) for name in digests}
+    except OSError as error:
+        raise damaged from error
+    changed = [name for name, digest in digests.items() if found[name] != digest]
+    changed += [CARD] if own != _digest_of(facts) else []
+    if changed:
+        raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
+    # these are the files as they were written: what fails from here on is a mistake of ours
+    with np.load(path / WEIGHTS, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return arrays, facts, [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
 
 
 def _digest(file: Path) -> str:

@@ -98,3 +98,14 @@ def test_a_missing_array_of_a_model_is_named(tmp_path):
     (path / "model.json").write_text(text.replace(digest, digest_now))
     with pytest.raises(DatasetError, match=r"model\.json is not the file"):
         load_model(path)
+
+
+def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
+    save_model(tmp_path / "x_model", {"weights": np.arange(3.0)}, {"Target": "x"})
+
+    def planted(card):
+        raise KeyError("planted")
+
+    monkeypatch.setattr("fcpower_bids.outputs.models._digest_of", planted)
+    with pytest.raises(KeyError, match="planted"):
+        load_model(tmp_path / "x_model")
