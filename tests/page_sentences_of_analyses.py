@@ -394,7 +394,7 @@ def undecided(page: Page, n: str, *said: str) -> None:
 
 
 def no_difference_identified(
-    page: Page, later: str, earlier: str, wins: str, _: str, losses: str, __: str, p: str, below: str
+    page: Page, later: str, earlier: str, wins: str, _: str, losses: str, __: str, p: str, below: str | None
 ) -> None:
     wide = page.table("identification_scans").pivot_table(
         index=["participant_id", "session"], columns="representation", values="credit"
@@ -405,7 +405,9 @@ def no_difference_identified(
     row = table.loc[(page.key(later), page.key(earlier))]
     same_p(p, row["p_people"])
     assert row["p_people"] >= 0.05
-    close(below, 100 * (row["ci_high"] - row["ci_low"]) / 2)
+    assert (below is None) == (int(wins) + int(losses) < 6)
+    if below is not None:
+        close(below, 100 * (row["ci_high"] - row["ci_low"]) / 2)
 
 
 PERMUTED = (
@@ -422,7 +424,8 @@ FURTHER: tuple[tuple[str, Callable[..., object]], ...] = (
     (
         rf"No evidence that {NAME} and {NAME} differ \((\d+) search(?:es)? only {NAME} gets "
         rf"right, (\d+) only {NAME}; exact sign "
-        rf"flips over people {P}\); a difference below (\d+) points could not have been seen\.",
+        rf"flips over people {P}\); (?:a difference below (\d+) points could not have been seen|"
+        r"6 people at least must differ for a p below 0\.05)\.",
         no_difference_identified,
     ),
     (rf"(\S+): of (\d+) (transform|control)s? compared with {NAME}, {TALLY}\.", compared),

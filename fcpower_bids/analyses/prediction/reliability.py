@@ -50,7 +50,8 @@ RELIABILITY = TableSpec(
         ),
         Column.number(
             "ceiling",
-            "r / sqrt(2 rho / (1 + rho)): what a perfectly reliable predictor would reach; for halves only",
+            "r / sqrt(2 rho / (1 + rho)): what a perfectly reliable predictor would reach; n/a where r or rho is not "
+            "above 0, and above 1 where rho is too small to be known; for halves only",
             "Ceiling of r",
         ),
     ),

@@ -184,6 +184,7 @@ def disattenuated_ceiling(r: float, rho: float) -> float:
     Returns
     -------
     float
-        NaN if the reliability is not positive.
+        NaN unless r and the reliability are positive: what is not predicted has no ceiling. Above 1 where the
+        reliability is too small to be known.
     """
-    return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 else np.nan
+    return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 and r > 0 else np.nan

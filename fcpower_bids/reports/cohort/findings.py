@@ -147,6 +147,8 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
         + (f"; squared errors over people, {say_p(float(row['p_people']))}" if "p_people" in row else "")
     )
     clear, of_people = row["p_two_sided"] < SIGNIFICANT, float(row.get("p_people", math.nan))
+    if not clear and of_people < SIGNIFICANT:
+        return f"It is not clear whether {later} and {earlier} differ: only one of two tests sees it ({numbers})."
     if not clear:
         unseen = f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen"
         return f"No evidence that {later} and {earlier} differ ({numbers}); {unseen}."

@@ -69,6 +69,7 @@ def test_the_papers_ceiling():
     assert round(ceiling, 3) == 0.655
     assert round(0.624 / ceiling, 2) == 0.95
     assert np.isnan(disattenuated_ceiling(0.5, -0.1))
+    assert np.isnan(disattenuated_ceiling(-0.1, 0.5)), "what is not predicted has no ceiling"
     assert disattenuated_ceiling(0.4, 1.0) == pytest.approx(0.4)
 
 

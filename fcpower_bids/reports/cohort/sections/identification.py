@@ -28,6 +28,8 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.kit.panel import Panel
 
 MOST_MATRICES = 3
+FEWEST_DIFFERENT = 6
+"""People for whom sign flips can give a p below 0.05: 2 / 2^6 is, 2 / 2^5 is not."""
 
 
 def identification_rows(tables: GroupTables) -> pd.DataFrame:
@@ -63,6 +65,11 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
         f"{row['only_reference']:.0f} only "
         f"{earlier}; exact sign flips over people {say_p(float(row['p_people']))}"
     )
+    if row["only_representation"] + row["only_reference"] < FEWEST_DIFFERENT:
+        return (
+            f"No evidence that {later} and {earlier} differ ({tested}); {FEWEST_DIFFERENT} people at least must differ "
+            f"for a p below {SIGNIFICANT:g}."
+        )
     if row["p_people"] >= SIGNIFICANT:
         unseen = f"a difference below {100 * (row['ci_high'] - row['ci_low']) / 2:.0f} points could not have been seen"
         return f"No evidence that {later} and {earlier} differ ({tested}); {unseen}."
