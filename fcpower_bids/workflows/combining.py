@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError
@@ -81,13 +84,14 @@ def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, lis
     Raises
     ------
     DatasetError
-        A source holds no outputs or is damaged; two of them have a recording with different ends, or are of
-        different choices.
+        A source holds no outputs or is damaged; two of them have a recording with different ends or files, or are
+        of different choices.
     """
     found = [one for path in sources for one in find_sources(path)]
     held = _find_root(output_dir, _names(output_dir)) if output_dir.is_dir() else None
     everything = [*([held] if held else []), *found]
     _compare(everything)
+    _compare_files(everything)
     spread = _spread(everything)
     for source in found:
         _take(source, output_dir, spread)
@@ -163,6 +167,22 @@ def _compare(sources: list[Source]) -> None:
             f"{one} in {here} and {other} in {there} were processed by other versions or with other choices. "
             "Process all with the same."
         )
+
+
+def _compare_files(sources: list[Source]) -> None:
+    """Refuse files of a recording that are in several places with different content: one of them may be damaged."""
+    own = [{name for name in one.files if name.startswith("sub-") and not name.endswith(".html")} for one in sources]
+    several = {name for name, times in Counter(chain(*own)).items() if times > 1}
+    seen: dict[str, tuple[bytes, Path]] = {}
+    for source, names in zip(sources, own, strict=True):
+        for name, content in source.read(sorted(names & several)):
+            digest = hashlib.sha256(content).digest()
+            known, where = seen.setdefault(name, (digest, source.path))
+            if known != digest:
+                raise DatasetError(
+                    f"{name} is in {where} and, with other content, in {source.path}: one of them may be damaged. "
+                    "Leave out that one."
+                )
 
 
 def _spread(sources: list[Source]) -> list[str]:

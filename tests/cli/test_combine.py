@@ -120,6 +120,13 @@ def two_ends(one, other):
     return other, "otherwise"
 
 
+def other_content(one, other):
+    shutil.copytree(one, other, dirs_exist_ok=True)
+    table = next(path for path in sorted(other.rglob("*_relmat.tsv")) if path.name in {p.name for p in one.rglob("*")})
+    table.write_bytes(table.read_bytes()[:-100])
+    return other, f"{table.name} is in {one} and, with other content, in"
+
+
 def other_choices(one, other):
     change(other, fingerprint="0.0.1;another;0")
     return other, "other versions or with other choices"
@@ -130,7 +137,7 @@ def no_status(one, other):
     return other, "is no status"
 
 
-@pytest.mark.parametrize("fault", [damaged, no_status, outside, empty, two_ends, other_choices])
+@pytest.mark.parametrize("fault", [damaged, no_status, outside, empty, two_ends, other_content, other_choices])
 def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, people, tmp_path, capsys, fault):
     one, other = (part(exact_run.output, tmp_path / person, person) for person in people[:2])
     source, words = fault(one, other)
