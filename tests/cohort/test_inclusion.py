@@ -105,14 +105,21 @@ def test_damaged_quality_leaves_the_recording_out_by_name(tmp_path, damage, word
     assert words in row.reason
 
 
-def test_a_damaged_sidecar_leaves_the_recording_out_by_name(tmp_path):
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.write_text(path.read_text()[:-9]), "is not valid JSON"),
+        (lambda path: path.unlink(), "is missing; run the participant level again"),
+    ],
+)
+def test_a_damaged_sidecar_leaves_the_recording_out_by_name(tmp_path, damage, words):
     add_output(tmp_path, "sub-01", series_of(0), mean_fd=0.125)
     found = list_connectomes(tmp_path)
     path = found[0].path.with_suffix(".json")
-    path.write_text(path.read_text()[:-9])
+    damage(path)
     keep, (row,) = exclude_by_quality(found, [read_quality(one) for one in found], SETTINGS)
     assert keep == [False]
-    assert f"{path.name} is not valid JSON" in row.reason
+    assert f"{path.name} {words}" in row.reason
 
 
 def test_quality_limits(tmp_path):
