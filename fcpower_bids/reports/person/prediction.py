@@ -128,11 +128,22 @@ def say_result(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """The result in one sentence."""
     if facts["PositiveClass"] is not None:
         left = row["classes"] or "neither class"
-        score = show_number(row["prediction"])
-        ends = f"{facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
-        return f"{facts['Target']}: {left} cannot be ruled out (score {score} between {ends})."
+        between = f"between {facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
+        if facts["Covariates"]:
+            between = f"higher for {facts['PositiveClass']}"
+        return f"{_named(facts)}: {left} cannot be ruled out (score {show_number(row['prediction'])}, {between})."
     ends = f"{show_number(row['low'])} to {show_number(row['high'])}"
-    return f"{facts['Target']}: {show_number(row['prediction'])}, interval {ends}."
+    return f"{_named(facts)}: {show_number(row['prediction'])}, interval {ends}."
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    """The target, and what was taken off it, without which the number would be read as one of its own."""
+    return facts["Target"] + (f", without what goes with {_covariates(facts)}" if facts["Covariates"] else "")
+
+
+def _covariates(facts: Mapping[str, Any]) -> str:
+    *others, last = facts["Covariates"]
+    return f"{', '.join(others)} and {last}" if others else str(last)
 
 
 def _interval_sentences(row: Mapping[str, Any], facts: Mapping[str, Any], moved: Mapping[str, Any]) -> list[str]:
@@ -178,7 +189,14 @@ def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
         f"It was learned from {trained}; for people unlike these it says nothing.",
         "It is no diagnosis, and no reason to change a treatment.",
         "An interval holds on average over people; for a single one it may be far too narrow.",
-        *((facts["Meaning"] + " is predicted: " + ", ".join(facts["Covariates"]),) if facts["Covariates"] else ()),
+        *((_residual(facts),) if facts["Covariates"] else ()),
+    )
+
+
+def _residual(facts: Mapping[str, Any]) -> str:
+    return (
+        f"The number is no {facts['Target']} itself: what goes with {_covariates(facts)} was taken off, so that 0 "
+        "is what is expected of somebody alike in this."
     )
 
 
