@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.quality.qc_fc import QCFC_PARCELS
-from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE, PARCEL
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.group import LEFT_OUT
@@ -32,6 +32,8 @@ from fcpower_bids.reports.cohort.tables import (
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
 
+FEW = 3
+"""Parcels of a reason that are named."""
 QUALITY_END = "_desc-fcpower_qc.tsv"
 OUTLYING = 3.5
 """Robust standard deviations from the median above which a recording stands out (Iglewicz and Hoaglin 1993)."""
@@ -198,16 +200,29 @@ def cohort_section(tables: GroupTables) -> list[Section]:
         said = "Nobody and nothing was left out at group level."
         return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
     grid = make_grid(
-        excluded.fillna("n/a"),
+        fold_parcels(excluded.fillna("n/a")),
         EXCLUDED_TABLE.columns.values(),
         "Left out, and why",
-        "Nothing that is missing was filled in.",
+        "Nothing that is missing was filled in. Parcels that were left out for one reason share a row.",
         tables.links("excluded"),
         {"participant_id": lambda name: tables.person(str(name))},
     )
     kinds = excluded["what"].value_counts()
     said = "Left out: " + ", ".join(count(int(n), str(kind)) for kind, n in kinds.items()) + "."
     return [Section("cohort", "Cohort", (said, *notes), (), (*grids, grid))]
+
+
+def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of ``excluded`` with one for all parcels of one reason, in the place of the first."""
+    parcels = excluded.loc[excluded["what"] == PARCEL, "reason"].astype(str)
+    parts = pd.DataFrame([reason.partition(": ") for reason in parcels], parcels.index, ["name", "_", "why"])
+    folded = excluded.copy()
+    for why, part in parts.groupby("why", sort=False):
+        if len(part) > FEW + 1:
+            told = f"{', '.join(part['name'][:FEW])} and {len(part) - FEW} more, each: {why}"
+            folded.loc[part.index[0], "reason"] = told
+            folded = folded.drop(index=part.index[1:])
+    return folded
 
 
 def _describe_scans(tables: GroupTables) -> Iterator[str]:
