@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
@@ -36,6 +36,8 @@ LIBRARIES = ("numpy", "scipy", "pandas", "nibabel")
 """Whose versions stand at the foot of a page."""
 IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
 """What neither an address nor an attribute may hold as it is."""
+LONG = 12
+"""Characters from which on a name in a table may be broken."""
 MATRICES = "page.js"
 """The script of pages with matrices, which alone needs their colours."""
 MINUS_ZERO = re.compile(r"-(?<![\w.]-)(0\.0+)(?!\d)")
@@ -91,6 +93,7 @@ def _environment() -> Environment:
     )
     environment.filters["inline"] = inline_image
     environment.filters["short"] = short_name
+    environment.filters["breakable"] = breakable
     environment.filters["number"] = show_number
     return environment
 
@@ -121,6 +124,12 @@ def inline_image(svg: str) -> str:
     """Return an SVG drawing as an address that holds the drawing itself; its images are in base64 already."""
     ascii_only = svg.replace("\n", " ").encode("ascii", "xmlcharrefreplace").decode("ascii")
     return "data:image/svg+xml," + ascii_only.translate(IN_ADDRESS)
+
+
+def breakable(text: object) -> Markup:
+    """Return a text, escaped, in which a long name may be broken after an underscore: it makes a table wide."""
+    parts = [escape(part) for part in str(text).split("_")]
+    return Markup("_" if len(str(text)) <= LONG else "_<wbr>").join(parts)
 
 
 def show_number(value: Any, digits: int = 2) -> str:
