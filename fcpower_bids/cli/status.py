@@ -24,8 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     output_dir = choices.output_dir
     from fcpower_bids.workflows.overview import survey  # loads pandas, which no other word of the line needs
 
-    if not (output_dir / "logs" / "status").is_dir():
-        raise DatasetError(f"{output_dir} holds no outputs of the participant level. Give the folder that it wrote to.")
+    try:
+        (output_dir / "logs" / "status").stat()  # is_dir() hides from Python 3.14 on that a folder is closed
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"{output_dir} holds no outputs of the participant level. Give the folder that it wrote to."
+        raise DatasetError(message) from error
     table, code = survey(output_dir)
     for row in table[table["state"] != "done"].itertuples():
         print(f"{row.state}: {row.recording}{f' at {row.stage}' * bool(row.stage)}: {row.reason}")  # noqa: T201
