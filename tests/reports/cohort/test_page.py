@@ -515,3 +515,18 @@ def write_choices(folder, **choices):
         Settings(folder / "<b>bids", folder / "out", "group", representations=("fc", "fc_power", "embedding")),
         **{"repeats": 1, "folds": 3, "inner_folds": 2, "quiet": True, **choices},
     )
+
+
+def test_on_paper_no_number_is_broken_into_two(opened):
+    opened.call("Emulation.setEmulatedMedia", media="print")
+    opened.call("Emulation.setDeviceMetricsOverride", width=720, height=1000, deviceScaleFactor=1, mobile=False)
+    try:
+        lines = opened.evaluate(
+            "[...document.querySelectorAll('.scroll td[data-value] bdi')]"
+            ".filter((one) => /^[-\\d.]+$/.test(one.innerText)).map((one) => one.getClientRects().length)"
+        )
+    finally:
+        opened.call("Emulation.clearDeviceMetricsOverride")
+        opened.call("Emulation.setEmulatedMedia", media="")
+    assert len(lines) > 100
+    assert set(lines) <= {0, 1}, "0 of rows that are not printed"
