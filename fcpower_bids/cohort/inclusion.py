@@ -79,11 +79,10 @@ def read_quality(one: Connectome) -> Quality:
     """Read the quality of a recording from its table, and where that is missing from the sidecar of the FC."""
     try:
         row, facts = quality_row(one), one.facts
+        if row and not facts:  # a table alone is of ours, and says nothing of how the FC was made
+            raise DatasetError(f"{one.path.with_suffix('.json').name} is missing; run the participant level again.")
     except DatasetError as error:
         fault = str(error).replace(f"{one.path.parent}{os.sep}", "").removesuffix(".")
-        return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
-    if row and not facts:  # a table alone is of ours, and says nothing of how the FC was made
-        fault = f"{one.path.with_suffix('.json').name} is missing; run the participant level again"
         return Quality(math.nan, math.nan, math.nan, math.nan, fault=fault)
     figures = {column: row[column] if column in row else facts.get(fact) for column, fact in FIGURES.items()}
     strange = [column for column, value in figures.items() if not _is_figure(value)]

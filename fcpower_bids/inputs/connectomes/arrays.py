@@ -111,7 +111,7 @@ def _mat(path: Path, key: str) -> Read:
     if h5py.is_hdf5(path):  # version 7.3, with the axes of MATLAB
         values, names = _hdf5(path, key)
         return values.T, names
-    try:
+    try:  # scipy calls kinds of files and of cells that it does not read NotImplementedError
         content = loadmat(path, squeeze_me=True, struct_as_record=True)
     except (ValueError, OSError, TypeError, NotImplementedError) as error:
         raise DatasetError(f"{path} cannot be read as a MATLAB file ({error}). Save it again.") from None
