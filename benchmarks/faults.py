@@ -56,14 +56,14 @@ class Study:
         self.whole = contents(folder / "whole")
 
     def start(
-        self, output: Path, level: str = "participant", before: list[str] | None = None, **popen: Any
+        self, output: Path, level: str = "participant", before: list[str] | None = None, nprocs: int = 1, **popen: Any
     ) -> subprocess.Popen:
         """Start the application as a group of processes of its own."""
         table = self.atlas.with_name(self.atlas.name.replace(".nii.gz", ".tsv"))
         command = [*(before or []), sys.executable, "-m", "fcpower_bids", self.bids, output, level]
         options = ["--atlas", f"{self.atlas}:{table}"] if level == "participant" else GROUP
         return subprocess.Popen(
-            [*map(str, command), *options, "--nprocs", "1", "--quiet"],
+            [*map(str, command), *options, "--nprocs", str(nprocs), "--quiet"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -83,7 +83,7 @@ class Study:
         found, wanted = contents(output), self.whole if wanted is None else wanted
         wrong = [f"exit {code}: {told[-200:]}"] if code else []
         wrong += [name for name in sorted(set(found) | set(wanted)) if found.get(name) != wanted.get(name)]
-        return wrong + [str(path) for path in output.rglob(".*.part")]
+        return wrong + half_written(output)
 
 
 FOOT = re.compile(rb"<footer>.*?</footer>")  # of pages: it tells the command, which names the folders
@@ -101,6 +101,11 @@ def contents(output: Path) -> dict[str, bytes]:
     }
 
 
+def half_written(output: Path) -> list[str]:
+    """What a killed process left, but in the work folder: there it is never read, and another run may be at it."""
+    return [str(path) for path in output.rglob(".*.part") if "work" not in path.relative_to(output).parts]
+
+
 def kills(study: Study, given: argparse.Namespace) -> list[str]:
     """Kill everything at a random moment."""
     wrong = []
@@ -110,6 +115,27 @@ def kills(study: Study, given: argparse.Namespace) -> list[str]:
         time.sleep(random.uniform(0, 1.1 * study.seconds))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        wrong += study.faults(output)
+        shutil.rmtree(output)
+    return wrong
+
+
+def kills_of_workers(study: Study, given: argparse.Namespace) -> list[str] | None:
+    """Kill the workers alone at a random moment, as the kernel does when memory runs out; the run goes on."""
+    if not Path("/proc/self/task").is_dir():
+        return None
+    wrong = []
+    for trial in range(given.kills):
+        output = study.folder / f"orphan{trial}"
+        process = study.start(output, nprocs=2)
+        time.sleep(random.uniform(0, 1.1 * study.seconds))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for worker in children.read_text().split() if children.exists() else []:
+            os.kill(int(worker), signal.SIGKILL)
+        told, _ = process.communicate(timeout=PATIENCE)
+        plain = process.returncode in (0, 4) and "Traceback" not in told
+        wrong += [] if plain else [f"exit {process.returncode}: {told[-300:]}"]
+        wrong += [] if process.returncode else half_written(output)
         wrong += study.faults(output)
         shutil.rmtree(output)
     return wrong
@@ -246,6 +272,7 @@ PARTS: dict[str, Callable[[Study, argparse.Namespace], list[str] | None]] = {
     "full disk": full_disk,
     "process 1": namespaces,
     "kills": kills,
+    "kills of workers": kills_of_workers,
     "kills of the group level": kills_of_group,
     "two runs": two_runs,
 }

@@ -7,6 +7,7 @@ are BEP012's draft (2024-09): when they are released with other names, this modu
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
@@ -22,11 +23,14 @@ LABEL = re.compile(r"[A-Za-z0-9+]+")
 
 TIMESERIES = Output("timeseries", (("stat", "mean"),))
 COVERAGE = Output("bold", (("stat", "coverage"),))
+COVERAGE_END = "_stat-coverage_bold.tsv"
 CONNECTIVITY = Output("relmat", (("stat", "pearsoncorrelation"),))
 SPECTRUM = Output("eigenvalues", (("desc", "spectrum"),))
 DESIGN = Output("design", (("desc", "confounds"),))
 OUTLIERS = Output("outliers", (("desc", "confounds"),))
 QUALITY = Output("qc", (("desc", "fcpower"),))
+BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
+"""Ends of the names of previews, which only a page reads: a recording is finished without them."""
 
 BIDSIGNORE = (
     *("*_timeseries.*", "*_relmat.*", "*_design.*", "*_outliers.*", "*_qc.*", "*_embedding.*", "*_eigenvalues.*"),
@@ -102,3 +106,16 @@ def parse_name(name: str) -> tuple[Entities, str, str]:
         raise ValueError(f"'{name}' is not a BIDS file name.")
     entities = tuple((pair.partition("-")[0], pair.partition("-")[2]) for pair in pairs)
     return entities, suffix, dot + extension
+
+
+def preview_path(coverage: Path, end: str = BEFORE) -> Path:
+    """Return where the preview belongs that goes with a coverage table: ``sub-X/figures``."""
+    name = coverage.name.removesuffix(COVERAGE_END) + end
+    subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
+    return subject / "figures" / name
+
+
+def previews_of(outputs: Iterable[Path]) -> list[Path]:
+    """Return the previews that can go with the outputs of a recording."""
+    coverage = [path for path in outputs if path.name.endswith(COVERAGE_END)]
+    return [preview_path(path, end) for path in coverage for end in (BEFORE, SLICES)]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
+from fcpower_bids.outputs.names import previews_of
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
@@ -27,13 +28,13 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
         others = {job[0].name for job in theirs}
         if mine := [job for job in jobs if job[0].name not in others]:
             run_jobs(mine, settings, datasets, work, progress)
-            _sweep(names, settings)
+            _sweep([job for job in mine if job[0].name in names], settings)
         claims.release()
         while theirs:
             if names := claims.take(job[0].name for job in theirs):
                 free = [job for job in theirs if job[0].name in names]
                 run_jobs(free, settings, datasets, work, Progress(len(free), settings))
-                _sweep(names, settings)
+                _sweep(free, settings)
                 claims.release()
                 theirs = [job for job in theirs if job[0].name not in names]
             else:
@@ -55,13 +56,15 @@ def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
         claims.bury()
 
 
-def _sweep(names: Iterable[str], settings: Settings) -> None:
+def _sweep(jobs: Iterable[Job], settings: Settings) -> None:
     """Remove what workers that were killed left half-written of recordings that are finished now, status included."""
-    for name in names:
-        status = read_status(settings.output_dir, name)
+    for recording, atlases in jobs:
+        status = read_status(settings.output_dir, recording.name)
         if status is not None:
             written = [settings.output_dir / output for output in status.outputs]
-            sweep([*written, status_path(settings.output_dir, name)])
+            embedded = [f"{recording.name}_{atlas.name}_embedding" for atlas in atlases]
+            statuses = [status_path(settings.output_dir, name) for name in (recording.name, *embedded)]
+            sweep([*written, *previews_of(written), *statuses])
 
 
 def _tell(jobs: list[Job], claims: Claims, progress: Progress) -> None:

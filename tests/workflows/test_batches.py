@@ -96,6 +96,13 @@ def files_of(found: Finished) -> dict[str, bytes]:
     return contents(found.output, "logs", "work", LINKS)
 
 
+def by_workers(found: Finished, scans: set[str]) -> list[Path]:
+    """Return all files of some recordings, previews for their pages included, relative to the output folder."""
+    starts = tuple(scan.partition("_space")[0] for scan in scans)
+    files = (path.relative_to(found.output) for path in found.files("*"))
+    return [path for path in files if path.parts[0].startswith("sub-") and path.name.startswith(starts)]
+
+
 def wait_for(condition, what: str):
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
@@ -184,10 +191,15 @@ def test_a_worker_that_is_killed_costs_its_recording_only(demo, whole, start, tm
     """As the kernel does when memory runs out: once among others, and once more when the recording runs alone."""
     process = start(tmp_path / "out", "--nprocs", nprocs)
     watch = Watch(tmp_path / "out")
+    written = [tmp_path / "out" / path for path in by_workers(whole, OTHERS)]
+    assert {path.parent.name for path in written} == {"figures", "func"}
+    atlas = builtin_atlas("MNI152NLin2009cAsym", tmp_path / "made")
     for _ in range(2):
         watch.wait()
-        left = [beside(status_path(tmp_path / "out", scan)) for scan in (VICTIM, *OTHERS)]
-        for path in left:  # as when the signal comes while a status is written
+        scans = [VICTIM, *OTHERS, *(f"{scan}_{atlas.name}_embedding" for scan in OTHERS)]
+        names = [status_path(tmp_path / "out", scan) for scan in scans] + written
+        for path in map(beside, names):  # as when the signal comes while it is written
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         for worker in workers(process.pid):
             os.kill(worker, signal.SIGKILL)

@@ -14,12 +14,13 @@ from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.cohort.inclusion import read_statuses
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE, Status
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
 from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
-from fcpower_bids.reports.person.previews import preview_path, read_thumbnail
+from fcpower_bids.reports.person.previews import read_thumbnail
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 

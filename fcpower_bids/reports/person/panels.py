@@ -18,7 +18,7 @@ from fcpower_bids.measures import MEASURES
 from fcpower_bids.measures.coverage import COVERAGE
 from fcpower_bids.measures.spectrum import SPECTRUM
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.names import SLICES, parse_name, preview_path
 from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
@@ -27,7 +27,7 @@ from fcpower_bids.reports.person.accounts import Account, Parcellation, View, re
 from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
-from fcpower_bids.reports.person.previews import SLICES, preview_path, read_slices
+from fcpower_bids.reports.person.previews import read_slices
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS

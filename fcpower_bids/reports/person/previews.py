@@ -13,7 +13,7 @@ import numpy as np
 from fcpower_bids.core.signal.censoring import interpolate_censored
 from fcpower_bids.core.signal.quality import power_spectrum
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.names import COVERAGE, output_path
+from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit.figures import shrink
 from fcpower_bids.reports.person.accounts import network_order
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = 150, 900
 """Largest size of a carpet; neighbours are averaged down to it."""
 CLIP, NO_VALUE = 3.0, 255
-BEFORE, SLICES = "_stat-mean_desc-before_timeseries.npz", "_desc-slices_bold.npz"
-"""Ends of their names."""
 BRIGHTEST = 99.5
 """Percentile of the mean image that is white."""
 
@@ -39,13 +37,6 @@ class Preview:
     carpet: np.ndarray
     frequencies: np.ndarray
     power: np.ndarray
-
-
-def preview_path(coverage: Path, end: str = BEFORE) -> Path:
-    """Return where the preview belongs that goes with a coverage table: ``sub-X/figures``."""
-    name = coverage.name.removesuffix("_stat-coverage_bold.tsv") + end
-    subject = next(folder for folder in coverage.parents if folder.name.startswith("sub-"))
-    return subject / "figures" / name
 
 
 def write_previews(output_dir: Path, results: Results) -> None:
