@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,17 @@ def kills(study: Study, given: argparse.Namespace) -> list[str]:
     return wrong
 
 
+def workers(process: int) -> list[int]:
+    """Return the processes below this one that do work: those without children, but the tracker of resources."""
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        tracks = b"resource_tracker" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return []
+    below = [worker for child in children for worker in workers(int(child))]
+    return below if children else [] if tracks else [process]
+
+
 def kills_of_workers(study: Study, given: argparse.Namespace) -> list[str] | None:
     """Kill the workers alone at a random moment, as the kernel does when memory runs out; the run goes on."""
     if not Path("/proc/self/task").is_dir():
@@ -129,9 +141,9 @@ def kills_of_workers(study: Study, given: argparse.Namespace) -> list[str] | Non
         output = study.folder / f"orphan{trial}"
         process = study.start(output, nprocs=2)
         time.sleep(random.uniform(0, 1.1 * study.seconds))
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        for worker in children.read_text().split() if children.exists() else []:
-            os.kill(int(worker), signal.SIGKILL)
+        for worker in set(workers(process.pid)) - {process.pid}:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
         told, _ = process.communicate(timeout=PATIENCE)
         plain = process.returncode in (0, 4) and "Traceback" not in told
         wrong += [] if plain else [f"exit {process.returncode}: {told[-300:]}"]

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import nibabel
@@ -22,7 +23,7 @@ from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.store import TEMPORARY, beside
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution import endings
+from fcpower_bids.workflows.execution import endings, pool
 from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
@@ -176,6 +177,17 @@ class Ended:
 def test_the_ends_of_processes_are_told_apart(codes, kills, words, monkeypatch):
     monkeypatch.setattr(endings, "memory_kills", lambda: 3 + kills)
     assert words in endings.cause_of_death([Ended(code) for code in codes], 3)
+
+
+@pytest.mark.parametrize("silence", [EOFError, ConnectionResetError])
+def test_the_end_of_the_server_of_workers_is_one_of_a_worker(silence, monkeypatch):
+    def submit(*_given):
+        raise silence
+
+    monkeypatch.setattr(pool, "_prepare", lambda *_given: get_context("fork"))
+    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(endings.WorkerDied, match="killed"):
+        list(pool.run_calls("math:sqrt", [(4.0,)], 1))
 
 
 @pytest.mark.parametrize("text", ["low 0\noom_kill 7\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"])

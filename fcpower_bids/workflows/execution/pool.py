@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
@@ -113,13 +113,13 @@ def run_calls(
     pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
     before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
     try:
-        running = {pool.submit(_call, function, arguments) for arguments in first}
+        running = {_submit(pool, function, arguments) for arguments in first}
         while running:
             workers |= set(active_children()) - before
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 yield future.result()
-                running |= {pool.submit(_call, function, arguments) for arguments in islice(waiting, 1)}
+                running |= {_submit(pool, function, arguments) for arguments in islice(waiting, 1)}
     except BrokenProcessPool:
         pool.shutdown(wait=True, cancel_futures=True)
         raise WorkerDied(cause_of_death(workers, kills)) from None
@@ -129,6 +129,14 @@ def run_calls(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _submit(pool: ProcessPoolExecutor, function: str, arguments: tuple[Any, ...]) -> Future[Any]:
+    """Begin a call; a server of workers that was killed is known from its silence, and the pool is as if broken."""
+    try:
+        return pool.submit(_call, function, arguments)
+    except (EOFError, ConnectionError) as error:
+        raise BrokenProcessPool("The server of the workers ended.") from error
 
 
 def _begin(folder: str) -> None:
