@@ -3,6 +3,7 @@
     python -m benchmarks.edges speed                  # 1,000 people, 400 parcels, 1,000 permutations, 3 covariates
     python -m benchmarks.edges speed --people 200 --parcels 200 --permutations 200 --nilearn
     python -m benchmarks.edges errors --cohorts 500   # how often anything is found where nothing is
+    python -m benchmarks.edges networks --people 100 --permutations 12 --threshold 3.1   # bctpy's, of 0.6.1
 
 The figures of docs/group.md and docs/methods.md are from here.
 """
@@ -10,7 +11,11 @@ The figures of docs/group.md and docs/methods.md are from here.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
+import os
 import resource
+import sys
 import time
 
 import numpy as np
@@ -23,7 +28,9 @@ from fcpower_bids.core.edgewise.model import build_model
 from fcpower_bids.core.edgewise.permuted import BLOCK, ORDERS, permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
 
-THRESHOLD = 3.3
+SEED = 7
+PLANTED = 9
+"""Parcels all of whose edges are stronger in the first of two groups."""
 
 
 def measure_speed(options: argparse.Namespace) -> None:
@@ -35,7 +42,7 @@ def measure_speed(options: argparse.Namespace) -> None:
     orders = permuted_rows(n, options.permutations, 0)
     started = time.perf_counter()
     model = build_model(target, covariates)
-    found = permute_edges(edges, np.arange(n), model, orders, THRESHOLD, 1e9)
+    found = permute_edges(edges, np.arange(n), model, orders, options.threshold, 1e9)
     ours = time.perf_counter() - started
     started = time.perf_counter()
     left, right = rng.standard_normal((ORDERS, n)), rng.standard_normal((n, BLOCK))
@@ -82,18 +89,70 @@ def count_errors(options: argparse.Namespace) -> None:
         print(f"{name}: {np.mean(each):.3f} of {len(each)} null cohorts, 95 % CI {exact.low:.3f} to {exact.high:.3f}")
 
 
+def compare_networks(options: argparse.Namespace) -> None:
+    """Ours and bctpy's networks of two groups on the same permutations: observed ones, and the largest by chance."""
+    n, first = options.people, options.people // 2
+    rows, columns = np.triu_indices(options.parcels, 1)
+    edges = np.random.default_rng(3).standard_normal((n, len(rows)))
+    edges[:first, columns < PLANTED] += 0.9
+    drawn = np.random.RandomState(SEED)
+    orders = np.array([np.argsort(drawn.permutation(n)) for _ in range(options.permutations)])
+    started = time.process_time()
+    model = build_model(np.arange(n) < first, np.zeros((n, 0)))
+    found = permute_edges(edges, np.arange(n), model, orders, options.threshold)
+    ours = time.process_time() - started
+    largest, equal, theirs = np.zeros(options.permutations), True, 0.0
+    for graph, tail in enumerate(("left", "right")):
+        expected, by_chance, seconds = bct_networks(edges, first, options, tail)
+        mine = [np.flatnonzero(found.components.label == i) for i in np.flatnonzero(found.components.graph == graph)]
+        equal &= {frozenset(found.above[each].tolist()) for each in mine} == expected
+        largest, theirs = np.maximum(largest, by_chance), theirs + seconds
+    sizes = sorted(map(int, found.components.extent))[::-1]
+    planted = set(np.flatnonzero(columns < PLANTED).tolist())
+    best = set(found.above[found.components.label == found.components.extent.argmax()].tolist())
+    print(f"{n} people, {len(rows):,} edges, |t| > {options.threshold}: {len(sizes)} networks of at most {sizes[0]}")
+    print(f"planted edges in the largest: {len(planted & best)} of {len(planted)}, others in it: {len(best - planted)}")
+    same = bool(equal and np.array_equal(largest, found.extents))
+    print(f"networks and the largest of {options.permutations} permutations the same as bctpy's: {same}; {largest}")
+    print(f"{ours:.2f} CPU s, bctpy (both tails) {theirs:.1f}")
+    sys.exit(not same)
+
+
+def bct_networks(
+    edges: np.ndarray, first: int, options: argparse.Namespace, tail: str
+) -> tuple[set[frozenset[int]], np.ndarray, float]:
+    """Edges of each of bctpy's networks, the largest extent of each permutation, and CPU seconds."""
+    rows, columns = np.triu_indices(options.parcels, 1)
+    full = np.zeros((options.parcels, options.parcels, len(edges)))
+    full[rows, columns] = full[columns, rows] = edges.T
+    nbs = importlib.import_module("bct").nbs_bct
+    started = time.process_time()
+    with open(os.devnull, "w", encoding="ascii") as nowhere, contextlib.redirect_stdout(nowhere):
+        found = nbs(
+            full[..., :first], full[..., first:], options.threshold, k=options.permutations, tail=tail, seed=SEED
+        )
+    seconds = time.process_time() - started
+    label = found[1][rows, columns]
+    networks = {frozenset(np.flatnonzero(label == each).tolist()) for each in np.unique(label[label > 0])}
+    return networks, np.asarray(found[2]), seconds
+
+
+MEASURES = {"speed": measure_speed, "errors": count_errors, "networks": compare_networks}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "errors"))
+    parser.add_argument("what", choices=list(MEASURES))
     parser.add_argument("--people", type=int, default=1000)
     parser.add_argument("--parcels", type=int, default=400)
     parser.add_argument("--permutations", type=int, default=1000)
     parser.add_argument("--covariates", type=int, default=3)
+    parser.add_argument("--threshold", type=float, default=3.3, help="|t| above which an edge counts to a network")
     parser.add_argument("--cohorts", type=int, default=500)
     parser.add_argument("--nilearn", action="store_true", help="time nilearn on the same problem")
     options = parser.parse_args()
     with threadpool_limits(1):
-        measure_speed(options) if options.what == "speed" else count_errors(options)
+        MEASURES[options.what](options)
 
 
 if __name__ == "__main__":
