@@ -1,4 +1,4 @@
-"""The wheel as people install it: all its files, and participant and group level without torch."""
+"""Sdist and wheel as people install them: all files, and participant and group level without torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "functorch", "torchgen", "__editable__")
 
 
+def build(source: Path, what: str, folder: Path) -> None:
+    """Let the backend of pyproject.toml make an sdist or a wheel."""
+    made = f"import sys; from setuptools import build_meta as b; b.build_{what}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", made, str(folder)], cwd=source, capture_output=True, check=True)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, made by the backend that pyproject.toml names, from a copy of the tracked files."""
+    """The wheel that is made from the sdist, and that from a copy of the tracked files."""
     folder = tmp_path_factory.mktemp("wheel")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
@@ -33,8 +39,10 @@ def wheel(tmp_path_factory) -> Path:
             copy.symlink_to(origin.readlink())
         elif origin.is_file():
             copy.write_bytes(origin.read_bytes())
-    build = "import sys; from setuptools import build_meta as b; print(b.build_wheel(sys.argv[1]))"
-    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=source, capture_output=True, check=True)
+    build(source, "sdist", folder)
+    (archive,) = folder.glob("*.tar.gz")
+    subprocess.run([sys.executable, "-m", "tarfile", "-e", archive, folder], check=True)
+    build(folder / archive.name.removesuffix(".tar.gz"), "wheel", folder)
     (built,) = folder.glob("*.whl")
     return built
 
