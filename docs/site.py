@@ -1,4 +1,4 @@
-"""What turns docs/ into a site: the README is its first page, and a link to the README leads there."""
+"""What turns docs/ into a site: the README is its first page, but for its last part, which ends the architecture."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ACCESSIBLE = (
     (re.compile(r'role="?dialog"?(?! aria-label)'), 'role="dialog" aria-label="Search"'),
@@ -16,13 +17,24 @@ ACCESSIBLE = (
 """A dialog without a name, and heads of columns without a word."""
 
 
+SOURCE = "## Where things are"
+"""Heading of the last part of the README, which is about the source."""
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README, whose links to docs/ become links between pages, and the file it links to."""
-    root = Path(config.config_file_path).parent
-    readme = (root / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
-    files.append(File.generated(config, "index.md", content=readme))
-    files.append(File.generated(config, "CITATION.cff", abs_src_path=str(root / "CITATION.cff")))
+    """Add the README without its part about the source as the first page, and the file that it links to."""
+    first, _ = _readme(config)
+    files.append(File.generated(config, "index.md", content=f"---\nhide: [navigation]\n---\n{first}"))
+    citation = Path(config.config_file_path).with_name("CITATION.cff")
+    files.append(File.generated(config, "CITATION.cff", abs_src_path=str(citation)))
     return files
+
+
+def _readme(config: MkDocsConfig) -> tuple[str, str]:
+    """The README up to its part about the source, and that part; links to docs/ become links between pages."""
+    text = Path(config.config_file_path).with_name("README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    first, source = text.split(f"\n{SOURCE}\n")
+    return first, f"\n{SOURCE}\n{source}"
 
 
 def on_post_page(output: str, **_: Any) -> str:
@@ -37,6 +49,9 @@ def on_post_template(output_content: str, **_: Any) -> str:
     return on_post_page(output_content)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links that leave docs/ for the README to the first page."""
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
+    """End the architecture with the README's part about the source; lead links to the README to the first page."""
+    if page.file.src_uri == "architecture.md":
+        here = markdown.replace("[README](../README.md)", "[last part of this page](#where-things-are)")
+        markdown = here + _readme(config)[1]
     return markdown.replace("](../README.md", "](index.md")
