@@ -332,6 +332,14 @@ def sites(
             close(said, row[column])
 
 
+def further_sites(page: Page, n: str) -> None:
+    """Which have a line is a matter of `tests/reports/cohort/test_sites.py`."""
+    tables = [
+        page.table(name) for name in ("prediction_sites", "harmonisation") if (page.folder / f"{name}.tsv").exists()
+    ]
+    assert int(n) + 4 in [len(each[["target", "representation"]].drop_duplicates()) for each in tables]
+
+
 def few_people(page: Page, n: str, smallest: str) -> None:
     assert int(n) == page.table("predictions")["participant_id"].nunique()
     n, r = int(n), float(smallest)
@@ -538,6 +546,7 @@ CATALOGUE: Catalogue = (
         rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER})?\.",
         sites,
     ),
+    (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),
     (
         rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} could not be told "
         r"from chance, and the scores below are very uncertain\.",

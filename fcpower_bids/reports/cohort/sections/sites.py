@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.prediction.harmonisation import HANDLINGS, HARMONISATION
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing
+
+MOST_SAID = 4
+"""Targets and representations that have a sentence; the table has all."""
+Sentence = tuple[float, str]
+"""How far the score of all together lies above that within sites, and what is said of it."""
 
 
 def sites_section(tables: GroupTables) -> list[Section]:
@@ -17,7 +23,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
     grids = []
     found, compared = tables.rows("prediction_sites"), tables.rows("harmonisation")
     if not found.empty:
-        said += describe_sites(found, tables)
+        said += worst_first(describe_sites(found, tables))
         grids.append(
             make_grid(
                 tables.titled(found),
@@ -28,7 +34,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
             )
         )
     if not compared.empty:
-        said += describe_handlings(compared, tables)
+        said += worst_first(describe_handlings(compared, tables))
         grids.append(
             make_grid(
                 tables.titled(compared),
@@ -41,7 +47,18 @@ def sites_section(tables: GroupTables) -> list[Section]:
     return [Section("sites", "Sites", tuple(said), (), tuple(grids))] if grids else []
 
 
-def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+def worst_first(found: Iterable[Sentence]) -> list[str]:
+    """All sentences where they are few; else those with the largest differences, and how many others there are."""
+    found = list(found)
+    if len(found) <= MOST_SAID:
+        return [text for _, text in found]
+    known = [(-np.inf if missing(above) else above, text) for above, text in found]
+    worst = sorted(known, key=lambda one: one[0], reverse=True)[:MOST_SAID]
+    rest = f"{len(found) - MOST_SAID} more are in the table; none scores further above what it scores within sites."
+    return [*(text for _, text in worst), rest]
+
+
+def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
     """One sentence for every target and representation: all predictions together, and within sites."""
     for (target, name), part in compared.groupby(["target", "representation"], sort=False):
         scored = part.dropna(subset=["pooled"])
@@ -51,10 +68,11 @@ def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[
             + ("" if missing(row["within"]) else f" (within {row['within']:.2f})")
             for _, row in scored.iterrows()
         ]
-        yield f"{target} from {tables.title(str(name))}, {label} with sites {', '.join(each)}."
+        text = f"{target} from {tables.title(str(name))}, {label} with sites {', '.join(each)}."
+        yield float((scored["pooled"] - scored["within"]).max()), text
 
 
-def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
+def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
     """One sentence for every target and representation."""
     pooled = tables.rows("prediction_summary")
     for (target, name), part in found.groupby(["target", "representation"], sort=False):
@@ -62,17 +80,19 @@ def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[str]:
         score = str(part["score"].iloc[0])
         within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
         label = "AUC" if score == "auc" else "r"
-        together = f", all together {own[f'{score}_pooled_mean'].iloc[0]:.2f}" if len(own) else ""
+        pooled_score = float(own[f"{score}_pooled_mean"].iloc[0]) if len(own) else np.nan
+        together = f", all together {pooled_score:.2f}" if len(own) else ""
         each = part.loc[part["over"] == SITE, "value"]
         n, scored = count(len(each), "site"), int(each.notna().sum())
         if missing(within):
-            yield f"{target} from {tables.title(str(name))}: no site of {n} has enough people for a score of its own."
+            text = f"{target} from {tables.title(str(name))}: no site of {n} has enough people for a score of its own."
         else:
-            yield (
+            text = (
                 f"{target} from {tables.title(str(name))}: within sites {label} {within:.2f} "
                 f"({n if scored == len(each) else f'{scored} of {n}'}){together}"
                 f"{_interval(part)}."
             )
+        yield pooled_score - within, text
 
 
 def _interval(part: pd.DataFrame) -> str:

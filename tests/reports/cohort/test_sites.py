@@ -1,0 +1,47 @@
+"""What the page says of sites: a line for each target while these are few, else of those that mislead most."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from fcpower_bids.outputs.tables import write_table
+from fcpower_bids.reports.cohort.sections.sites import MOST_SAID, sites_section
+from fcpower_bids.reports.cohort.tables import GroupTables, declared
+from fcpower_bids.settings import Settings
+
+
+def said_of(folder, gaps: dict[str, float | None]) -> list[str]:
+    """What is said where all together score so far above .1, which they score within each of two sites."""
+    tables = GroupTables(Settings(folder / "bids", folder / "out", "group"))
+    rows = []
+    for target, gap in gaps.items():
+        known = {"target": target, "representation": "fc", "score": "r", "n_people": 20}
+        value = None if gap is None else 0.1
+        rows += [known | {"over": "site", "site": site, "value": value} for site in "ab"]
+        rows.append(known | {"over": "within sites", "value": value})
+    pooled = [
+        {"target": target, "representation": "fc", "r_pooled_mean": 0.1 + (gap or 0.5)} for target, gap in gaps.items()
+    ]
+    tables.path("prediction_sites").parent.mkdir(parents=True)
+    for name, planted in (("prediction_sites", rows), ("prediction_summary", pooled)):
+        write_table(tables.path(name), pd.DataFrame(planted, columns=list(declared()[name].columns)))
+    (section,) = sites_section(tables)
+    assert tables.problems == {}
+    return list(section.sentences)
+
+
+def test_few_targets_have_a_line_each_in_the_order_of_the_table(tmp_path):
+    said = said_of(tmp_path, {"one": 0.0, "two": None, "three": 0.4, "four": 0.2})
+    assert [line.split(" from ")[0] for line in said] == ["one", "two", "three", "four"]
+    assert said[1] == "two from FC: no site of 2 sites has enough people for a score of its own."
+    assert said[2] == "three from FC: within sites r 0.10 (2 sites), all together 0.50."
+
+
+@pytest.mark.parametrize("unknown", [{}, {"unknown": None}])
+def test_of_many_the_largest_differences_come_first_and_the_others_are_counted(tmp_path, unknown):
+    gaps = {"least": -0.2, "less": 0.1, **unknown, "most": 0.6, "some": 0.2, "more": 0.4, "bit": 0.3}
+    said = said_of(tmp_path, gaps)
+    assert [line.split(" from ")[0] for line in said[:-1]] == ["most", "more", "bit", "some"]
+    rest = len(gaps) - MOST_SAID
+    assert said[-1] == f"{rest} more are in the table; none scores further above what it scores within sites."
