@@ -40,8 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FcPowerError as error:
         if debug:
             traceback.print_exc()
-        print("\n".join(f"fcpower_bids: {line}" for line in str(error).splitlines()), file=sys.stderr)  # noqa: T201
-        return error.exit_code
+        refused = _closed(argv, str(error))
+        said = refused or str(error)
+        print("\n".join(f"fcpower_bids: {line}" for line in said.splitlines()), file=sys.stderr)  # noqa: T201
+        return UsageError.exit_code if refused else error.exit_code
     except KeyboardInterrupt:
         print("fcpower_bids: interrupted; run the same command again to go on.", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
@@ -52,6 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print(f"fcpower_bids: internal error ({error!r}); please report it with the lines above.", file=sys.stderr)  # noqa: T201
         return 1
+
+
+def _closed(argv: Sequence[str], said: str) -> str | None:
+    """Name a closed folder of the command line that a sentence is about: Python 3.14 hides that it is there at all."""
+    for word in argv:
+        path = word.rpartition("=")[2]
+        try:
+            os.stat(os.path.join(path, os.curdir))
+        except PermissionError as error:
+            if path in said or os.path.abspath(path) in said:
+                return _refused(PermissionError(error.errno, error.strerror, path))
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def _refused(error: Exception) -> str | None:

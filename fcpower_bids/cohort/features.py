@@ -125,17 +125,20 @@ def _scan(output_dir: Path) -> Iterator[Connectome]:
 
 
 def _folders(parent: Path, prefix: str) -> list[Path]:
-    if not parent.is_dir():
+    return [Path(entry.path) for entry in _entries(parent) if entry.name.startswith(prefix) and entry.is_dir()]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, nothing where there is none; a closed one stops the run on every Python."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    with os.scandir(parent) as entries:
-        return [Path(entry.path) for entry in entries if entry.name.startswith(prefix) and entry.is_dir()]
 
 
 def _in_folder(folder: Path) -> list[Connectome]:
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith("sub-") and entry.name.endswith(".tsv")]
+    names = [one.name for one in _entries(folder) if one.name.startswith("sub-") and one.name.endswith(".tsv")]
     connectomes: list[tuple[str, Entities]] = []
     powers: dict[Entities, list[str]] = defaultdict(list)
     embeddings: dict[Entities, list[tuple[str, Entities]]] = defaultdict(list)
