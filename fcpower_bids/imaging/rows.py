@@ -30,12 +30,16 @@ def table_fault(path: Path, separator: str = "\t") -> str | None:
         It cannot be read.
     """
     content = path.read_bytes()
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as UTF-16 does
+        return "is encoded as UTF-32: save it as UTF-8"
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "is encoded as UTF-16: save it as UTF-8"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return f"is not encoded as UTF-8 (byte {error.start}): save it as UTF-8"
+    if "\0" in text:
+        return "holds null bytes, as UTF-16 does and UTF-8 does not: save it as UTF-8, or copy it again"
     header, *rows = LINE_END.split(text)
     widths = ((number, row.count(separator) + 1) for number, row in enumerate(rows, start=2) if row.strip())
     return rows_fault(header.split(separator), widths)

@@ -54,7 +54,7 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
     Parameters
     ----------
     path : Path
-        TSV or CSV; UTF-8, UTF-16 or Latin-1; fields may be quoted.
+        TSV or CSV; UTF-8, UTF-16, UTF-32 or Latin-1; fields may be quoted.
 
     Raises
     ------
@@ -109,17 +109,25 @@ def _decode(path: Path) -> tuple[str, list[str]]:
         )
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16 does
+        (codecs.BOM_UTF32_BE, "utf-32"),
         (codecs.BOM_UTF16_LE, "utf-16"),
         (codecs.BOM_UTF16_BE, "utf-16"),
         (b"", "utf-8"),
     ):
         if content.startswith(mark):
             try:
-                return content.decode(encoding), []
+                text = content.decode(encoding)
             except UnicodeDecodeError:
                 break
+            if "\0" not in text:
+                return text, []
+            break
     if b"\0" in content:
-        raise DatasetError(f"{path} is no text. Save it as TSV or CSV (UTF-8).")
+        raise DatasetError(
+            f"{path} holds null bytes: it is no text, or UTF-16 or UTF-32 that does not say so. Save it as TSV or CSV "
+            "(UTF-8)."
+        )
     return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
 
 

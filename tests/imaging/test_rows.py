@@ -56,7 +56,9 @@ def test_every_fault_of_a_confounds_table_is_named_and_nothing_is_computed(exact
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a\tb\n1\t2\n".encode("utf-16"), "UTF-16"),
+        ("a\tb\n1\t2\n".encode("utf-16"), "is encoded as UTF-16"),
+        ("a\tb\n1\t2\n".encode("utf-32"), "is encoded as UTF-32"),
+        ("a\tb\n1\t2\n".encode("utf-16-le"), "holds null bytes"),
         ("a\tb\n\xe4\t2\n".encode("latin-1"), "not encoded as UTF-8 (byte 4)"),
         (b"a\tb\n1\n", "1 fields in line 2 where its header has 2"),
         (b"a\tb\r\n1\t2\r\n\r\n", None),

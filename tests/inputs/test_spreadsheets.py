@@ -22,6 +22,8 @@ SAVED = {
     "byte order mark": codecs.BOM_UTF8 + PLAIN.encode(),
     "UTF-16": PLAIN.encode("utf-16"),
     "UTF-16, big end first": codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
+    "UTF-32": PLAIN.encode("utf-32"),
+    "UTF-32, big end first": codecs.BOM_UTF32_BE + PLAIN.encode("utf-32-be"),
     "Latin-1": PLAIN.encode("latin-1"),
     "Windows": PLAIN.replace("\n", "\r\n"),
     "old Macintosh": PLAIN.replace("\n", "\r"),
@@ -72,6 +74,8 @@ def workbook() -> bytes:
         (PLAIN.replace("Köln", '"Köln'), "cannot be read as a table"),
         (workbook(), "Save its sheet as TSV or CSV"),
         (b"\x00\x01\x02\xff", "is no text"),
+        (PLAIN.encode("utf-16-le"), "UTF-16 or UTF-32 that does not say so"),
+        (PLAIN.encode("utf-32-be"), "UTF-16 or UTF-32 that does not say so"),
         ("", "is empty"),
     ],
 )
