@@ -18,7 +18,7 @@ from fcpower_bids.cli.anchoring import anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
 PLACES = ("bids_dir", "output_dir", "level")
@@ -182,7 +182,7 @@ def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
 
     try:
         content = read_toml(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, DatasetError) as error:
         return {}, [f"The configuration file {path} cannot be read: {error}"]
     # The resolved file carries the places for the record; the command line decides.
     return _convert_all({key: value for key, value in content.items() if key.replace("-", "_") not in PLACES}, path)

@@ -20,7 +20,7 @@ from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.errors import DatasetError, Unfit
 from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
-from fcpower_bids.outputs.tables import MISSING, read_array, read_matrix
+from fcpower_bids.outputs.tables import MISSING, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Assembly
 
@@ -151,8 +151,8 @@ def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) 
 
 def _first_parcels(names: Sequence[str], settings: Assembly) -> list[str]:
     """Parcels of the first file with a whole header; none where there is none."""
-    for name in names:
-        with (settings.output_dir / name).open("rb") as file:
+    for path in (path for name in names if (path := settings.output_dir / name).is_file()):
+        with path.open("rb") as file:
             header = file.readline()
         if header.endswith(b"\n"):
             return header.decode("utf-8", "replace").rstrip("\r\n").split("\t")[1:]
@@ -180,6 +180,7 @@ def _try_read(path: Path) -> _Row | str:
 
 
 def _read(path: Path) -> _Row:
+    refuse_pipe(path)
     array = edges_beside(path)
     if array.is_file():  # the numbers of the table, which takes ten times as long to read
         return _row_of_edges(path, array)

@@ -21,9 +21,10 @@ from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, parse_name
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, known_status
+from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
 
@@ -229,8 +230,8 @@ def bare(label: str, key: str) -> str:
 def exclude_by_quality(
     found: Sequence[Connectome], quality: Sequence[Quality], settings: Assembly
 ) -> tuple[list[bool], list[Exclusion]]:
-    """Say which recordings pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
-    reasons = [_fault(one, settings) for one in quality]
+    """Say which recordings have whole files and pass ``min_time`` and ``max_mean_fd``, and why the others do not."""
+    reasons = [_fault(its, settings) or _series_fault(one) for one, its in zip(found, quality, strict=True)]
     rows = [
         Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}")
         for one, reason in zip(found, reasons, strict=True)
@@ -250,6 +251,15 @@ def _fault(quality: Quality, settings: Assembly) -> str:
     if limit is not None and quality.mean_fd > limit:
         return f"mean framewise displacement {quality.mean_fd:.3f} mm, more than --max-mean-fd {limit:g} mm"
     return ""
+
+
+def _series_fault(one: Connectome) -> str:
+    """Why its series cannot be used; one that is not there only keeps analyses of scan length from all."""
+    path = series_file(one.beside(TIMESERIES))
+    try:
+        return f"{path.name} is cut short: {REMEDY}" if path.is_file() and is_cut_short(path) else ""
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror}): {REMEDY}"
 
 
 def exclude_unreadable(

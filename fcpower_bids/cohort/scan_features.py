@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import Connectome
@@ -16,6 +17,7 @@ from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
 from fcpower_bids.encoders.seen import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.rows import table_fault
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
 from fcpower_bids.outputs.tables import read_series as read_whole
@@ -180,9 +182,27 @@ def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str])
     if not path.is_file():
         note = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
         return ParcelFacts(("n/a",) * len(parcels), notes=(note,))
-    table = read_table(path)
+    table = _read_parcels(path)
     table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
     networks = tuple(table["network"].fillna("n/a").astype(str))
     if not {*"xyz"} <= set(table.columns) or table["x"].isna().all():
         return ParcelFacts(networks)
     return ParcelFacts(networks, table[list("xyz")].to_numpy(dtype=float))
+
+
+def _read_parcels(path: Path) -> pd.DataFrame:
+    """Read the copy of an atlas table, which may have been damaged since."""
+    if fault := table_fault(path) or _parcel_fault(table := read_table(path)):
+        said = fault.partition(":")[0]
+        raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
+    return table
+
+
+def _parcel_fault(table: pd.DataFrame) -> str | None:
+    """What networks and places of parcels cannot be read from."""
+    if lacking := [name for name in ("name", "network") if name not in table]:
+        return f"has no column '{lacking[0]}'"
+    if table["name"].duplicated().any():
+        return f"has the parcel {table['name'][table['name'].duplicated()].iloc[0]} twice"
+    words = [name for name in "xyz" if name in table and not pd.api.types.is_numeric_dtype(table[name])]
+    return f"holds words in its column {words[0]}" if words else None

@@ -6,16 +6,19 @@ import csv
 import gzip
 import io
 import json
+import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.rows import table_fault
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import atomic, write_text
 
@@ -99,6 +102,18 @@ EXACT: dict[str, Any] = (
 """What makes pandas read a decimal as the nearest float; since 3.1 it does so by itself."""
 
 
+def refuse_pipe(path: Path) -> None:
+    """Refuse what is no file before it is opened: whoever reads a pipe waits for somebody to write.
+
+    Raises
+    ------
+    DatasetError
+        A folder, a pipe or a device has the name.
+    """
+    if not path.is_file() and path.exists():
+        raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
+
+
 def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read what :func:`write_matrix` wrote, to the bit: values and column names; ``n/a`` becomes NaN.
 
@@ -107,6 +122,7 @@ def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
     DatasetError
         If the file is not a numeric TSV.
     """
+    refuse_pipe(path)
     try:
         header, end, body = path.read_bytes().partition(b"\n")
         if not end:
@@ -161,6 +177,7 @@ def read_array(path: Path) -> np.ndarray:
     DatasetError
         If the file is not an array of decimals.
     """
+    refuse_pipe(path)
     try:
         values = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -176,6 +193,39 @@ def series_file(table: Path) -> Path:
     """Return where a series is: in the table, or in the array that ``--compact`` writes in its place."""
     array = table.with_suffix(".npy")
     return array if array.is_file() and not table.is_file() else table
+
+
+def is_cut_short(path: Path) -> bool:
+    """Whether a series ends before it should, from both ends of its file: reading all of it takes seconds per hundred.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    with path.open("rb") as file:
+        if path.suffix == ".npy":
+            return not _holds_its_array(file)
+        separators = file.readline().count(b"\t")
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - (separators + 1) * LONGEST))
+        last = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
+        file.seek(max(0, size - 1))
+        return file.read() != b"\n" or last.count(b"\t") != separators
+
+
+LONGEST = 128
+"""Bytes of a number or of a name of a parcel, and more."""
+
+
+def _holds_its_array(file: BinaryIO) -> bool:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    except ValueError:
+        return False
+    return file.tell() + math.prod(shape) * dtype.itemsize == file.seek(0, os.SEEK_END)
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
@@ -291,10 +341,14 @@ def read_table(path: Path) -> pd.DataFrame:
     DatasetError
         If the file cannot be read as a table.
     """
+    refuse_pipe(path)
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, na_values=[MISSING], keep_default_na=False, encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except OSError as error:
         raise DatasetError(f"{path} cannot be read as a tab-separated table: {error}") from error
+    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        fault = table_fault(path) or "holds no columns: copy it again, or remove it and run again what wrote it"
+        raise DatasetError(f"{path} cannot be read as a tab-separated table: it {fault}.") from error
     for name in table.columns:
         if name.endswith("_id") or name in ("participant", "session"):
             continue
@@ -322,7 +376,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     ------
     OSError, ValueError
         If it is not there, or no TOML.
+    DatasetError
+        If it is no file.
     """
+    refuse_pipe(path)
     if sys.version_info >= (3, 11):
         import tomllib  # the standard library has it from Python 3.11 on
     else:
@@ -338,8 +395,7 @@ def read_json(path: Path) -> dict[str, Any]:
     DatasetError
         If it is not one; later, when an entry is asked for that it has not.
     """
-    if not path.is_file() and path.exists():
-        raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
+    refuse_pipe(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:

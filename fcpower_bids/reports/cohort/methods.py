@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.analyses.spectrum.transform_screen import PAPER_SCREEN
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
@@ -46,7 +47,7 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
     path = tables.settings.results_record
     try:
         return Facts(path, read_toml(path))
-    except (OSError, ValueError):
+    except (OSError, ValueError, DatasetError):
         return {}
 
 

@@ -19,7 +19,7 @@ from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
-from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table
+from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
 from fcpower_bids.schema import TableSpec
 
 MOST_SESSIONS = 4
@@ -278,6 +278,7 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
 
 def _quality_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of a quality table; read without pandas, because there are thousands of these files."""
+    refuse_pipe(path)
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
             if None in row or None in row.values():
@@ -300,6 +301,7 @@ def _as_number(text: str, path: Path) -> float:
 
 def _check_quality(path: Path) -> None:
     """Refuse a quality table that lacks a column."""
+    refuse_pipe(path)
     try:
         with path.open(encoding="utf-8") as file:
             there = file.readline().rstrip("\r\n").split("\t")

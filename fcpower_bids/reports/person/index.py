@@ -12,7 +12,7 @@ from typing import Any
 
 from fcpower_bids.cohort.decisions import DECISIONS, FILE, read_decisions
 from fcpower_bids.cohort.inclusion import read_statuses
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.sharing import without_folders
@@ -109,7 +109,7 @@ def _command(output_dir: Path) -> str:
     """The command that was last run on these outputs at participant level; empty where nobody noted it."""
     try:
         return command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
-    except (OSError, ValueError):
+    except (OSError, ValueError, DatasetError):
         return ""
 
 
