@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
 
 import fcpower_bids
 from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, headings, links, read, without_blocks
@@ -128,6 +130,7 @@ def test_the_gallery_draws_its_figures_and_the_readme_tells_what_they_show(tmp_p
     told = capsys.readouterr().out.splitlines()
     assert told[:2] == [f"{by_fc} of 40 with FC, {by_power} with FC^0.35", f"r = {said['r']:.2f}"]
     _hold_what_the_captions_say(said, told[2:])
+    _hold_what_is_said_of_siblings(said, told[-1])
     assert f"r = {said['r']:.2f} over ten folds" in read(DOCS / "figures" / "prediction.svg")
 
 
@@ -151,3 +154,17 @@ def _hold_what_the_captions_say(said: dict, told: list[str]) -> None:
     assert "with FC two of the ten planted edges" in caption
     assert told[2].startswith("alpha 0.35: 10 of")
     assert "with FC to the power 0.35 all ten are above" in caption
+
+
+def _hold_what_is_said_of_siblings(said: dict, told: str) -> None:
+    """The trait goes by families, and is predicted only where these are split; scikit-learn's ridge and folds agree."""
+    apart, whole = said["apart"], said["whole"]
+    assert told == f"r {np.mean(apart):.2f} with siblings apart, {np.mean(whole):.2f} with families whole"
+    assert min(apart) > 0.1, "the caption: above zero"
+    assert -0.2 < np.mean(whole) < 0, "the text: a little below zero"
+    ridge, trait = KernelRidge(alpha=0.1, kernel="precomputed"), said["traits"][0] - said["traits"][0].mean()
+    similarity, family = np.corrcoef(said["related"]), said["family"]
+    split = cross_val_predict(ridge, similarity, trait, cv=KFold(5, shuffle=True, random_state=0))
+    kept = cross_val_predict(ridge, similarity, trait, cv=GroupKFold(5), groups=family)
+    assert np.corrcoef(split, trait)[0, 1] > 0.3
+    assert np.corrcoef(kept, trait)[0, 1] < 0.2
