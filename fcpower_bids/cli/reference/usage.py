@@ -35,6 +35,11 @@ eval "$(register-python-argcomplete fcpower_bids fcpower-docker)"
 In zsh `autoload -U compinit && compinit` comes before it. `fcpower_bids participant --help` shows the options that this
 level reads, `fcpower_bids group --help` those of the group level, with the names of strategies, transforms, encoders
 and analyses. Commands of [XCP-D](from_xcp_d.md) and fMRIPrep are understood as far as there is something like it here.
+
+The other commands have options of their own (`--help` after the name): `predict`, `model` and `identify` for
+[new people](models.md), `status` and `combine` for [jobs](hpc.md), `export` for [a copy to share](sharing.md),
+`selftest` for [an installation](clinic.md), `prefetch` for [atlases and weights](atlases.md#machines-without-network),
+`push` for [an encoder](encoder.md).
 """
 
 
