@@ -22,9 +22,10 @@ from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectome
 from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
+from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.models import load_model, scan_digest, telling_edges
-from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 from fcpower_bids.reports.person.prediction import write_prediction_pages
@@ -271,12 +272,24 @@ def _attempt(
         return judged | _refused(scan, one.participant, one.session, reason, BROKEN)
 
 
+def _figure(row: Mapping[str, str], key: str, one: Connectome) -> float:
+    """A number of the quality table, NaN where it is missing."""
+    name = one.beside(QUALITY).name
+    if key not in row:
+        raise RecordingError(f"{name} lacks the column {key}: run the participant level again.")
+    try:
+        return math.nan if row[key] in MISSING else float(row[key])
+    except ValueError:
+        message = f"{name} has '{row[key]}' for {key}, which is no number: run the participant level again."
+        raise RecordingError(message) from None
+
+
 def _judge(one: Connectome) -> dict[str, str]:
     """Say of a scan what its page at participant level says."""
     row, facts = quality_row(one), one.facts
     if not row and "Notes" not in facts:
         return {}
-    numbers = {key: float(row[key]) for key in JUDGED if key in row}
+    numbers = {key: _figure(row, key, one) for key in JUDGED if row}
     empty = [str(node) for key in WITHOUT_VALUE for node in facts.get(key, [])]
     said = find_cautions({one.atlas_name: empty}, numbers, [str(note) for note in facts.get("Notes", [])])
     return {"quality": CAUTION if said else SOUND, "cautions": " ".join(said)}

@@ -49,7 +49,7 @@ MEASURES = {
 """Heading, decimals, and which side is the bad one: 1 high, -1 low, 0 both."""
 MOST_SESSIONS = 12
 MOST_BRAINS = 4
-NEEDED = ("volumes", "dummy_volumes", "censored_volumes", "seconds_kept")
+NEEDED = ("atlas", "state", "volumes", "dummy_volumes", "censored_volumes", "seconds_kept")
 """Columns without which a quality table is broken."""
 
 

@@ -1,0 +1,73 @@
+"""Predictions through the command: what covariates leave is called so, and damaged figures of quality are named."""
+
+from __future__ import annotations
+
+import html
+
+import pandas as pd
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_table, write_table
+from tests.derivatives.participant_outputs import make_outputs, write_participants
+
+TARGET = [float(7 * person % 12) for person in range(12)]
+ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0 --save-models"
+QUICK = "--folds 3 --inner-folds 2 --repeats 1 --nprocs 1 --min-time 60 --quiet"
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """Outputs of twelve people with all figures of quality, and a model of them."""
+    folder = tmp_path_factory.mktemp("residuals")
+    settings = make_outputs(folder, people=12, sessions="a")
+    write_participants(folder / "bids" / "participants.tsv", 12, score=TARGET)
+    places = [str(folder / "bids"), str(settings.output_dir), "group", "-w", str(folder / "w")]
+    assert main([*places, *ASKED.split(), *QUICK.split()]) == 0
+    for path in settings.output_dir.rglob("*_qc.tsv"):
+        write_table(path, read_table(path).assign(volumes=40, dummy_volumes=0, censored_volumes=0))
+    (model,) = (settings.output_dir / "group" / "models").iterdir()
+    return settings.output_dir, model
+
+
+def test_the_headline_names_what_was_taken_off(fitted):
+    out, model = fitted
+    assert main(["predict", str(model), str(out), "--participant-label", "01"]) == 0
+    (row,) = read_table(out / "group" / "predicted" / "target-score-fc.tsv").to_dict("records")
+    (page,) = out.glob("sub-01_target-*.html")
+    said = f"score, without what goes with age and sex: {row['prediction']:.2f}, interval {row['low']:.2f} to"
+    assert said in html.unescape(page.read_text())
+    assert abs(row["prediction"]) < pd.Series(TARGET).mean()  # a residual, not a score
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda text: text.replace("censored_volumes", "censored"), "lacks the column censored_volumes"),
+        (lambda text: text.replace("\t40\t", "\tmany\t"), "has 'many' for"),
+    ],
+)
+def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, tmp_path, damage, words):
+    out, model = fitted
+    path = next(out.rglob("sub-02_*_qc.tsv"))
+    whole = path.read_text()
+    table = tmp_path / "table.tsv"
+    try:
+        path.write_text(damage(whole))
+        options = ["--participant-label", "02", "--no-pages", "--table", str(table)]
+        assert main(["predict", str(model), str(out), *options]) == 5
+    finally:
+        path.write_text(whole)
+    (row,) = read_table(table).to_dict("records")
+    assert row["state"] == "refused"
+    assert f"{path.name} {words}" in row["reason"]
+
+
+def test_a_page_names_the_quality_table_that_lacks_the_state(fitted, capsys):
+    out, _ = fitted
+    assert main([str(out.parent / "bids"), str(out), "group", "--reports-only", "--quiet"]) == 0, (
+        capsys.readouterr().err
+    )
+    assert "_qc.tsv lacks the columns state. Run the participant level again." in html.unescape(
+        (out / "group.html").read_text()
+    )
