@@ -20,7 +20,7 @@ from tests.derivatives.faults import FAULTS, Tree
 from tests.running import Finished
 
 EVERY = 1 if os.environ.get("FCPOWER_FAULTS") == "all" else 6
-SEEN_TO_DIFFER = ("--dummy-scans 3",)
+SEEN_TO_DIFFER = ("--dummy-scans 3", "output inside the folder of a person")
 LINE = re.compile(r"(failed|skipped|excluded): (\S+) at (\S+): (.*)")
 
 

@@ -640,3 +640,8 @@ def atlas_of_another_space(tree):
 @fault
 def atlas_without_labels(tree):
     save(tree.atlas, np.zeros(GRID, np.uint8))
+
+
+@fault
+def output_inside_the_folder_of_a_person(tree):
+    tree.out = tree.root / "sub-01" / "out"
