@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.imaging.rows import table_fault
 from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.names import order_entities, parse_name
@@ -197,8 +198,12 @@ def _quality_tables(
         if pattern.fullmatch(name) is None:
             continue
         path = root / name
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="," if name.endswith(".csv") else "\t"))
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                rows = list(csv.DictReader(file, delimiter="," if name.endswith(".csv") else "\t"))
+        except (UnicodeDecodeError, csv.Error) as error:
+            fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
+            raise DatasetError(f"{path} {fault}.") from error
         entities = drop(parse_name(path.name)[0], ("desc", "den", "res"))
         if len(rows) == 1:
             yield frozenset(entities), _figures(rows[0], layout.quality)

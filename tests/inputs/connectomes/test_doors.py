@@ -81,6 +81,16 @@ def test_every_layout_is_tested():
     assert all(load_layout(name).about for name in layout_names())
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_table_of_motion_that_is_no_text_is_named(encoding, tmp_path, capsys):
+    sources.xcpd(tmp_path / "source")
+    table = next((tmp_path / "source").rglob("*_desc-linc_qc.tsv"))
+    table.write_bytes(table.read_text().encode(encoding))
+    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 3
+    said = capsys.readouterr().err
+    assert f"{table} is encoded as {encoding.upper()}: save it as UTF-8." in said
+
+
 @pytest.mark.parametrize("make", [sources.xcpd, sources.old_xcpd, sources.giga, sources.halfpipe])
 def test_motion_and_minutes_come_from_the_tables_of_the_other_program(make, tmp_path):
     make(tmp_path / "source")
