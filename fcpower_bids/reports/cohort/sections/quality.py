@@ -193,7 +193,11 @@ def cohort_section(tables: GroupTables) -> list[Section]:
     status = tables.root / "logs" / "status.tsv"
     if status.is_file():
         sources = ((status.name, relative_link(status, tables.root)), *sources)
-    flow = Grid("Cohort flow", "A scan is all recordings of a person in a session, combined.", header, rows, sources)
+    text = (
+        "A scan is all recordings of a person in a session, combined. From the cohort on, only those are counted that "
+        "the command asked for (--participant-label and its like)."
+    )
+    flow = Grid("Cohort flow", text, header, rows, sources)
     grids = ([flow] if rows else []) + list(_left_out_grid(tables))
     notes = [*_describe_scans(tables), *map(str, tables.facts("prediction").get("CohortNotes", []))]
     if excluded is None:
