@@ -15,9 +15,10 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
 
 import fcpower_bids
-from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, headings, links, read, without_blocks
+from tests.docs.pages import DOCS, PAGES, ROOT, code_blocks, code_spans, headings, links, read, without_blocks
 from tests.reports.browser import Browser, find_chromium
 
+SOURCE = ROOT / "fcpower_bids"
 TARGETS = [(page, link) for page in PAGES for link in links(page) if not link.startswith(("http://", "https://"))]
 
 
@@ -44,6 +45,35 @@ def test_every_page_can_be_reached_from_the_readme(page):
         todo += [target for target, _ in (follow(page_now, link) for link in links(page_now)) if target in PAGES]
         todo = [one for one in todo if one not in found]
     assert page in found
+
+
+def is_in_the_source(name: str) -> bool:
+    """Whether a path is there, or a module with what follows its name."""
+    places = (ROOT, DOCS, SOURCE)
+    if "/" in name:
+        return any((place / name).exists() for place in places)
+    module, _, last = name.rpartition(".")
+    for place in places:
+        whole = place / name.replace(".", "/")
+        if whole.is_dir() or whole.with_suffix(".py").is_file():
+            return True
+        file = (place / module.replace(".", "/")).with_suffix(".py")
+        if file.is_file():
+            return bool(re.search(rf"^(def|class) {last}\b", read(file), re.M))
+    return False
+
+
+NAMED = re.compile(r"(tests|benchmarks|scripts|fcpower_bids|core|encoders|pretraining)(/[\w.-]+/?|(\.\w+)+)+")
+"""A file or a function of the source."""
+RECIPES = (ROOT / "README.md", DOCS / "architecture.md")
+"""Pages that name files which the reader is to make."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in RECIPES], ids=lambda page: page.name)
+def test_files_and_functions_of_the_source_that_a_page_names_are_there(page):
+    words = {word for span in code_spans(read(page)) for word in span.split() if NAMED.fullmatch(word)}
+    assert [word for word in words if not word.endswith((".tsv", ".json", ".sif")) and not is_in_the_source(word)] == []
+    assert words or page.name != "methods.md"
 
 
 def test_every_page_is_in_the_navigation():
