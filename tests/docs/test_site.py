@@ -140,6 +140,9 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
         browser.open(site / "architecture.html")
         assert browser.evaluate("document.querySelectorAll('pre code').length") > 5
         assert browser.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0, "axe would find them"
+        browser.open(site / "hpc.html")
+        cut = "[...document.querySelectorAll('.language-sh code')].map(each => each.scrollWidth > each.clientWidth)"
+        assert set(browser.evaluate(cut)) == {False}, "commands go on in the next line"
         assert [one for one in browser.requests if one.startswith("http")] == []
     finally:
         browser.close()
