@@ -508,7 +508,7 @@ CATALOGUE: Catalogue = (
     (rf"Predicted better than chance {PERMUTED}\.", found),
     (
         rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. An (r|AUC) of "
-        rf"{NUMBER} or less could not have been told from chance here\.",
+        rf"{NUMBER} or less over all predictions together could not have been told from chance here\.",
         not_found,
     ),
     (
@@ -552,7 +552,11 @@ CATALOGUE: Catalogue = (
         r"from chance, and the scores below are very uncertain\.",
         few_people,
     ),
-    (r"Test folds of (\d+)(?: to (\d+))? people: .*? \(with two people it can only be 1 or -1\)\.", small_folds),
+    (
+        r"Test folds of (\d+)(?: to (\d+))? (?:people|person): .*? \(with two people it can only be 1 or -1\)\.",
+        small_folds,
+    ),
+    (r"Mean over the folds, mostly noise in folds of (\d+)(?: to (\d+))? (?:people|person): below .*?;", small_folds),
     (r"Only (\d+) distinct test sets?: comparisons rest on very little evidence\.", few_sets),
     (r"The score is not defined in (\d+) of (\d+) folds \(constant values or one class\); left out\.", skipped_folds),
     (r"In (\d+) % of the folds the selected penalty is the smallest or the largest of the grid: .*?\.", edge_of_grid),

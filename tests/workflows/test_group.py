@@ -221,6 +221,16 @@ def test_by_default_people_without_motion_and_phenotypes_are_identified(lines, s
         lines(targets=(), session_label=("a",))
 
 
+def test_by_default_fewer_people_than_the_folds_of_a_protocol_are_identified_all_the_same(lines, settings):
+    told = lines(folds=None)
+    assert done(told) == {"fingerprinting", "qc_fc"}
+    left_out = read_table(settings.output_dir / "group" / "left_out.tsv").set_index("analysis")["reason"]
+    assert left_out["prediction"].startswith("8 people are fewer than 10 folds; use --folds 4 or fewer")
+    assert left_out["prediction"] in settings.results_page.read_text()
+    with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 10 folds"):
+        lines(folds=None, analyses=("prediction",))
+
+
 def test_by_default_a_mistake_stops_the_run(lines):
     with pytest.raises(DatasetError, match="prediction: 8 people are fewer than 40 folds"):
         lines(folds=40)

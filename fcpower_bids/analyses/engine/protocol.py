@@ -28,7 +28,7 @@ from fcpower_bids.core.regression.folds import (
 )
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
-from fcpower_bids.errors import Unfit
+from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.predictors import NYSTROEM
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -162,7 +162,8 @@ def draw_folds(
         by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2
         return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families, by_site)
     if n < preset.n_folds:
-        raise Unfit(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
+        few = Unfit if settings.folds else NotInCohort  # nobody chose the folds of a preset: the others go on
+        raise few(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
     if preset.splits == "random":
         return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families, strata)
     largest = int(np.bincount(family_numbers(families, n)).max())

@@ -131,7 +131,8 @@ def _answer(finding: Finding, best: pd.Series) -> str:
         needed = float(finding.summary["score_needed"].max())
         return (
             f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). An "
-            f"{finding.label} of {needed:.2f} or less could not have been told from chance here."
+            f"{finding.label} of {needed:.2f} or less over all predictions together could not have been told from "
+            "chance here."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
 
@@ -182,11 +183,10 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
             f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation below "
             f"{smallest_correlation(n):.2f} could not be told from chance, and the scores below are very uncertain."
         )
-    tested = folds["n_test"]
-    if tested.median() < FEW_TESTED:
+    if tested := small_folds(tables):
         said.append(
-            f"Test folds of {_range(int(tested.min()), int(tested.max()))} people: the r of a single fold is mostly "
-            "noise (with two people it can only be 1 or -1). Read the score of all predictions together."
+            f"Test folds of {tested}: the r of a single fold is mostly noise (with two people it can only be 1 or -1). "
+            "Read the score of all predictions together."
         )
     said += _fold_cautions(findings, folds, tables)
     if len(findings) > 1 and any(finding.state == FOUND for finding in findings):
@@ -194,8 +194,13 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     return said
 
 
-def _range(low: int, high: int) -> str:
-    return str(low) if low == high else f"{low} to {high}"
+def small_folds(tables: GroupTables) -> str:
+    """Say of how many people the test folds are; nothing where a score over one of them says something."""
+    folds = tables.rows("prediction")
+    if folds.empty or folds["n_test"].median() >= FEW_TESTED:
+        return ""
+    low, high = int(folds["n_test"].min()), int(folds["n_test"].max())
+    return count(low, "person", "people") if low == high else f"{low} to {high} people"
 
 
 def _fold_cautions(findings: Sequence[Finding], folds: pd.DataFrame, tables: GroupTables) -> list[str]:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fcpower_bids.reports.cohort.findings import FOUND, NOT_DECIDED, NOT_FOUND, NOT_TESTED, ONLY_SEEN, Finding
+from fcpower_bids.reports.cohort.findings import (
+    FOUND,
+    NOT_DECIDED,
+    NOT_FOUND,
+    NOT_TESTED,
+    ONLY_SEEN,
+    Finding,
+    small_folds,
+)
 from fcpower_bids.reports.cohort.seen import seen_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, say_p
 from fcpower_bids.reports.kit.page import show_number
@@ -37,10 +45,15 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     rows = [_row(finding, summary[summary["target"].astype(str) == finding.target], names) for finding in findings]
     header = ("Target", "Score", *map(tables.title, names), "Verdict")
     text = (
-        "Mean over the folds; the best representation of a target is bold. The p of the verdict is corrected for the "
-        "number of representations, not for the number of targets."
+        f"Mean over the folds{_noise(tables)}; the best representation of a target is bold. The p of the verdict is "
+        "corrected for the number of representations, not for the number of targets."
     )
     return Grid("", text, header, tuple(rows), tables.links("prediction_summary"))
+
+
+def _noise(tables: GroupTables) -> str:
+    tested = small_folds(tables)
+    return f", mostly noise in folds of {tested}: below is the score of all predictions together" if tested else ""
 
 
 def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cell, ...]:
