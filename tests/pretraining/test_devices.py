@@ -125,6 +125,7 @@ def test_the_optimiser_is_fused_where_that_works(device, precision, fused):
 
 
 def test_the_scale_of_half_precision_gradients_is_resumed(tmp_path):
+    torch.manual_seed(0)
     config = FBertConfig(10, d=8, layers=1, heads=2, ff=8)
     model = FBert(config)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -141,6 +142,7 @@ def test_the_scale_of_half_precision_gradients_is_resumed(tmp_path):
 
 
 def test_positions_move_with_the_model_and_are_in_no_checkpoint():
+    torch.manual_seed(0)
     model = FBert(FBertConfig(10, d=8, layers=1, heads=2, ff=8)).eval()
     assert "positions" not in model.state_dict()
     assert model.get_buffer("positions").shape == (POSITIONS, 8)
