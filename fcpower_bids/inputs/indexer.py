@@ -9,10 +9,11 @@ This module imports pybids, so import it where it is used.
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ from fcpower_bids.inputs.listing import ENDINGS, EXTENSIONS, SUFFIXES, names_in
 from fcpower_bids.outputs.tables import read_json, write_json
 
 MANIFEST = "manifest.json"
+ATTEMPTS = 5
+"""How often an index is moved to its place while other jobs do the same."""
+IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+"""How a move fails where something is already: a folder that is not empty, or a file."""
 
 
 class FuncIndexer(BIDSLayoutIndexer):
@@ -110,15 +115,27 @@ def _build(home: Path, root: Path, folders: Collection[Path], manifest: dict[str
     """Index beside ``home`` and move it there in one step, so that parallel jobs never see half an index."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as workshop:
-        fresh, stale = Path(workshop, "fresh"), Path(workshop, "stale")
+        fresh = Path(workshop, "fresh")
         layout = _index(root, folders, fresh)
         layout.session.close()
         layout.connection_manager.engine.dispose()
         write_json(fresh / MANIFEST, manifest)
+        _put_in_place(fresh, home, manifest)
+
+
+def _put_in_place(fresh: Path, home: Path, manifest: dict[str, Any]) -> None:
+    """Move an index to its home, where another job may just have put the same, or an old one is in the way.
+
+    The old one may be gone before it is moved away, when another job does the same.
+    """
+    for attempt in range(ATTEMPTS):
         try:
             fresh.rename(home)
-        except OSError:
-            # Another job was quicker with the same index, or an old index is in the way.
-            if not _is_current(home, manifest):
-                shutil.move(home, stale)
-                fresh.rename(home)
+            return
+        except OSError as error:
+            if error.errno not in IN_THE_WAY or attempt == ATTEMPTS - 1:
+                raise
+        if _is_current(home, manifest):
+            return
+        with suppress(FileNotFoundError):
+            home.rename(fresh.with_name(f"stale-{attempt}"))

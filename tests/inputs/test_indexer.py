@@ -134,6 +134,28 @@ def test_another_job_that_was_quicker_wins(root, tmp_path, monkeypatch):
     assert len(list(database.iterdir())) == 1
 
 
+def test_another_job_may_move_an_outdated_index_away_first(root, tmp_path, monkeypatch):
+    folders, _ = list_func_folders(root)
+    database = tmp_path / "database"
+    list_indexed_files(root, folders, database)
+    new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
+    os.utime(new.parent, ns=(1, 1))
+    is_current = indexer._is_current
+    gone = []
+
+    def look_and_lose(home, manifest):
+        found = is_current(home, manifest)
+        if list(database.glob(".*")):  # the new index is made and is being moved to its place
+            home.rename(tmp_path / "taken")
+            gone.append(home)
+        return found
+
+    monkeypatch.setattr(indexer, "_is_current", look_and_lose)
+    assert new in list_indexed_files(root, folders, database)
+    assert len(gone) == 1
+    assert len(list(database.iterdir())) == 1
+
+
 def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(root, tmp_path):
     folders, _ = list_func_folders(root)
     blocked = put(tmp_path / "file", b"")
