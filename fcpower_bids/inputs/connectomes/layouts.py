@@ -200,7 +200,10 @@ def _quality_tables(
         path = root / name
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                rows = list(csv.DictReader(file, delimiter="," if name.endswith(".csv") else "\t"))
+                lines = file.read().splitlines(keepends=True)
+            if any("\0" in line for line in lines):  # else no name of a column would be known, and motion be missing
+                raise csv.Error("it holds null bytes")
+            rows = list(csv.DictReader(lines, delimiter="," if name.endswith(".csv") else "\t"))
         except (UnicodeDecodeError, csv.Error) as error:
             fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
             raise DatasetError(f"{path} {fault}.") from error

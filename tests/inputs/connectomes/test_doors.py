@@ -89,6 +89,9 @@ def test_a_table_of_motion_that_is_no_text_is_named(encoding, tmp_path, capsys):
     assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 3
     said = capsys.readouterr().err
     assert f"{table} is encoded as {encoding.upper()}: save it as UTF-8." in said
+    table.write_bytes(table.read_text(encoding=encoding).encode(f"{encoding}-le"))  # without a mark
+    assert run_group(tmp_path, "-d", f"xcpd={tmp_path / 'source'}")[0] == 3
+    assert f"{table} holds null bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", [sources.xcpd, sources.old_xcpd, sources.giga, sources.halfpipe])
