@@ -150,12 +150,32 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
     elif predicted and column.nunique() == 1:
         yield f"The target '{column.name}' is constant ({column.dropna().iloc[0]}) over all people; leave it out."
     elif predicted and _is_text(column) and (in_composite or column.nunique() > 2):
-        numbers = pd.to_numeric(column, errors="coerce")
-        person = column.index[(column.notna() & numbers.isna()).to_numpy()][0]
         allowed = "numbers" if in_composite else "numbers or text of two levels"
-        yield f"The target '{column.name}' is not numeric: {person} has '{column[person]}'. Only {allowed} can be used."
+        found = f"The target '{column.name}' is not numeric: {_words(column)}. Only {allowed} can be used."
+        yield f"{found} {_remedy(column)}" if _mostly_numbers(column) else found
+    elif not predicted and _is_text(column) and column.nunique() > 2 and _mostly_numbers(column):
+        # As levels, every number would be a column of its own.
+        yield f"The covariate '{column.name}' has words among its numbers: {_words(column)}. {_remedy(column)}"
     elif not _is_text(column):
         yield from _of_no_size(column)
+
+
+def _mostly_numbers(column: pd.Series) -> bool:
+    """Whether most of what is known are numbers, so that the others are codes for missing values or mistakes."""
+    return bool(2 * pd.to_numeric(column, errors="coerce").notna().sum() > column.notna().sum())
+
+
+def _first_word(column: pd.Series) -> tuple[str, str]:
+    words = column[column.notna() & pd.to_numeric(column, errors="coerce").isna()]
+    return str(words.index[0]), str(words.iloc[0])
+
+
+def _words(column: pd.Series) -> str:
+    return "{} has '{}'".format(*_first_word(column))
+
+
+def _remedy(column: pd.Series) -> str:
+    return f"Correct it, or give --missing-values '{column.name}={_first_word(column)[1]}' if that means missing."
 
 
 def _of_no_size(column: pd.Series) -> Iterator[str]:

@@ -89,7 +89,8 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     Raises
     ------
     DatasetError
-        If a table has no ``participant_id``, or two rows for one person.
+        If a table has no ``participant_id``, or two rows for one person; or ``missing_values`` name a column that none
+        has.
     """
     notes: list[str] = []
     tables = [
@@ -100,6 +101,7 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
         ),
         *_sessions_table(settings, people, notes),
     ]
+    _check_codes(settings.missing_values, tables)
     rows: list[Exclusion] = []
     cleaned = []
     for table in tables:
@@ -335,6 +337,17 @@ def _named_for(name: str, named: Sequence[str]) -> list[str]:
     """Codes of a column among ``CODE`` and ``COLUMN=CODE``."""
     pairs = [code.rpartition("=") for code in named]
     return [code for column, _, code in pairs if column in ("", name)]
+
+
+def _check_codes(named: Sequence[str], tables: Iterable[PhenotypeTable]) -> None:
+    """Refuse a code of a column that is not there, whose values would be taken as measured."""
+    known = [str(name) for table in tables for name in table.frame.columns]
+    for code in named:
+        column, sign, _ = code.rpartition("=")
+        if sign and column not in known:
+            close = get_close_matches(column, known, n=1)
+            hint = f"Did you mean '{close[0]}'?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
+            raise DatasetError(f"--missing-values {code}: no phenotype table has a column '{column}'. {hint}")
 
 
 def _declared(column: pd.Series, listed: Iterable[Any]) -> NDArray[np.bool_]:
