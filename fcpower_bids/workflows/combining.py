@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.store import write_bytes, write_shared
 
 STATUSES = "logs/status/"
@@ -86,7 +86,11 @@ def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, lis
     DatasetError
         A source holds no outputs or is damaged; two of them have a recording with different ends or files, or are
         of different choices.
+    UsageError
+        The folder or one above it is a file.
     """
+    if (file := next((one for one in (output_dir, *output_dir.parents) if one.is_file()), None)) is not None:
+        raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")
     found = [one for path in sources for one in find_sources(path)]
     held = _find_root(output_dir, _names(output_dir)) if output_dir.is_dir() else None
     everything = [*([held] if held else []), *found]

@@ -146,3 +146,12 @@ def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, peopl
     assert words in said
     assert str(source) in said
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(exact_run, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for place in (file, file / "out"):
+        assert main(["combine", str(place), str(exact_run.output)]) == 2
+        assert f"{file} is a file" in capsys.readouterr().err
+    assert file.read_text() == "mine"
