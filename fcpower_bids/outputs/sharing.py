@@ -219,6 +219,8 @@ def _statuses(output_dir: Path) -> list[Status]:
 def _check_place(output_dir: Path, share: Path) -> None:
     if share == output_dir or share.is_relative_to(output_dir) or output_dir.is_relative_to(share):
         raise UsageError(f"{share} and {output_dir} are not beside each other. Choose another folder for the copy.")
+    if (file := next((one for one in share.parents if one.is_file()), None)) is not None:
+        raise UsageError(f"{file} is a file, so there can be no {share}. Choose another folder for the copy.")
     readme = share / "README.md"
     ours = readme.is_file() and readme.read_text(encoding="utf-8").startswith(README.splitlines()[0])
     if share.exists() and not ours and (not share.is_dir() or any(share.iterdir())):

@@ -87,11 +87,13 @@ def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, lis
         A source holds no outputs or is damaged; two of them have a recording with different ends or files, or are
         of different choices.
     UsageError
-        The folder or one above it is a file.
+        The folder or one above it is a file, or it lies in outputs that are combined.
     """
     if (file := next((one for one in (output_dir, *output_dir.parents) if one.is_file()), None)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")
     found = [one for path in sources for one in find_sources(path)]
+    if around := [one.path for one in found if one.path.resolve() in output_dir.resolve().parents]:
+        raise UsageError(f"{output_dir} lies in {around[0]}, which is to be put into it. Choose a folder beside it.")
     held = _find_root(output_dir, _names(output_dir)) if output_dir.is_dir() else None
     everything = [*([held] if held else []), *found]
     _compare(everything)

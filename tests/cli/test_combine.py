@@ -155,3 +155,10 @@ def test_a_file_in_the_place_of_the_folder_is_named(exact_run, tmp_path, capsys)
         assert main(["combine", str(place), str(exact_run.output)]) == 2
         assert f"{file} is a file" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+def test_a_folder_within_what_is_combined_is_refused(exact_run, capsys):
+    place = exact_run.output / "all"
+    assert main(["combine", str(place), str(exact_run.output)]) == 2
+    assert f"{place} lies in {exact_run.output}" in capsys.readouterr().err
+    assert not place.exists()

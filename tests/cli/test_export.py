@@ -141,7 +141,7 @@ def test_a_second_copy_has_the_same_names_and_replaces_the_first(outputs, tmp_pa
 def test_places_that_would_do_harm_are_refused(outputs, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("x")
-    for place in (outputs / "share", outputs, tmp_path, tmp_path / "full"):
+    for place in (outputs / "share", outputs, tmp_path, tmp_path / "full", tmp_path / "full" / "thesis.txt" / "share"):
         assert main(["export", str(outputs), str(place)]) == 2
     assert (tmp_path / "full" / "thesis.txt").read_text() == "x"
     shutil.rmtree(outputs / "logs" / "status")
