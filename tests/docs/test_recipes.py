@@ -74,7 +74,7 @@ CONTRACTS = (
     *("tests/cli/test_usage.py", "tests/docs/test_site.py"),
 )
 """What has to stay green with a file and a line, and nothing else."""
-UNTOUCHED = "test_the_gallery_draws or test_the_site_can_be_searched"
+UNTOUCHED = "test_the_gallery_draws or test_the_site_can_be_searched or test_files_and_functions_of_the_source"
 """What is dear and does not depend on what can be chosen."""
 ABOUT_THE_NEW = "signed_root or quadratic or smoothness or mean-edges or scan_minutes"
 
