@@ -192,7 +192,11 @@ def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str])
 
 def _read_parcels(path: Path) -> pd.DataFrame:
     """Read the copy of an atlas table, which may have been damaged since."""
-    if fault := table_fault(path) or _parcel_fault(table := read_table(path)):
+    fault = table_fault(path)
+    if not fault:
+        table = read_table(path)
+        fault = _parcel_fault(table)
+    if fault:
         said = fault.partition(":")[0]
         raise DatasetError(f"The atlas table {path} {said}. Remove it and run the participant level again.")
     return table

@@ -6,13 +6,12 @@ import csv
 import gzip
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -195,6 +194,10 @@ def series_file(table: Path) -> Path:
     return array if array.is_file() and not table.is_file() else table
 
 
+LONGEST = 128
+"""Bytes of a number or of a name of a parcel, and more."""
+
+
 def is_cut_short(path: Path) -> bool:
     """Whether a series ends before it should, from both ends of its file: reading all of it takes seconds per hundred.
 
@@ -203,29 +206,19 @@ def is_cut_short(path: Path) -> bool:
     OSError
         It cannot be read.
     """
+    if path.suffix == ".npy":
+        try:
+            values = np.load(path, mmap_mode="r", allow_pickle=False)  # reads the header alone
+            return bool(values.offset + values.nbytes != path.stat().st_size)
+        except (ValueError, EOFError):  # the header or what it promises is not there
+            return True
     with path.open("rb") as file:
-        if path.suffix == ".npy":
-            return not _holds_its_array(file)
         separators = file.readline().count(b"\t")
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (separators + 1) * LONGEST))
         last = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
         file.seek(max(0, size - 1))
         return file.read() != b"\n" or last.count(b"\t") != separators
-
-
-LONGEST = 128
-"""Bytes of a number or of a name of a parcel, and more."""
-
-
-def _holds_its_array(file: BinaryIO) -> bool:
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-    except ValueError:
-        return False
-    return file.tell() + math.prod(shape) * dtype.itemsize == file.seek(0, os.SEEK_END)
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:

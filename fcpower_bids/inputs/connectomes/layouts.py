@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,10 @@ def _quality_tables(
         path = root / name
         try:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                lines = file.read().splitlines(keepends=True)
-            if any("\0" in line for line in lines):  # else no name of a column would be known, and motion be missing
+                text = file.read()
+            if "\0" in text:  # else no name of a column would be known, and motion be missing
                 raise csv.Error("it holds null bytes")
-            rows = list(csv.DictReader(lines, delimiter="," if name.endswith(".csv") else "\t"))
+            rows = list(csv.DictReader(StringIO(text, newline=""), delimiter="," if name.endswith(".csv") else "\t"))
         except (UnicodeDecodeError, csv.Error) as error:
             fault = table_fault(path) or f"cannot be read as a table ({error}): copy it again"
             raise DatasetError(f"{path} {fault}.") from error
