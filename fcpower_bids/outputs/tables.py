@@ -208,9 +208,9 @@ def is_cut_short(path: Path) -> bool:
     """
     if path.suffix == ".npy":
         try:
-            values = np.load(path, mmap_mode="r", allow_pickle=False)  # reads the header alone
+            values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone
             return bool(values.offset + values.nbytes != path.stat().st_size)
-        except (ValueError, EOFError):  # the header or what it promises is not there
+        except ValueError:  # the header or what it promises is not there
             return True
     with path.open("rb") as file:
         separators = file.readline().count(b"\t")
