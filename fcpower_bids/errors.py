@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+from tokenize import TokenError
 
+DAMAGED_ARRAY = (ValueError, EOFError, SyntaxError, TokenError)
+"""What numpy raises where the head of an array, which is text of Python, or what it promises is not there."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Numbers of the errors of the system when nothing more can be written: full, over quota, too large, read-only."""
 

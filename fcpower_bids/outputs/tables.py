@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.rows import table_fault
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import atomic, write_text
@@ -179,7 +179,7 @@ def read_array(path: Path) -> np.ndarray:
     refuse_pipe(path)
     try:
         values = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except DAMAGED_ARRAY as error:
         raise DatasetError(f"{path} is not an array, or is cut short. Remove it and run participant level.") from error
     except OSError as error:
         raise DatasetError(f"{path} cannot be read ({error.strerror}). Remove it and run participant level.") from error
@@ -210,7 +210,7 @@ def is_cut_short(path: Path) -> bool:
         try:
             values = np.lib.format.open_memmap(path, mode="r")  # reads the header alone
             return bool(values.offset + values.nbytes != path.stat().st_size)
-        except ValueError:  # the header or what it promises is not there
+        except DAMAGED_ARRAY:
             return True
     with path.open("rb") as file:
         separators = file.readline().count(b"\t")

@@ -43,19 +43,20 @@ def test_a_series_that_is_cut_short_leaves_its_recording_out_by_name(start):
     in_a_number.write_text(in_a_number.read_text()[:-9])
     in_a_row.write_text("\t".join(in_a_row.read_text().split("\t")[:-3]) + "\n")
     empty.write_text("")
-    array, without_header, _whole = (as_array(series(out, f"sub-0{n}_ses-b")) for n in (1, 2, 3))
+    array, without_header, garbled, _whole = (as_array(series(out, f"sub-0{n}_ses-b")) for n in (1, 2, 3, 4))
     array.write_bytes(array.read_bytes()[:-4])
     without_header.write_bytes(without_header.read_bytes()[:40])
+    garbled.write_bytes(garbled.read_bytes()[:10] + b"\xff" * 30 + garbled.read_bytes()[40:])
     code, err = group("fingerprinting")
     assert code == 0, err
     told = read_table(out / "group" / "excluded.tsv")
     rows = told[told["what"] == "recording"]
-    damaged = {path.name for path in (in_a_number, in_a_row, empty, array, without_header)}
+    damaged = {path.name for path in (in_a_number, in_a_row, empty, array, without_header, garbled)}
     assert {
         f"{reason.partition(': ')[2].partition(' is cut short: remove ')[0]}" for reason in rows["reason"]
     } == damaged
     assert len(rows) == len(damaged)
-    assert len(read_table(out / "group" / "scans.tsv")) == 11
+    assert len(read_table(out / "group" / "scans.tsv")) == 10
 
 
 def test_a_series_with_words_in_it_is_named(start):

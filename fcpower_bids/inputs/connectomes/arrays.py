@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.errors import DatasetError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.series.cifti import read_parcellated
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
@@ -92,7 +92,7 @@ def _number(cell: str) -> float:
 def _npy(path: Path, key: str) -> Read:
     try:
         return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64), ()
-    except (ValueError, OSError, TypeError) as error:
+    except (*DAMAGED_ARRAY, OSError, TypeError) as error:
         raise DatasetError(f"{path} cannot be read as an array of numbers ({error}). Save it again.") from None
 
 

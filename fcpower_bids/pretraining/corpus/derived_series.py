@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.preparation import Source
 
 SUFFIX = "_stat-mean_timeseries"
@@ -31,7 +31,7 @@ def read_series(path: Path) -> NDArray[np.float64]:
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         else:
             series = pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, *DAMAGED_ARRAY) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
     empty = np.isnan(series)
     if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
