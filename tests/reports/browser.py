@@ -19,7 +19,7 @@ BINARIES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-    *("--remote-debugging-pipe", "--window-size=1366,900", "about:blank"),
+    *("--remote-debugging-pipe", "about:blank"),
 )
 
 
@@ -62,6 +62,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
+        self.resize()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Give a command of the DevTools protocol and return its result."""
@@ -110,6 +111,10 @@ class Browser:
         asked = self.call("Page.navigate", url=page.absolute().as_uri())["loaderId"]
         while asked not in self._loaded:  # and not another page whose end of loading is told late
             self._receive()
+
+    def resize(self, width: int = 1366, height: int = 900) -> None:
+        """Give the window a size: a slow renderer may never hear of ``--window-size``, and stays one pixel wide."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in the page."""

@@ -207,13 +207,13 @@ def scans_of(output):
 
 
 def test_the_table_fits_a_small_screen(browser, output):
-    browser.call("Emulation.setDeviceMetricsOverride", width=1300, height=900, deviceScaleFactor=1, mobile=False)
+    browser.resize(1300, 900)
     try:
         browser.open(output / "index.html")
         table = "document.querySelector('.scroll')"
         assert browser.evaluate(f"{table}.scrollWidth <= {table}.clientWidth"), "the cautions are cut off"
     finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
+        browser.resize()
 
 
 def test_what_is_rejected_by_key_is_saved_obeyed_by_group_and_shown_again(browser, output, troubled_demo, capfd):

@@ -399,7 +399,7 @@ def test_a_link_unfolds_the_part_that_it_leads_to(browser, page):
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1300, "dark")])
 def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, width, scheme):
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+    browser.resize(width, 800)
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.open(page)
     browser.unfold()
@@ -411,7 +411,7 @@ def test_it_fits_a_phone_and_follows_the_scheme_of_the_system(browser, page, wid
         )
         assert (ink > 600 > 100 > paper) if scheme == "dark" else (ink < 150 < 700 < paper)
     finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
+        browser.resize()
         browser.call("Emulation.setEmulatedMedia", features=[])
 
 
@@ -421,7 +421,7 @@ MORE_ROWS = """
 
 
 def test_on_paper_nothing_is_cut_off(browser, page):
-    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=1040, deviceScaleFactor=1, mobile=False)
+    browser.resize(718, 1040)
     browser.call("Emulation.setEmulatedMedia", media="print")
     browser.open(page)
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -433,7 +433,7 @@ def test_on_paper_nothing_is_cut_off(browser, page):
         shown = "[...document.querySelectorAll('#quality tbody tr')].filter((row) => row.offsetHeight).length"
         assert browser.evaluate(shown) == MOST_PRINTED
     finally:
-        browser.call("Emulation.clearDeviceMetricsOverride")
+        browser.resize()
         browser.call("Emulation.setEmulatedMedia", media="")
 
 
@@ -519,14 +519,14 @@ def write_choices(folder, **choices):
 
 def test_on_paper_no_number_is_broken_into_two(opened):
     opened.call("Emulation.setEmulatedMedia", media="print")
-    opened.call("Emulation.setDeviceMetricsOverride", width=720, height=1000, deviceScaleFactor=1, mobile=False)
+    opened.resize(720, 1000)
     try:
         lines = opened.evaluate(
             "[...document.querySelectorAll('.scroll td[data-value] bdi')]"
             ".filter((one) => /^[-\\d.]+$/.test(one.innerText)).map((one) => one.getClientRects().length)"
         )
     finally:
-        opened.call("Emulation.clearDeviceMetricsOverride")
+        opened.resize()
         opened.call("Emulation.setEmulatedMedia", media="")
     assert len(lines) > 100
     assert set(lines) <= {0, 1}, "0 of rows that are not printed"
