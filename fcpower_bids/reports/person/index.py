@@ -172,9 +172,15 @@ def _figures(account: Account) -> dict[str, float]:
 
 
 def _rounded(value: Any, digits: int) -> float | None:
-    """One decimal more than is shown, so that ties stay ties and the page stays small."""
+    """One decimal more than is shown, so that ties stay ties and the page stays small.
+
+    Not where the page would round that decimal to another figure than the other pages show.
+    """
     number = math.nan if value is None else float(value)
-    return round(number, digits + 1) if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    finer, shown = round(number, digits + 1), round(number, digits)
+    return shown if abs(finer - shown) > 0.49 * 10**-digits else finer
 
 
 def _decided(output_dir: Path, recordings: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
