@@ -159,6 +159,8 @@ def _numbers(body: bytes, first: int, n_columns: int) -> np.ndarray:
 
 SERIES_COLUMNS = "Columns"
 """Entry of the sidecar of an array that names its columns."""
+SERIES_VOLUMES = "NumberOfVolumesUsed"
+"""Entry of the sidecar of a series that says how many rows it has."""
 
 
 def write_array(path: Path, values: np.ndarray) -> Path:
@@ -222,20 +224,35 @@ def is_cut_short(path: Path) -> bool:
 
 
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
-    """Read a series (T, P) and the names of its columns, from a table or from an array and its sidecar.
+    """Read a series (T, P), or a matrix stored likewise, and the names of its columns; an array has them in its JSON.
 
     Raises
     ------
     DatasetError
         If the file is not what it should be, or does not fit its sidecar.
     """
-    if path.suffix != ".npy":
-        return read_matrix(path)
+    values, names = read_matrix(path) if path.suffix != ".npy" else _read_series_array(path)
+    if fault := _volumes_fault(path, len(values)):
+        raise DatasetError(f"{path} {fault}. Remove it and run participant level.")
+    return values, names
+
+
+def _read_series_array(path: Path) -> tuple[np.ndarray, list[str]]:
     values = read_array(path)
     names = list(map(str, read_json(path.with_suffix(".json")).get(SERIES_COLUMNS) or ()))
     if values.ndim != 2 or values.shape[1] != len(names):
         raise DatasetError(f"{path} does not have the {len(names)} columns of its JSON. Run participant level again.")
     return values.astype(np.float64), names
+
+
+def _volumes_fault(path: Path, rows: int) -> str:
+    """Say that a series has other volumes than its JSON tells: it was cut at the end of a line."""
+    sidecar = path.with_suffix(".json")
+    if not (path.stem.endswith("_timeseries") and sidecar.is_file()):  # what was made of a series tells the same
+        return ""
+    volumes = read_json(sidecar).get(SERIES_VOLUMES)
+    told = isinstance(volumes, (int, float)) and volumes != rows
+    return f"has {rows} of the {volumes:g} volumes that its JSON tells" if told else ""
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:

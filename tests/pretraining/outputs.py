@@ -45,7 +45,9 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
         path.parent.mkdir(parents=True)
         table = pd.DataFrame(series, columns=facts["parcel_names"])
         table.to_csv(path, sep="\t", index=False, na_rep="n/a")
-        path.with_suffix(".json").write_text(json.dumps({"RepetitionTime": facts["repetition_time"]}))
+        path.with_suffix(".json").write_text(
+            json.dumps({"RepetitionTime": facts["repetition_time"], "NumberOfVolumesUsed": len(series)})
+        )
         tables[f"bids/{stem.removesuffix('_stat-mean_timeseries')}"] = path
     return tables
 

@@ -161,7 +161,7 @@ def test_unchanged_tables_are_not_read_again_and_what_is_said_of_them_is_kept_up
     people.to_csv(tmp_path / "bids" / "participants.tsv", sep="\t", index=False)
     read = []
     original = derived_series.read_series
-    monkeypatch.setattr(derived_series, "read_series", lambda path: read.append(path) or original(path))
+    monkeypatch.setattr(derived_series, "read_series", lambda path, *rest: read.append(path) or original(path, *rest))
     assert run_pretrain(tmp_path, "--family-column", "house", level="pack") == 0
     assert read == [tables[changed]]
     family = packed_table(tmp_path)["family"]
@@ -189,6 +189,24 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path, tables, capsys):
     path.write_text(path.read_text().replace(".", "x", 20))
     assert run_pretrain(tmp_path, level="pack") == 4
     assert f"{path} cannot be read" in capsys.readouterr().err
+
+
+def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp_path, tables, capsys):
+    path, short, *_ = tables.values()
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
+    assert run_pretrain(tmp_path, level="pack") == 4
+    assert f"{path} has 7 of the {len(lines) - 1} volumes that its JSON tells; run" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "corpus" / "pack.json").exists()
+    for file in (path, short):
+        file.write_text("".join(lines[:13]))
+        file.with_suffix(".json").write_text('{"RepetitionTime": 2, "NumberOfVolumesUsed": 12}')
+    (tmp_path / "bids").rename(tmp_path / "moved")
+    assert run_pretrain(tmp_path, level="pack") == 3
+    assert f"The input folder {tmp_path / 'bids'} does not exist. Check the path" in capsys.readouterr().err
+    (tmp_path / "moved").rename(tmp_path / "bids")
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert "2 of them have fewer volumes than --window 20: nothing trains on those" in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_while_writing_is_not_blamed_on_the_recordings(tmp_path, tables, monkeypatch, capsys):

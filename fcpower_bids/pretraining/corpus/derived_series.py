@@ -20,12 +20,25 @@ from fcpower_bids.pretraining.corpus.preparation import Source
 SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
+VOLUMES = "NumberOfVolumesUsed"
 KINDS = (".tsv", ".npy")
 """A table, or the array of ``--compact``."""
 
 
-def read_series(path: Path) -> NDArray[np.float64]:
-    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P)."""
+def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
+    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P).
+
+    Parameters
+    ----------
+    path : Path
+    volumes : float, optional
+        How many it should have, to notice one that was cut at the end of a line.
+
+    Raises
+    ------
+    RecordingError
+        It cannot be read, has gaps, or another length.
+    """
     try:
         if path.suffix == ".npy":
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
@@ -36,6 +49,11 @@ def read_series(path: Path) -> NDArray[np.float64]:
     empty = np.isnan(series)
     if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
         raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
+    if volumes not in (None, len(series)):
+        raise RecordingError(
+            f"{path} has {len(series)} of the {volumes:g} volumes that its JSON tells; run the participant level on it "
+            "again."
+        )
     return series
 
 
@@ -76,6 +94,7 @@ def find_series(
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
         if contains not in path.name:
             continue
+        time, volumes = _sidecar(path.with_suffix(".json"))
         entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
         yield (
             {
@@ -85,11 +104,11 @@ def find_series(
                 "session": entities.get("ses"),
                 "family": families.get(entities["sub"]),
                 "licence": licence,
-                "repetition_time": _repetition_time(path.with_suffix(".json")),
+                "repetition_time": time,
                 "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
                 "parcel_names": _parcel_names(path),
             },
-            partial(read_series, path),
+            partial(read_series, path, volumes),
         )
 
 
@@ -102,12 +121,14 @@ def _parcel_names(path: Path) -> list[str]:
         raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.") from error
 
 
-def _repetition_time(path: Path) -> float:
+def _sidecar(path: Path) -> tuple[float, float | None]:
+    """Repetition time of a series, and its volumes where the JSON tells them."""
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         time = float(facts["RepetitionTime"])
         if not 0 < time < math.inf:
             raise ValueError(f"RepetitionTime {time}")
-        return time
+        volumes = facts.get(VOLUMES)
+        return time, volumes if isinstance(volumes, (int, float)) else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error
