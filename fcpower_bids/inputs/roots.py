@@ -27,10 +27,7 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
         If two of them have one name.
     """
     bids_dir = settings.bids_dir
-    if not bids_dir.is_dir():
-        raise DatasetError(
-            f"The input folder {bids_dir} does not exist. Check the path (and the mount of a container)."
-        )
+    check_input_folder(bids_dir)
     roots: dict[str, Path] = {}
     for number, text in enumerate(settings.derivatives, start=1):
         name, root = _split_name(text, "fmriprep" if number == 1 else f"fmriprep{number}")
@@ -43,6 +40,18 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
         no_bids = input_type_of(root, settings.input_type) in PIPELINES
         _check_dataset(root, settings.skip_bids_validation or no_bids)
     return {name: root.absolute() for name, root in roots.items()}
+
+
+def check_input_folder(bids_dir: Path) -> None:
+    """Refuse an input folder that is not there: its name is the dataset of people, its tables their phenotypes.
+
+    Raises
+    ------
+    DatasetError
+    """
+    if not bids_dir.is_dir():
+        what = "is not a folder" if bids_dir.exists() else "does not exist"
+        raise DatasetError(f"The input folder {bids_dir} {what}. Check the path (and the mount of a container).")
 
 
 def _split_name(text: str, default: str) -> tuple[str, Path]:

@@ -19,6 +19,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
+from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.machine import giving
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
@@ -52,6 +53,8 @@ def run_group(settings: Settings) -> int:
     Incomplete
         At the end, if an analysis, a model or a part of the page failed.
     """
+    if not settings.reports_only:
+        check_input_folder(settings.bids_dir)
     for line in tell_unread(settings, analyses_to_run(settings)):
         say(line, settings)
     if settings.dry_run:

@@ -59,13 +59,31 @@ def test_a_series_that_is_cut_short_leaves_its_recording_out_by_name(start):
     assert len(read_table(out / "group" / "scans.tsv")) == 10
 
 
-def test_a_series_with_words_in_it_is_named(start):
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda text: text.replace("\t0.", "\tx.", 1), "is not a numeric table (it holds words)"),
+        (lambda text: "".join(text.splitlines(keepends=True)[:30]), "has 29 of the 40 volumes"),
+    ],
+)
+def test_a_series_with_words_in_it_or_without_its_last_rows_is_named(start, damage, words):
     out, group = start
     path = series(out, "sub-01_ses-a")
-    path.write_text(path.read_text().replace("\t0.", "\tx.", 1))
+    path.write_text(damage(path.read_text()))
+    write_json(path.with_suffix(".json"), {"NumberOfVolumesUsed": 40})
     code, err = group("learning_curves", "--folds", "3", "--inner-folds", "2", "--repeats", "1")
     assert code == 3
-    assert f"{path} is not a numeric table (it holds words). Remove it and run participant level" in err
+    assert f"{path} {words}" in err
+    assert "Remove it and run participant level" in err
+
+
+def test_an_input_folder_that_is_not_there_is_no_cohort_without_phenotypes(start, tmp_path):
+    out, group = start
+    (tmp_path / "bids").rename(tmp_path / "moved")
+    code, err = group("fingerprinting")
+    assert code == 3
+    assert f"The input folder {tmp_path / 'bids'} does not exist" in err
+    assert not (out / "group").exists()
 
 
 @pytest.mark.parametrize(

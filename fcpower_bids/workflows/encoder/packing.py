@@ -9,6 +9,7 @@ from typing import Any
 
 from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
@@ -27,7 +28,9 @@ def run_pack(settings: Settings) -> int:
     corpus = _folder(settings)
     if settings.corpus == CORPUS_ID or is_public(corpus):
         raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
-    _pack(settings, corpus)
+    table = _pack(settings, corpus)
+    if short := int((table["T"] < settings.window).sum()):
+        say(f"{short} of them have fewer volumes than --window {settings.window}: nothing trains on those.", settings)
     if settings.public_corpus is not None:
         from fcpower_bids.pretraining.corpus.public_export import write_public  # loads torch
 
@@ -60,9 +63,10 @@ def _folder(settings: Settings) -> Path:
     return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
 
 
-def _pack(settings: Settings, corpus: Path) -> None:
+def _pack(settings: Settings, corpus: Path) -> Any:
     from fcpower_bids.pretraining.corpus.packing import pack_corpus  # loads torch
 
+    check_input_folder(settings.bids_dir)
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
     table = pack_corpus(
         _recordings(settings, atlas),
@@ -74,6 +78,7 @@ def _pack(settings: Settings, corpus: Path) -> None:
     )
     _check_people(table, settings, corpus)
     say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
+    return table
 
 
 def _labels(settings: Settings) -> set[str]:
