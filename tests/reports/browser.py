@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import select
@@ -19,8 +18,11 @@ BINARIES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-    *("--remote-debugging-pipe", "about:blank"),
+    *("--allow-pre-commit-input", "--remote-debugging-pipe", "about:blank"),
 )
+
+CONNECT = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
+"""Commands come by file 3 and answers go by 4; no Python between fork and exec, where threads may hold a lock."""
 
 
 def find_chromium() -> str | None:
@@ -42,26 +44,20 @@ class Browser:
     def __init__(self, binary: str, profile: Path) -> None:
         there, self._write = os.pipe()
         self._read, back = os.pipe()
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (there, back)]  # out of the way of 3 and 4
-
-        def connect() -> None:
-            os.dup2(ends[0], 3)
-            os.dup2(ends[1], 4)
-
-        command = [binary, f"--user-data-dir={profile}", *FLAGS]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=connect, **quiet)
-        for end in (there, back, *ends):
+        command = ["sh", "-c", CONNECT, binary, f"--user-data-dir={profile}", *FLAGS]
+        self._process = subprocess.Popen(command, stdin=there, stdout=back)
+        for end in (there, back):
             os.close(end)
         self._buffer, self._number, self._loaded, self._downloading = b"", 0, set[str](), False
         self._session: str | None = None
         self.messages: list[str] = []
         self.requests: list[str] = []
-        target = self.call("Target.getTargets")["targetInfos"][0]["targetId"]
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]  # the first of all may be no page
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         self.call("Page.setLifecycleEventsEnabled", enabled=True)
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
         self.resize()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -108,12 +104,14 @@ class Browser:
         """Open a file and wait until it and its images are there."""
         self.messages.clear()
         self.requests.clear()
-        asked = self.call("Page.navigate", url=page.absolute().as_uri())["loaderId"]
+        answer = self.call("Page.navigate", url=page.absolute().as_uri())
+        assert "errorText" not in answer, answer
+        asked = answer["loaderId"]
         while asked not in self._loaded:  # and not another page whose end of loading is told late
             self._receive()
 
     def resize(self, width: int = 1366, height: int = 900) -> None:
-        """Give the window a size: a slow renderer may never hear of ``--window-size``, and stays one pixel wide."""
+        """Give the window a size."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def evaluate(self, script: str) -> Any:
