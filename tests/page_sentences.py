@@ -212,15 +212,38 @@ def not_found(
 def highest(page: Page, title: str, label: str, folds: str, mean: str, sd: str, pooled: str) -> None:
     score = {"AUC": "auc", "r": "r"}[label]
     table = page.rows("prediction")
+    assert table["n_test"].median() >= 10
     means = table.groupby("representation")[score].mean()
     assert means.idxmax() == page.key(title)
-    own = table[table["representation"] == page.key(title)]
+    spread_of_folds(page, title, score, folds, mean, sd)
+    close(pooled, pooled_scores(page, score)[page.key(title)])
+
+
+def highest_of_small_folds(
+    page: Page, title: str, label: str, pooled: str, folds: str | None, mean: str | None, sd: str | None
+) -> None:
+    score = {"AUC": "auc", "r": "r"}[label]
+    assert page.rows("prediction")["n_test"].median() < 10
+    scores = pooled_scores(page, score)
+    assert max(scores, key=scores.__getitem__) == page.key(title)
+    close(pooled, scores[page.key(title)])
+    if folds and mean and sd:
+        spread_of_folds(page, title, score, folds, mean, sd)
+
+
+def spread_of_folds(page: Page, title: str, score: str, folds: str, mean: str, sd: str) -> None:
+    own = page.rows("prediction", representation=page.key(title))
     assert int(folds) == len(own)
     close(mean, own[score].mean())
     close(sd, own[score].std())
-    people = page.rows("predictions", representation=page.key(title))
-    each = [pooled_score(part, score) for _, part in people.groupby("repeat")]
-    close(pooled, float(np.mean(each)))
+
+
+def pooled_scores(page: Page, score: str) -> dict[str, float]:
+    """Score of all predictions of a repeat together, mean over repeats, of every representation."""
+    return {
+        str(name): float(np.mean([pooled_score(part, score) for _, part in own.groupby("repeat")]))
+        for name, own in page.rows("predictions").groupby("representation")
+    }
 
 
 def pooled_score(part: pd.DataFrame, score: str) -> float:
@@ -495,8 +518,8 @@ PERMUTED = (
     r"(, the smallest that so many can give)?\)"
 )
 TESTS = (
-    rf"\(difference in (r|AUC) {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; squared errors over "
-    rf"people, {P}\)"
+    rf"\(difference in (r|AUC) over folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; "
+    rf"squared errors over people, {P}\)"
 )
 CATALOGUE: Catalogue = (
     (r"Nothing predicts (.+?) detectably\.", lacking_headline),
@@ -515,6 +538,11 @@ CATALOGUE: Catalogue = (
         rf"Highest score: {NAME}, mean (r|AUC) over (\d+) folds {NUMBER} \(SD {NUMBER}\); all predictions together "
         rf"{NUMBER}\.",
         highest,
+    ),
+    (
+        rf"Highest score: {NAME}, (r|AUC) of all predictions together {NUMBER}; (?:single folds have none|the mean "
+        rf"over (\d+) small folds, {NUMBER} \(SD {NUMBER}\), is mostly noise)\.",
+        highest_of_small_folds,
     ),
     (
         rf"No evidence that {NAME} and FC differ {TESTS}; a difference below {NUMBER} could not have been seen\.",
@@ -556,7 +584,11 @@ CATALOGUE: Catalogue = (
         r"Test folds of (\d+)(?: to (\d+))? (?:people|person): .*? \(with two people it can only be 1 or -1\)\.",
         small_folds,
     ),
-    (r"Mean over the folds, mostly noise in folds of (\d+)(?: to (\d+))? (?:people|person): below .*?;", small_folds),
+    (
+        r"Score of all predictions together, since a mean over folds of (\d+)(?: to (\d+))? (?:people|person) is "
+        r"mostly noise;",
+        small_folds,
+    ),
     (r"Only (\d+) distinct test sets?: comparisons rest on very little evidence\.", few_sets),
     (r"The score is not defined in (\d+) of (\d+) folds \(constant values or one class\); left out\.", skipped_folds),
     (r"In (\d+) % of the folds the selected penalty is the smallest or the largest of the grid: .*?\.", edge_of_grid),

@@ -11,6 +11,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
 
+TITLES = {"fc": "FC", "fc_power": "FC^0.35"}
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2"]
 
 
@@ -63,8 +64,14 @@ def test_every_p_follows_from_its_table(run):
     assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
 
 
-def test_too_few_permutations_decide_nothing(run):
+def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_nothing(run):
     cohort, page = run("--permutations", "10", "--analyses", "prediction")
+    people = cohort.table("predictions").groupby(["representation", "repeat"])[["observed", "predicted"]]
+    pooled = people.corr().iloc[::2, 1].groupby(level=0).mean()
+    assert (cohort.table("prediction_summary")["ranked_by"] == "pooled_mean").all()
+    assert f"Highest score: {TITLES[pooled.idxmax()]}, r of all predictions together {pooled.max():.2f}; " in page
+    first = re.search(r"<table.*?</table>", page)[0]
+    assert re.findall(r'class="best"><bdi>(.*?)</bdi>', first) == [f"{pooled.max():.2f}"]
     assert "the permutations are too few to decide" in page
     assert "Nothing predicts" not in page
     assert cohort.table("prediction_summary")["score_needed"].isna().all()

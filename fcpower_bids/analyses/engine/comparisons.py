@@ -11,7 +11,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SPREAD_COLUMNS
 from fcpower_bids.analyses.engine.protocol import Study
-from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.scoring import SMALL_FOLD, main_score
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
 from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
@@ -22,9 +22,6 @@ RULE = (
 )
 ROUNDING = 1e-12
 """Difference of two scores that is none."""
-
-SMALL_FOLD = 10
-"""People in a test set below which its correlation says little."""
 
 
 def compare_pairs(

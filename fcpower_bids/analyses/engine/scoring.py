@@ -26,6 +26,29 @@ Rows = list[dict[str, Any]]
 
 NAMES = {"pearson": "r"}
 """Columns that are not called like the score."""
+SMALL_FOLD = 10
+"""People in a test set below which its correlation says little."""
+FOLD_MEAN, POOLED_MEAN = "fold_mean", "pooled_mean"
+LEADING = {
+    FOLD_MEAN: "the mean over folds, as the paper reports it",
+    POOLED_MEAN: f"all predictions of a repeat together, since half of the folds or more test fewer than {SMALL_FOLD} "
+    "people, and their scores are mostly noise",
+}
+"""The summary of a score that ranks entries."""
+
+
+def leading_summary(n_test: Sequence[int] | pd.Series) -> str:
+    """Which summary of a score ranks entries: `FOLD_MEAN`, but `POOLED_MEAN` where the folds test too few people.
+
+    The r of two people is 1 or -1, and that of one person is none; the mean of such numbers is no score. The
+    permutation test is of pooled predictions too. The folds of the paper's cohorts are larger.
+
+    Parameters
+    ----------
+    n_test : sequence of int
+        People with a known target whom each fold tests.
+    """
+    return POOLED_MEAN if np.median(n_test) < SMALL_FOLD else FOLD_MEAN
 
 
 def main_score(target: Target) -> str:

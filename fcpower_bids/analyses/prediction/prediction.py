@@ -25,6 +25,7 @@ from fcpower_bids.analyses.engine.comparisons import add_people_tests, compariso
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.protocol import Study, open_study
+from fcpower_bids.analyses.engine.scoring import LEADING, leading_summary
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
 from fcpower_bids.analyses.prediction.approximation import APPROXIMATION, Approximations
 from fcpower_bids.analyses.prediction.edge_importance import (
@@ -119,6 +120,7 @@ SUMMARY = TableSpec(
             "Penalty at edge",
             2,
         ),
+        Column.text("ranked_by", "Which mean of the score ranks the representations", levels=LEADING),
         *(_summaries(score) for score in SCORE_COLUMNS.values()),
         Column.p(
             "p_permutation",
@@ -272,6 +274,7 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
+        row["ranked_by"] = leading_summary(part["n_test"])
         for score in SCORE_COLUMNS:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
         row |= p_values.get(key, NO_NULL)

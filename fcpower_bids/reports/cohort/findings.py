@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 from scipy import stats
 
+from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN
 from fcpower_bids.reports.cohort.seen import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
 
@@ -17,8 +18,8 @@ ONLY_SEEN = "only seen"
 """Every representation is of an encoder that was trained on these people."""
 FEWEST_PERMUTATIONS = 20
 """Fewer cannot give a p below 0.05."""
-FEW_PEOPLE, FEW_TESTED, FEW_FOLDS = 100, 10, 10
-"""Fewer people, tested people in a fold or distinct folds get a caution."""
+FEW_PEOPLE, FEW_FOLDS = 100, 10
+"""Fewer people or distinct folds get a caution."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,9 @@ class Finding:
         ``r`` or ``auc``, and how a sentence calls it.
     summary : pandas.DataFrame
         Rows of ``prediction_summary``, without those of encoders that were trained on these people, the best
-        representation by the mean over folds first.
+        representation first.
+    leading : str
+        The column of ``summary`` that says which is the best.
     state : str
         Whether the best of the permutation tests, corrected for the number of representations, is significant; not
         decided where so few permutations cannot tell.
@@ -45,6 +48,7 @@ class Finding:
     target: str
     score: str
     summary: pd.DataFrame
+    leading: str
     state: str
     p: float
     comparison: pd.Series | None
@@ -59,6 +63,11 @@ class Finding:
         """What guessing scores."""
         return 0.5 if self.score == "auc" else 0.0
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the score of all predictions together leads, because single folds are small."""
+        return self.leading.endswith(POOLED_MEAN)
+
 
 def find_targets(tables: GroupTables) -> list[Finding]:
     """Return what was found for every target, in the order of the tables."""
@@ -70,17 +79,18 @@ def find_targets(tables: GroupTables) -> list[Finding]:
 
 
 def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding:
-    score = "auc" if part["auc_fold_mean"].notna().any() else "r"
+    score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
+    leading = f"{score}_{part['ranked_by'].iloc[0]}"
     seen = seen_rows(part)
     if seen.all():
-        return Finding(target, score, part.reset_index(drop=True), ONLY_SEEN, math.nan, None)
+        return Finding(target, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None)
     part = part[~seen]
-    ranked = part.sort_values(f"{score}_fold_mean", ascending=False, na_position="last", kind="stable")
+    ranked = part.sort_values(leading, ascending=False, na_position="last", kind="stable")
     p_values = [float(p) for p in part["p_max"].tolist() if p == p]
     best = min(p_values, default=math.nan)
     few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
     state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
-    return Finding(target, score, ranked.reset_index(drop=True), state, best, _pair(comparisons, target))
+    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, _pair(comparisons, target))
 
 
 def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
@@ -98,16 +108,28 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     """Say in plain sentences what was found for a target, starting with the answer."""
     if finding.state == ONLY_SEEN:
         return describe_seen_prediction(finding.target, tables)
-    best, score = finding.summary.iloc[0], finding.score
-    mean, pooled = float(best[f"{score}_fold_mean"]), float(best[f"{score}_pooled_mean"])
-    if mean != mean:
-        return [f"The score is not defined in any fold: {finding.target} cannot be judged."]
-    name = tables.title(str(best["representation"]))
-    spread = f"mean {finding.label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {_sd(best, score)})"
-    said = [_answer(finding, best), f"Highest score: {name}, {spread}; all predictions together {pooled:.2f}."]
+    best = finding.summary.iloc[0]
+    if best[finding.leading] != best[finding.leading]:
+        where = "of all predictions together" if finding.is_pooled else "in any fold"
+        return [f"The score is not defined {where}: {finding.target} cannot be judged."]
+    said = [_answer(finding, best), _highest(finding, best, tables)]
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, tables))
     return said + describe_seen_prediction(finding.target, tables)
+
+
+def _highest(finding: Finding, best: pd.Series, tables: GroupTables) -> str:
+    score, name = finding.score, tables.title(str(best["representation"]))
+    mean, pooled = float(best[f"{score}_{FOLD_MEAN}"]), float(best[f"{score}_{POOLED_MEAN}"])
+    if not finding.is_pooled:
+        spread = f"mean {finding.label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {_sd(best, score)})"
+        return f"Highest score: {name}, {spread}; all predictions together {pooled:.2f}."
+    said = f"Highest score: {name}, {finding.label} of all predictions together {pooled:.2f}"
+    if mean != mean:
+        return f"{said}; single folds have none."
+    return (
+        f"{said}; the mean over {best['n_folds']:.0f} small folds, {mean:.2f} (SD {_sd(best, score)}), is mostly noise."
+    )
 
 
 def _sd(row: pd.Series, score: str) -> str:
@@ -143,7 +165,7 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
     if row["p_two_sided"] != row["p_two_sided"]:
         return f"{later} and {earlier} could not be compared."
     numbers = (
-        f"difference in {'AUC' if row['score'] == 'auc' else 'r'} {row['mean_difference']:+.2f}, 95 % CI "
+        f"difference in {'AUC' if row['score'] == 'auc' else 'r'} over folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
         + (f"; squared errors over people, {say_p(float(row['p_people']))}" if "p_people" in row else "")
     )
@@ -183,10 +205,11 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
             f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation below "
             f"{smallest_correlation(n):.2f} could not be told from chance, and the scores below are very uncertain."
         )
-    if tested := small_folds(tables):
+    if tested := small_folds(findings, tables):
         said.append(
             f"Test folds of {tested}: the r of a single fold is mostly noise (with two people it can only be 1 or -1). "
-            "Read the score of all predictions together."
+            "What leads is the score of all predictions together. Where there is nothing to predict it lies below "
+            "chance: a negative r is no relation turned round."
         )
     said += _fold_cautions(findings, folds, tables)
     if len(findings) > 1 and any(finding.state == FOUND for finding in findings):
@@ -194,11 +217,13 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     return said
 
 
-def small_folds(tables: GroupTables) -> str:
-    """Say of how many people the test folds are; nothing where a score over one of them says something."""
+def small_folds(findings: Sequence[Finding], tables: GroupTables) -> str:
+    """Say of how many people the folds are that are too small to be scored one by one; nothing where none are."""
+    small = [finding.target for finding in findings if finding.is_pooled]
     folds = tables.rows("prediction")
-    if folds.empty or folds["n_test"].median() >= FEW_TESTED:
+    if folds.empty or not small:
         return ""
+    folds = folds[folds["target"].astype(str).isin(small)]
     low, high = int(folds["n_test"].min()), int(folds["n_test"].max())
     return count(low, "person", "people") if low == high else f"{low} to {high} people"
 

@@ -45,19 +45,24 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
     rows = [_row(finding, summary[summary["target"].astype(str) == finding.target], names) for finding in findings]
     header = ("Target", "Score", *map(tables.title, names), "Verdict")
     text = (
-        f"Mean over the folds{_noise(tables)}; the best representation of a target is bold. The p of the verdict is "
+        f"{_what_leads(findings, tables)}; the best representation of a target is bold. The p of the verdict is "
         "corrected for the number of representations, not for the number of targets."
     )
     return Grid("", text, header, tuple(rows), tables.links("prediction_summary"))
 
 
-def _noise(tables: GroupTables) -> str:
-    tested = small_folds(tables)
-    return f", mostly noise in folds of {tested}: below is the score of all predictions together" if tested else ""
+def _what_leads(findings: Sequence[Finding], tables: GroupTables) -> str:
+    pooled = [finding.is_pooled for finding in findings]
+    if not any(pooled):
+        return "Mean over the folds"
+    why = f"since a mean over folds of {small_folds(findings, tables)} is mostly noise"
+    if all(pooled):
+        return f"Score of all predictions together, {why}"
+    return f"Mean over the folds, or where it says 'all predictions' the score of them together, {why}"
 
 
 def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cell, ...]:
-    scores = dict(zip(own["representation"].astype(str), own[f"{finding.score}_fold_mean"], strict=True))
+    scores = dict(zip(own["representation"].astype(str), own[finding.leading], strict=True))
     seen = set(own["representation"].astype(str)[seen_rows(own)])
     best = "" if finding.state == ONLY_SEEN else str(finding.summary["representation"].iloc[0])
     cells = [
@@ -67,7 +72,8 @@ def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cel
         for name in names
     ]
     p = f" ({say_p(finding.p)})" if finding.p == finding.p else ""
-    return (Cell(finding.target), Cell(finding.label), *cells, Cell(VERDICTS[finding.state] + p))
+    label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
+    return (Cell(finding.target), Cell(label), *cells, Cell(VERDICTS[finding.state] + p))
 
 
 def _sorted_by(score: float | None) -> float | str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.findings import (
@@ -92,14 +93,50 @@ def test_what_is_there_is_found_and_what_is_not_is_not(outputs):
     assert any("not corrected for the number of targets (3)" in text for text in verdict.cautions)
 
 
-def test_the_best_representation_is_that_of_the_table_of_folds(outputs):
-    folds = read_table(outputs[1].path("prediction"))
+def test_in_folds_of_eight_the_best_representation_is_that_of_all_predictions(outputs):
+    people = read_table(outputs[1].path("predictions"))
     for finding in find_targets(outputs[1]):
-        means = folds[folds["target"] == finding.target].groupby("representation")[finding.score].mean()
-        assert finding.summary["representation"][0] == means.idxmax()
-        name = outputs[1].title(str(means.idxmax()))
+        own = people[people["target"] == finding.target].groupby(["representation", "repeat"])
+        score = roc_auc_score if finding.score == "auc" else lambda seen, said: np.corrcoef(seen, said)[0, 1]
+        pooled = own.apply(lambda part, score=score: score(part["observed"], part["predicted"])).groupby(level=0).mean()
+        assert finding.summary["representation"][0] == pooled.idxmax()
+        name = outputs[1].title(str(pooled.idxmax()))
         said = describe_finding(finding, outputs[1])[1]
-        assert said.startswith(f"Highest score: {name}, mean {finding.label} over 10 folds {means.max():.2f} (SD")
+        score = f"{finding.label} of all predictions together {pooled.max():.2f}"
+        assert said.startswith(f"Highest score: {name}, {score}; the mean over 10 small folds, ")
+
+
+def test_in_folds_of_ten_the_best_representation_is_that_of_the_mean_over_folds(tmp_path):
+    settings = write_choices(tmp_path, targets=("planted",), permutations=0, folds=4)
+    write_group(settings, replace(make_cohort(), series=()), ("prediction",))
+    tables = GroupTables(settings)
+    (finding,) = find_targets(tables)
+    means = read_table(tables.path("prediction")).groupby("representation")["r"].mean()
+    assert finding.summary["representation"][0] == means.idxmax()
+    said = describe_finding(finding, tables)[1]
+    assert said.startswith(f"Highest score: {tables.title(means.idxmax())}, mean r over 4 folds {means.max():.2f} (SD")
+    verdict = judge_cohort(tables)
+    assert verdict.overview.text.startswith("Mean over the folds; the best")
+    assert not any("Test folds of" in text for text in verdict.cautions)
+
+
+@pytest.mark.parametrize("ranked_by", ["fold_mean", "pooled_mean"])
+def test_the_score_that_leads_is_the_one_the_table_names(outputs, tmp_path, ranked_by):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary", "comparisons")
+    path = settings.output_dir / "group" / "prediction_summary.tsv"
+    summary = read_table(path)
+    names = list(dict.fromkeys(summary["representation"]))
+    assert names[:2] == ["fc", "fc_power"]
+    for column, scores in (("r_fold_mean", (0.9, 0.2, 0.1)), ("r_pooled_mean", (0.1, 0.3, 0.2))):
+        summary[column] = summary["representation"].map(dict(zip(names, scores, strict=True)))
+    write_table(path, summary.assign(ranked_by=ranked_by))
+    verdict = judge_cohort(GroupTables(settings))
+    row = verdict.overview.rows[0]
+    shown = {"fold_mean": ["0.90", "0.20", "0.10"], "pooled_mean": ["0.10", "0.30", "0.20"]}[ranked_by]
+    assert [cell.text for cell in row[2:5]] == shown
+    assert [cell.best for cell in row[2:5]].index(True) == (ranked_by == "pooled_mean")
+    (said,) = (text for text in verdict.findings[0][1] if text.startswith("Highest score"))
+    assert said.startswith(f"Highest score: {'FC,' if ranked_by == 'fold_mean' else 'FC^0.35,'}")
 
 
 def test_the_comparison_that_counts_is_that_of_the_power_with_fc(outputs):
@@ -355,8 +392,8 @@ def test_the_first_table_has_the_scores_and_the_verdict_of_every_target(outputs,
     for target, label, *scores, verdict in cells[1:]:
         own = summary[summary["target"] == target].set_index("representation")
         score = "auc" if own["auc_fold_mean"].notna().any() else "r"
-        assert label == {"auc": "AUC", "r": "r"}[score]
-        assert scores == [f"{own[f'{score}_fold_mean'][name]:.2f}" for name in names]
+        assert label == {"auc": "AUC, all predictions", "r": "r, all predictions"}[score]
+        assert scores == [f"{own[f'{score}_pooled_mean'][name]:.2f}" for name in names]
         found = own["p_max"].min() < 0.05
         assert verdict.startswith("predicted" if found else "nothing found"), verdict
         assert f"{own['p_max'].min():.3f}" in verdict or "< 0.001" in verdict

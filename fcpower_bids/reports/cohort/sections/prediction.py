@@ -90,7 +90,7 @@ def _harmonised(facts: dict[str, Any]) -> list[str]:
 
 
 def _rank(finding: Finding) -> tuple[float, float]:
-    best = float(finding.summary[f"{finding.score}_fold_mean"].iloc[0])
+    best = float(finding.summary[finding.leading].iloc[0])
     return (finding.p if finding.p == finding.p else 1.0, -best if best == best else np.inf)
 
 
