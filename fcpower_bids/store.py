@@ -23,6 +23,11 @@ def beside(path: Path, kind: str = "part") -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{kind}")
 
 
+def file_in_the_way(folder: Path) -> Path | None:
+    """Return the file because of which there can be no such folder: itself or one above it."""
+    return next((one for one in (folder, *folder.parents) if one.is_file()), None)
+
+
 @contextmanager
 def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place only when the block ends without an error.

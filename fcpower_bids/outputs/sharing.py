@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlparse
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, known_status
 from fcpower_bids.outputs.tables import json_text, read_json
-from fcpower_bids.store import replace_folder, write_bytes, write_text
+from fcpower_bids.store import file_in_the_way, replace_folder, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
 """Below the outputs, never below the copy: who is who."""
@@ -219,7 +219,7 @@ def _statuses(output_dir: Path) -> list[Status]:
 def _check_place(output_dir: Path, share: Path) -> None:
     if share == output_dir or share.is_relative_to(output_dir) or output_dir.is_relative_to(share):
         raise UsageError(f"{share} and {output_dir} are not beside each other. Choose another folder for the copy.")
-    if (file := next((one for one in share.parents if one.is_file()), None)) is not None:
+    if (file := file_in_the_way(share.parent)) is not None:
         raise UsageError(f"{file} is a file, so there can be no {share}. Choose another folder for the copy.")
     readme = share / "README.md"
     ours = readme.is_file() and readme.read_text(encoding="utf-8").startswith(README.splitlines()[0])

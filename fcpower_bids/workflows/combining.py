@@ -14,11 +14,13 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.store import write_bytes, write_shared
+from fcpower_bids.store import file_in_the_way, write_bytes, write_shared
 
 STATUSES = "logs/status/"
 STATUS = re.compile(r"((?:[^/]+/)?)logs/status/[^/]+\.json")
 """In a zip the outputs may lie in a folder."""
+PARCELS = re.compile(r"sourcedata/atlases/.*_dseg\.tsv")
+"""Names and centres of parcels: of one atlas the same to the byte, where its image may be compressed anew."""
 MADE_ANEW = ("logs/status.tsv", "index.html")
 LABELS = "descriptions.tsv"
 OWN = ("logs/claims/", "logs/slurm/", "work/", "group", "corpus/", "encoder/")
@@ -85,11 +87,11 @@ def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, lis
     ------
     DatasetError
         A source holds no outputs or is damaged; two of them have a recording with different ends or files, or are
-        of different choices.
+        of different choices or atlases.
     UsageError
         The folder or one above it is a file, or it lies in outputs that are combined.
     """
-    if (file := next((one for one in (output_dir, *output_dir.parents) if one.is_file()), None)) is not None:
+    if (file := file_in_the_way(output_dir)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")
     found = [one for path in sources for one in find_sources(path)]
     if around := [one.path for one in found if one.path.resolve() in output_dir.resolve().parents]:
@@ -128,6 +130,8 @@ def find_sources(path: Path) -> list[Source]:
 def _open(path: Path) -> Source | None:
     if path.is_dir():
         return _find_root(path, _names(path))
+    if not path.exists():
+        raise DatasetError(f"There is no {path}. Check the path (and the mount of a container).")
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
@@ -176,8 +180,8 @@ def _compare(sources: list[Source]) -> None:
 
 
 def _compare_files(sources: list[Source]) -> None:
-    """Refuse files of a recording that are in several places with different content: one of them may be damaged."""
-    own = [{name for name in one.files if name.startswith("sub-") and not name.endswith(".html")} for one in sources]
+    """Refuse files of recordings, and atlases, that are in several places with different content."""
+    own = [{name for name in one.files if _is_of_one_content(name)} for one in sources]
     several = {name for name, times in Counter(chain(*own)).items() if times > 1}
     seen: dict[str, tuple[bytes, Path]] = {}
     for source, names in zip(sources, own, strict=True):
@@ -185,10 +189,16 @@ def _compare_files(sources: list[Source]) -> None:
             digest = hashlib.sha256(content).digest()
             known, where = seen.setdefault(name, (digest, source.path))
             if known != digest:
-                raise DatasetError(
-                    f"{name} is in {where} and, with other content, in {source.path}: one of them may be damaged. "
-                    "Leave out that one."
+                why = (
+                    "the atlas was changed between them. Process all with one"
+                    if PARCELS.fullmatch(name)
+                    else "one of them may be damaged. Leave out that one"
                 )
+                raise DatasetError(f"{name} is in {where} and, with other content, in {source.path}: {why}.")
+
+
+def _is_of_one_content(name: str) -> bool:
+    return bool(PARCELS.fullmatch(name)) or (name.startswith("sub-") and not name.endswith(".html"))
 
 
 def _spread(sources: list[Source]) -> list[str]:

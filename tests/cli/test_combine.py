@@ -127,6 +127,16 @@ def other_content(one, other):
     return other, f"{table.name} is in {one} and, with other content, in"
 
 
+def other_atlas(one, other):
+    (table,) = other.glob("sourcedata/atlases/*/*_dseg.tsv")
+    table.write_text(table.read_text().rpartition("\n60\t")[0] + "\n")
+    return other, "the atlas was changed between them. Process all with one."
+
+
+def not_there(one, other):
+    return other.parent / "nowhere", "There is no"
+
+
 def other_choices(one, other):
     change(other, fingerprint="0.0.1;another;0")
     return other, "other versions or with other choices"
@@ -137,7 +147,9 @@ def no_status(one, other):
     return other, "is no status"
 
 
-@pytest.mark.parametrize("fault", [damaged, no_status, outside, empty, two_ends, other_content, other_choices])
+@pytest.mark.parametrize(
+    "fault", [damaged, no_status, outside, empty, two_ends, other_content, other_choices, other_atlas, not_there]
+)
 def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, people, tmp_path, capsys, fault):
     one, other = (part(exact_run.output, tmp_path / person, person) for person in people[:2])
     source, words = fault(one, other)
