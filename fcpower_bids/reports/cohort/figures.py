@@ -197,7 +197,8 @@ def draw_scatter(pairs: Mapping[str, np.ndarray], label: str, binary: bool) -> s
             if binary:
                 axis.set_xticks([0, 1])
             _draw_fit(axis, observed, predicted)
-            axis.set(xlabel=label, title=title)
+            axis.set_title(title)
+        figure.supxlabel(label, fontsize=axes[0].xaxis.label.get_size())  # once: beside each other two would overlap
         for axis in axes[: len(pairs) : 2]:
             axis.set_ylabel("predicted, out of fold")
     return svg[0]
