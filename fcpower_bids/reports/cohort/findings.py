@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -102,6 +103,18 @@ def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
         & (comparisons["reference"] == "fc")
     ]
     return rows.iloc[0] if len(rows) else None
+
+
+def known_people(tables: GroupTables) -> str:
+    """``55 people``, or ``45 to 55 people``: with a known value of each target of the prediction; empty without one."""
+    folds = tables.rows("prediction")
+    if folds.empty:
+        return ""
+    both = (folds["n_train"] + folds["n_test"]).groupby(folds["target"], sort=False).max()
+    tested = folds.groupby(["target", "representation", "repeat"], sort=False)["n_test"].sum()
+    known = np.maximum(both, tested.groupby("target", sort=False).max())
+    low, high = int(known.min()), int(known.max())
+    return f"{low:,} to {count(high, 'person', 'people')}" if low < high else count(high, "person", "people")
 
 
 def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:

@@ -12,6 +12,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
+from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import fill
 from fcpower_bids.settings.command import command_of
@@ -138,6 +139,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
         "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen and "test_people" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
         "fitted": [_raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
+        "people": known_people(tables),
         "n_permutations": _permutations(summary),
         "compared": len(tables.rows("comparisons")) > 0,
         "importance": len(tables.rows("importance_networks")) > 0,
@@ -163,6 +165,9 @@ def _edges(tables: GroupTables) -> dict[str, Any]:
     summary = tables.rows("edges_summary")
     return {
         "edge_targets": list(dict.fromkeys(map(str, summary["target"]))),
+        "edge_people": " to ".join(
+            dict.fromkeys(f"{n:,}" for n in (summary["n_people"].min(), summary["n_people"].max()))
+        ),
         "n_edge_permutations": _permutations(summary),
     }
 

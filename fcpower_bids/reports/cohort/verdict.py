@@ -16,6 +16,7 @@ from fcpower_bids.reports.cohort.findings import (
     Finding,
     describe_finding,
     find_targets,
+    known_people,
     prediction_cautions,
 )
 from fcpower_bids.reports.cohort.overview import targets_by_representation
@@ -144,9 +145,8 @@ def _facts(tables: GroupTables) -> list[tuple[str, str]]:
     if scans is not None:
         n = scans["participant_id"].nunique()
         facts.append(("In the cohort", f"{count(n, 'person', 'people')}, {count(len(scans), 'scan')}"))
-    predicted = tables.facts("prediction").get("NumberOfPeople")
-    if predicted:
-        facts.append(("Prediction", f"{count(int(predicted), 'person', 'people')}"))
+    if predicted := known_people(tables):
+        facts.append(("Prediction", predicted))
     identified = tables.facts("identification")
     if "NumberOfPeople" in identified:
         people = count(int(identified["NumberOfPeople"]), "person", "people")
