@@ -43,7 +43,8 @@ def edges_p(row: pd.Series, p: str, p_max: str) -> None:
 
 def edges_found(page: Page, target: str, title: str, *said: str) -> None:
     row, edges = edges_row(page, target, title)
-    hits, total, stronger, weaker, fdr, first, second, measure, effect, low, high, p, p_max = said
+    hits, total, stronger, weaker, fdr, first, second, measure, effect, low, high, p, p_max, not_for_all = said
+    assert bool(not_for_all) == (row["p_max"] >= 0.05)
     significant = edges[edges["p_family_wise"] < 0.05]
     assert int(hits.replace(",", "")) == len(significant) > 0
     assert (int(stronger), int(weaker)) == ((significant["t"] > 0).sum(), (significant["t"] < 0).sum())
@@ -104,11 +105,12 @@ def edges_no_network(page: Page, threshold: str, p: str | None = None) -> None:
         same_p(p, table["p_extent"].min())
 
 
-def edges_pairs(page: Page, hits: str, total: str) -> None:
+def edges_pairs(page: Page, hits: str, tried: str | None, total: str) -> None:
     """Which target is meant stands in the title of the panel, so that one of them must have these numbers."""
     table = page.table("edges_networks")
     each = [((part["p_family_wise"] < 0.05).sum(), len(part)) for _, part in table.groupby("target")]
-    assert (int(hits), int(total.replace(",", ""))) in each
+    assert int(tried or 1) == table["representation"].nunique()
+    assert (int(hits), int(tried or 1) * int(total.replace(",", ""))) in each
 
 
 CORRECTED = rf"{P} corrected for all edges, {P} for all representations too"
@@ -123,7 +125,7 @@ EDGES: Catalogue = (
     (
         rf"(\S+) in {NAME}: {COUNT} of {COUNT} edges goe?s? with it \({COUNT} stronger and {COUNT} weaker; {COUNT} "
         rf"with q below 0\.05\); the largest is (\S+) to (\S+), (d|partial r) {NUMBER} \(95 % CI {NUMBER} to {NUMBER}; "
-        rf"{CORRECTED}\)\.",
+        rf"{CORRECTED}\)\.( With all representations counted, none of them is significant\.)?",
         edges_found,
     ),
     (
@@ -147,7 +149,8 @@ EDGES: Catalogue = (
     (rf"No network of edges with \|t\| above {NUMBER} is larger than chance \(smallest {P}\)\.", edges_no_network),
     (rf"No two edges with \|t\| above {NUMBER} share a parcel\.", edges_no_network),
     (
-        rf"t of the mean of all edges .*? with more of it\. {COUNT} pairs? of {COUNT} (?:is|are) significant, "
+        rf"t of the mean of all edges .*? stronger (?:with more of it|in \S+)\. {COUNT} pairs? of (?:(\d+) × )?{COUNT} "
+        r"(?:is|are) significant, "
         r"corrected for the number of pairs\.",
         edges_pairs,
     ),

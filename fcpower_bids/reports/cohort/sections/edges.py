@@ -30,6 +30,7 @@ TOGETHER = "Of those in a network it is only known that some of them go with it.
 ANSWERS = SINGLE, NETWORK = "Single connections", "No single connection, but a network of them,"
 """How the sentences begin that say that something was found."""
 BEFORE_CORRECTION = " Corrected for the number of representations, none of this is significant."
+NOT_FOR_ALL = " With all representations counted, none of them is significant."
 DRAWN = ("parcel_a", "network_a", "parcel_b", "network_b", "effect", "p_family_wise", "t")
 MOST_EDGES = 10
 """Edges of each target and representation in the table of the page; the file has more."""
@@ -105,6 +106,7 @@ def _edges_sentence(row: pd.Series, tables: GroupTables) -> str:
         f"{what}: {hits:,} of {total} {'goes' if hits == 1 else 'go'} with it ({stronger:,} stronger and "
         f"{hits - stronger:,} weaker; {fdr}); the largest is {edge['parcel_a']} to {edge['parcel_b']}, {effect} "
         f"{edge['effect']:.2f} (95 % CI {edge['ci_low']:.2f} to {edge['ci_high']:.2f}; {p})."
+        f"{NOT_FOR_ALL if row['p_max'] >= SIGNIFICANT else ''}"
     )
 
 
@@ -154,8 +156,9 @@ def _brain_panels(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]
             places,
             EDGES.shown(*DRAWN),
             f"Connections that go with {row['target']} in {title}",
-            "Edges that are significant, by themselves or in a network that is: red where they are stronger with more "
-            f"of it, blue where weaker; of many the strongest. {ALONE if _alone(edges) else TOGETHER}"
+            "Edges that are significant, by themselves or in a network that is: red where they are stronger "
+            f"{_more(row['target'], tables)}, blue where weaker; of many the strongest. "
+            f"{ALONE if _alone(edges) else TOGETHER}"
             + ("" if _holds(row, _tried(row, summary)) else BEFORE_CORRECTION),
             tables.links("edges"),
         )
@@ -180,6 +183,12 @@ def _alone(edges: pd.DataFrame) -> bool:
     return bool((edges["p_family_wise"] < SIGNIFICANT).all())
 
 
+def _more(target: Any, tables: GroupTables) -> str:
+    """What more of a target is."""
+    of_two = tables.facts("edges").get("PositiveClasses", {}).get(str(target))
+    return f"in {of_two}" if of_two else "with more of it"
+
+
 def _network_panels(tables: GroupTables) -> Iterator[Panel]:
     """T of the mean edge between two networks, a panel per target."""
     found = tables.rows("edges_networks")
@@ -197,12 +206,18 @@ def _network_panels(tables: GroupTables) -> Iterator[Panel]:
         hits = part[part["p_family_wise"] < SIGNIFICANT]
         yield Panel(
             f"Networks that go with {target}",
-            "t of the mean of all edges between two networks: red where they are stronger with more of it. "
-            f"{count(len(hits), 'pair')} of {len(part):,} {'is' if len(hits) == 1 else 'are'} significant, corrected "
+            f"t of the mean of all edges between two networks: red where they are stronger {_more(target, tables)}. "
+            f"{count(len(hits), 'pair')} of {_pairs(part)} {'is' if len(hits) == 1 else 'are'} significant, corrected "
             "for the number of pairs.",
             matrices=content | {"matrices": matrices},
             sources=tables.links("edges_networks"),
         )
+
+
+def _pairs(part: pd.DataFrame) -> str:
+    """How many there are, by representation."""
+    each = part["representation"].nunique()
+    return f"{each} × {len(part) // each:,}" if each > 1 else f"{len(part):,}"
 
 
 def _labels(part: pd.DataFrame, column: str) -> list[str]:
