@@ -2,7 +2,7 @@
 (function () {
   const hex = document.body.dataset.colours;
   const COLOURS = Array.from({ length: 256 }, (_, i) => parseInt(hex.slice(6 * i, 6 * i + 6), 16));
-  const MISSING = -32768, GREY = 0x9a9a9a, BAND = 84;
+  const MISSING = -32768, GREY = 0x9a9a9a, BAND = [84, 200], FONT = "11px system-ui, sans-serif";
 
   // Tables: a click on a header sorts by it, a second one turns the order round.
   function key(row, column) {
@@ -70,7 +70,7 @@
     const figures = [...group.querySelectorAll("figure")];
     const output = group.querySelector("output");
     const together = group.querySelector(".scale input");
-    const band = given.networks.length ? BAND : 0;
+    let band = 0; // for names, as wide as they are
     const matrices = given.matrices.map((matrix) => ({ ...matrix, values: unpack(matrix.data) }));
     const shared = Math.max(...matrices.map((matrix) => matrix.limit));
     let cell = null;
@@ -80,12 +80,15 @@
       matrices.forEach((matrix, number) => {
         const figure = figures[number], canvas = figure.querySelector("canvas");
         const width = Math.max(200, Math.min(figure.clientWidth || 480, 540));
-        const side = width - band, scale = window.devicePixelRatio || 1;
+        const context = canvas.getContext("2d"), scale = window.devicePixelRatio || 1;
+        context.font = FONT;
+        const wanted = Math.max(0, ...given.networks.map(([name]) => context.measureText(name).width + 8));
+        band = wanted ? Math.max(BAND[0], Math.min(BAND[1], width / 3, Math.ceil(wanted))) : 0;
+        const side = width - band;
         canvas.style.width = width + "px";
         canvas.style.height = side + "px";
         canvas.width = Math.round(width * scale);
         canvas.height = Math.round(side * scale);
-        const context = canvas.getContext("2d");
         context.scale(scale, scale);
         context.imageSmoothingEnabled = size > side * scale;
         if (!matrix.painted || matrix.paintedTo !== limit(matrix)) {
@@ -100,7 +103,7 @@
     }
     function networks(context, side) {
       const step = side / size;
-      context.font = "11px system-ui, sans-serif";
+      context.font = FONT;
       context.textAlign = "right";
       context.textBaseline = "middle";
       context.lineWidth = 0.7;
