@@ -220,7 +220,8 @@ def to_html(markdown: str, references: Mapping[str, Entry], level: int = 0) -> s
     for heading, text in _blocks(markdown):
         tag = f"h{min(6, heading + level)}" if heading else "p"
         lines.append(f"<{tag}>{_convert(text, html.escape, mark)}</{tag}>")
-    items = [f"<li>{html.escape(in_list(references[key]))}</li>" for key in cited_keys(markdown, references)]
+    cited = sorted((in_list(references[key]) for key in cited_keys(markdown, references)), key=str.casefold)
+    items = [f"<li>{html.escape(one)}</li>" for one in cited]
     return "\n".join([*lines, f"<h{3 + level}>References</h{3 + level}>", "<ul>", *items, "</ul>"]) + "\n"
 
 

@@ -53,8 +53,9 @@ def make_over_time(context: Context) -> Iterator[Panel]:
     networks = _network_shares(context.view.parcellation(context.root))
     svg = figures.draw_motion(columns, context.settings.fd_thresh, context.repetition_time, carpets, networks)
     text = (
-        "Framewise displacement with the limit (dashed), DVARS as the input table has it, and the parcel series before "
-        "and after cleaning, sorted by network, in standard deviations from -2 (black) to 2 (white). "
+        "Framewise displacement with the limit (dashed), "
+        f"{'DVARS as the input table has it, ' if np.isfinite(columns['dvars']).any() else ''}and the parcel series "
+        "before and after cleaning, sorted by network, in standard deviations from -2 (black) to 2 (white). "
         f"{censored} censored volumes are orange with a mark at the top, {int(columns['dummy'].sum())} dummy volumes "
         "hatched."
     )
@@ -319,7 +320,7 @@ def make_provenance(context: Context) -> Iterator[Panel]:
         return
     skipped = ("Atlas", "UncoveredNodes", "FlatNodes", "NuisanceParameters", "Node", "coverage", "Units")
     facts = {name: value for name, value in view.sidecar(written).items() if name not in skipped}
-    rows = [(name, _plain(value)) for name, value in facts.items()]
+    rows = [(name, said) for name, value in facts.items() if (said := _plain(value))]
     rows += [(f"Atlas {name}", str(value)) for name, value in view.about.items()]
     yield Panel("Provenance", "What the sidecars say.", rows=tuple(rows), folded=True, wide=True)
 
