@@ -362,17 +362,18 @@ def choose_parcels(
     for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
         if not kept:
             reason = (
-                f"lacks {share:.1%} of the parcels, more than --max-missing-parcels {settings.max_missing_parcels:.1%}"
+                f"lacks {100 * share:.1f} % of the parcels, more than --max-missing-parcels "
+                f"{100 * settings.max_missing_parcels:g} %"
             )
             rows.append(Exclusion(participant, session, RECORDING, reason))
     return kept_scans, kept_parcels, rows
 
 
 def _parcel_reason(name: str, share: float, seldom: bool, settings: GroupLevel) -> str:
+    said = f"{name}: {100 * share:.1f} % of the scans lack it"
     if seldom:
-        limit = f"--max-parcel-missing {settings.max_parcel_missing:.1%}"
-        return f"{name}: {share:.1%} of the scans lack it, more than {limit}"
-    return f"{name}: {share:.1%} of the scans lack it, and what a scan lacks is not filled in"
+        return f"{said}, more than --max-parcel-missing {100 * settings.max_parcel_missing:g} %"
+    return f"{said}, and what a scan lacks is not filled in"
 
 
 def tabulate_exclusions(rows: Iterable[Exclusion]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pandas as pd
 from fcpower_bids.cli.run import main
 from fcpower_bids.reports.cohort.sections.quality import fold_parcels
 
-RARE, SELDOM = "1.1% of the scans lack it, and what a scan lacks is not filled in", "30.0% of the scans lack it"
+RARE, SELDOM = "1.1 % of the scans lack it, and what a scan lacks is not filled in", "30.0 % of the scans lack it"
 
 
 def test_parcels_of_one_reason_share_a_row_and_nobody_else_does():
@@ -42,7 +42,8 @@ def test_the_row_of_a_run_names_what_its_connectomes_lack(troubled_demo, trouble
     parcels = Counter(parcel for one in lacked.values() for parcel in one)
     (scans,) = set(parcels.values())
     first, second, third, *others = [parcel for parcel in matrix.columns if parcel in parcels]
-    told = f"{first}, {second}, {third} and {len(others)} more, each: {scans / len(lacked):.1%} of the scans lack it"
+    share = f"{100 * scans / len(lacked):.1f} % of the scans lack it"
+    told = f"{first}, {second}, {third} and {len(others)} more, each: {share}"
     page = html.unescape((output / "group.html").read_text(encoding="utf-8"))
     assert len(others) > 1
     assert page.count(told) == 1

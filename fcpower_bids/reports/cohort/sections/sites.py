@@ -9,7 +9,7 @@ import pandas as pd
 
 from fcpower_bids.analyses.prediction.harmonisation import HANDLINGS, HARMONISATION
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
-from fcpower_bids.reports.cohort.tables import GroupTables, Section, count, make_grid, missing
+from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Section, count, make_grid, missing
 
 MOST_SAID = 4
 """Targets and representations that have a sentence; the table has all."""
@@ -31,6 +31,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
                 "Site by site",
                 "A bias that differs between sites is what a new site would meet.",
                 tables.links("prediction_sites"),
+                {"score": lambda score: Cell("AUC" if score == "auc" else str(score))},
             )
         )
     if not compared.empty:
