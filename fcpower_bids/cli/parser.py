@@ -113,6 +113,9 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         values["config_file"] = _shipped(values["config_file"])
         from_file, file_errors = read_configuration(values["config_file"])
         values, errors = {**_not_chosen_again(from_file, values), **values}, errors + file_errors
+    elif values.get("reports_only") and values["level"] == "participant":
+        made_with, file_errors = _made_with(Settings(*(values[name] for name in PLACES)).record)
+        values, errors = {**made_with, **values}, errors + file_errors
     if vars(given).get("preset") == "paper" and not values.get("analyses"):
         values["analyses"] = [ALL]  # the paper is asked for by name, not merely the default: all that it has
     return _settings(values, errors)
@@ -138,6 +141,13 @@ def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
     if found:
         raise UsageError("\n".join(found))
     return anchor(settings)[0]
+
+
+def _made_with(record: Path) -> tuple[dict[str, Any], list[str]]:
+    """How outputs were made, which their pages and methods text tell, and what is wrong with the file that says it."""
+    values, errors = read_configuration(record) if record.is_file() else ({}, [])
+    method = {field.name for field in option_fields() if field.metadata["section"] in ("method", "encoder")}
+    return {name: value for name, value in values.items() if name in method}, errors
 
 
 def _shipped(path: Path) -> Path:

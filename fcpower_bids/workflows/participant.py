@@ -70,7 +70,8 @@ def _run_participants(settings: Settings) -> int:
     plan = plan_run(settings, settings.work / "atlases")
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
-    write_shared(settings.record, settings.as_toml())
+    if not (settings.reports_only and settings.record.is_file()):  # it tells how the outputs were made
+        write_shared(settings.record, settings.as_toml())
     work = _prepare_work(settings)
     jobs = plan.jobs
     _note(plan, settings)
