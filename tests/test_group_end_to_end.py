@@ -20,6 +20,9 @@ from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.reports.cohort.methods import group_methods
+from fcpower_bids.reports.cohort.tables import GroupTables
+from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.models.people import read_people
 from tests.page_sentences import unchecked_sentences
 from tests.reports.turned import read_brains
@@ -62,6 +65,17 @@ def analysed(study):
     options = ["--targets", "planted_score", "null_score", "--family-column", "family_id", "--permutations", "100"]
     assert group(study, *options, "--save-models") == 0
     return study / "out"
+
+
+def test_the_methods_text_is_silent_of_an_analysis_whose_table_is_damaged(analysed, tmp_path):
+    for name in ("group", "logs"):
+        shutil.copytree(analysed / name, tmp_path / "out" / name, ignore=shutil.ignore_patterns("models", "predicted"))
+    tables = GroupTables(Settings(tmp_path / "bids", tmp_path / "out", "group"))
+    assert "### Prediction\n\nplanted_score and null_score were predicted" in group_methods(tables)
+    tables.path("prediction_summary").write_text("target\n")
+    tables = GroupTables(tables.settings)
+    assert re.findall("### (Prediction|Identification)", group_methods(tables)) == ["Identification"]
+    assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]
 
 
 def test_the_planted_phenotype_is_found_and_the_null_is_not(analysed):

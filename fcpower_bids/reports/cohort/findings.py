@@ -109,7 +109,8 @@ def known_people(tables: GroupTables) -> str:
     """``55 people``, or ``45 to 55 people``: with a known value of each target of the prediction; empty without one."""
     folds = tables.rows("prediction")
     if folds.empty:
-        return ""
+        n = tables.facts("prediction").get("NumberOfPeople")
+        return count(int(n), "person", "people") if n else ""
     both = (folds["n_train"] + folds["n_test"]).groupby(folds["target"], sort=False).max()
     tested = folds.groupby(["target", "representation", "repeat"], sort=False)["n_test"].sum()
     known = np.maximum(both, tested.groupby("target", sort=False).max())

@@ -65,8 +65,8 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    outdated = set(tables.rows("left_out").get("analysis", ()))
-    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in outdated]
+    untold = {*tables.rows("left_out").get("analysis", ()), *_unread(tables)}
+    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in untold]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
@@ -86,6 +86,13 @@ def group_methods(tables: GroupTables) -> str:
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
         **(_edges(tables) if facts["edges"] else {}),
     )
+
+
+def _unread(tables: GroupTables) -> Iterator[str]:
+    """Analyses whose table of results is damaged, which the page says: the text is silent of them."""
+    for analysis, table in {"prediction": "prediction_summary", "edges": "edges_summary"}.items():
+        if tables.frame(table) is None:
+            yield analysis
 
 
 def _features(facts: Iterable[Mapping[str, Any]], chosen: Mapping[str, Any]) -> str:

@@ -205,6 +205,19 @@ def test_a_broken_table_does_not_take_the_page_with_it(outputs, tmp_path, name, 
     assert "identifies" in text
 
 
+def test_a_target_that_some_lack_is_not_told_of_everybody(outputs, tmp_path):
+    settings = copy_of(outputs, tmp_path, "prediction", "prediction_summary")
+    tables = GroupTables(settings)
+    frame = read_table(tables.path("prediction"))
+    (everybody,) = set(frame["n_train"] + frame["n_test"])
+    assert dict(judge_cohort(tables).facts)["Prediction"] == f"{everybody} people"
+    lacking, tested = 3 * (frame["target"] == "null"), frame["fold"] == 0  # the same three in every repeat
+    fewer = {"n_test": frame["n_test"] - lacking * tested, "n_train": frame["n_train"] - lacking * ~tested}
+    write_table(tables.path("prediction"), frame.assign(**fewer))
+    facts = dict(judge_cohort(GroupTables(settings)).facts)
+    assert facts["Prediction"] == f"{everybody - 3} to {everybody} people"
+
+
 def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     settings = copy_of(outputs, tmp_path, "identification", "qcfc_summary", "qcfc")
     tables = GroupTables(settings)

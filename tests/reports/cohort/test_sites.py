@@ -38,6 +38,15 @@ def test_few_targets_have_a_line_each_in_the_order_of_the_table(tmp_path):
     assert said[2] == "three from FC: within sites r 0.10 (2 sites), all together 0.50."
 
 
+def test_a_damaged_table_of_scores_costs_these_alone(tmp_path):
+    assert "all together" in said_of(tmp_path, {"one": 0.2})[0]
+    tables = GroupTables(Settings(tmp_path / "bids", tmp_path / "out", "group"))
+    tables.path("prediction_summary").write_text("target\n")
+    (section,) = sites_section(tables)
+    assert section.sentences == ("one from FC: within sites r 0.10 (2 sites).",)
+    assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]
+
+
 @pytest.mark.parametrize("unknown", [{}, {"unknown": None}])
 def test_of_many_the_largest_differences_come_first_and_the_others_are_counted(tmp_path, unknown):
     gaps = {"least": -0.2, "less": 0.1, **unknown, "most": 0.6, "some": 0.2, "more": 0.4, "bit": 0.3}

@@ -75,14 +75,12 @@ def describe_handlings(compared: pd.DataFrame, tables: GroupTables) -> Iterator[
 
 def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentence]:
     """One sentence for every target and representation."""
-    pooled = tables.rows("prediction_summary")
     for (target, name), part in found.groupby(["target", "representation"], sort=False):
-        own = pooled[(pooled["target"].astype(str) == target) & (pooled["representation"] == name)]
         score = str(part["score"].iloc[0])
         within = float(part.loc[part["over"] == WITHIN, "value"].iloc[0])
         label = "AUC" if score == "auc" else "r"
-        pooled_score = float(own[f"{score}_pooled_mean"].iloc[0]) if len(own) else np.nan
-        together = f", all together {pooled_score:.2f}" if len(own) else ""
+        pooled_score = _pooled(str(target), str(name), score, tables)
+        together = "" if missing(pooled_score) else f", all together {pooled_score:.2f}"
         each = part.loc[part["over"] == SITE, "value"]
         n, scored = count(len(each), "site"), int(each.notna().sum())
         if missing(within):
@@ -94,6 +92,15 @@ def describe_sites(found: pd.DataFrame, tables: GroupTables) -> Iterator[Sentenc
                 f"{_interval(part)}."
             )
         yield pooled_score - within, text
+
+
+def _pooled(target: str, representation: str, score: str, tables: GroupTables) -> float:
+    """Score of all predictions together; NaN where its table is not there, or damaged."""
+    summary = tables.frame("prediction_summary")
+    if summary is None:
+        return np.nan
+    own = summary[(summary["target"].astype(str) == target) & (summary["representation"] == representation)]
+    return float(own[f"{score}_pooled_mean"].iloc[0]) if len(own) else np.nan
 
 
 def _interval(part: pd.DataFrame) -> str:
