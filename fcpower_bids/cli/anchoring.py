@@ -14,6 +14,7 @@ WRITTEN = ("output_dir", "work_dir", "bids_database_dir")
 """Choices that name a folder to write to; all other paths are read."""
 SEPARATORS = {"atlas": "+:", "encoder_weights": "", "strategy": "", "corpus": ""}
 """Choices that may name a path although they are text, and what joins several of them."""
+MAY_BE_PATHS = (*SEPARATORS, "derivatives")
 NO_PATHS = ("builtin", "templateflow")
 
 

@@ -10,11 +10,12 @@ import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.aliases import understand
-from fcpower_bids.cli.anchoring import anchor
+from fcpower_bids.cli.anchoring import MAY_BE_PATHS, anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
@@ -233,8 +234,8 @@ def _convert(name: str, value: Any) -> Any:
 
 
 def _clean(name: str, value: Any) -> Any:
-    """Make lists tuples in which each value stands once, and leave out the prefixes of BIDS labels."""
+    """Make lists tuples in which each value stands once; leave out the prefixes of BIDS labels; one way of accents."""
     if isinstance(value, list):
         prefix = PREFIXES.get(name, "")
-        return tuple(dict.fromkeys(item.removeprefix(prefix) if prefix else item for item in value))
-    return value
+        return tuple(dict.fromkeys(_clean(name, item.removeprefix(prefix) if prefix else item) for item in value))
+    return normalize("NFC", value) if isinstance(value, str) and name not in MAY_BE_PATHS else value

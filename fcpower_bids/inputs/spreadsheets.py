@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import category, normalize
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.rows import rows_fault
@@ -21,6 +22,8 @@ MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
 """Cells without a value."""
 WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """How files of spreadsheets begin (``.xlsx``, ``.ods``; ``.xls``)."""
+INVISIBLE = "Cf"
+"""What Unicode calls a letter that only changes how others are shown."""
 SEPARATORS = "\t;,"
 DECIMAL = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
@@ -63,6 +66,7 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
         number may be read in two ways.
     """
     text, notes = _decode(path)
+    text = _as_it_looks(text)
     header = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(SEPARATORS, key=lambda one: len(next(csv.reader([header], delimiter=one), [])))
     if not header:
@@ -129,6 +133,13 @@ def _decode(path: Path) -> tuple[str, list[str]]:
             "(UTF-8)."
         )
     return content.decode("latin-1"), [f"{path.name} is not UTF-8; it was read as Latin-1."]
+
+
+def _as_it_looks(text: str) -> str:
+    """Write what looks alike alike: accents as one letter, without the invisible marks that come with copied text."""
+    if text.isascii():
+        return text
+    return normalize("NFC", "".join(letter for letter in text if category(letter) != INVISIBLE))
 
 
 def _lines(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:

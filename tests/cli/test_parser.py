@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_prefixes_are_stripped_and_lists_extended():
     )
     assert chosen.participant_label == ("01", "02", "03")
     assert chosen.session_label == ("a",)
+
+
+def test_accents_are_written_in_one_way_but_in_paths():
+    apart = unicodedata.normalize("NFD", "Größe")
+    settings = parse_settings(["in", f"out/{apart}", "group", "--targets", apart, "--phenotypes", "setup.cfg"])
+    assert settings.targets == (unicodedata.normalize("NFC", "Größe"),)
+    assert settings.output_dir.name == apart
 
 
 def test_what_is_given_twice_is_given_once():

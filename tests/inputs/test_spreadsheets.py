@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import unicodedata
 import zipfile
 
 import pytest
@@ -30,6 +31,8 @@ SAVED = {
     "blanks": PLAIN.replace("\t", " \t ").replace("\n", " \n"),
     "blank lines": "\n" + PLAIN.replace("\n", "\n\n"),
     "a tab at the end of every line": PLAIN.replace("\n", "\t\n"),
+    "accents apart": unicodedata.normalize("NFD", PLAIN),
+    "invisible marks": PLAIN.replace("sub-01", "sub-01\u200b").replace("age", "\u202aage\u202c"),
     "quotes": PLAIN.replace("Köln", '"Köln"'),
 }
 
