@@ -84,8 +84,7 @@ def a_volume_of_nan(files):
     files.edit_bold(change)
 
 
-def closed_mask(files):
-    """What a file without read permission is to anybody but root."""
+def folder_for_a_mask(files):
     files.mask.unlink()
     files.mask.mkdir()
 
@@ -105,6 +104,12 @@ def mask_of_another_grid(files):
     nibabel.save(nibabel.Nifti1Image(np.ones((5, 5, 5), np.uint8), image.affine), files.mask)
 
 
+def saved_by_a_spreadsheet(files):
+    lines = files.table.read_text().splitlines()
+    quoted = ["\t".join(f'"{cell}"' for cell in line.split("\t")) for line in lines]
+    files.table.write_text("\n".join(quoted) + "\n")
+
+
 BROKEN = {
     "02": (no_mask, "inputs", "mask", "run fMRIPrep again"),
     "03": (no_confounds, "inputs", "bold", "no confounds table"),
@@ -118,16 +123,17 @@ BROKEN = {
     "11": (empty_mask, "parcellate", "mask", "is empty"),
     "12": (mask_of_another_grid, "inputs", "mask", "different grids"),
     "15": (deeply_nested, "inputs", "json", "nested too deeply"),
-    "14": (closed_mask, "inputs", "mask", "give yourself read access"),
-    "16": (piped_mask, "inputs", "mask", "is a pipe or a device"),
+    "14": (folder_for_a_mask, "inputs", "mask", "is a folder, a pipe or a device"),
+    "16": (piped_mask, "inputs", "mask", "is a folder, a pipe or a device"),
+    "17": (saved_by_a_spreadsheet, "inputs", "table", "copy the table of fMRIPrep again"),
 }
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    """Sixteen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
+    """Seventeen participants: 01 is sound, 13 has a parcel without variance, the others are broken."""
     root = tmp_path_factory.mktemp("broken") / "in"
-    make_dataset(root, DemoDesign.tiny(subjects=16, sessions=1, volumes=80, noise=0, nuisance=0))
+    make_dataset(root, DemoDesign.tiny(subjects=17, sessions=1, volumes=80, noise=0, nuisance=0))
     files = {label: Files(root, label) for label in BROKEN}
     for label, (damage, *_) in BROKEN.items():
         damage(files[label])

@@ -129,8 +129,8 @@ def _check_content(path: Path) -> None:
         raise RecordingError(
             f"{path} is a link to content that is not there: fetch it (datalad get, git annex get) or correct the link."
         )
-    if not (path.is_file() or path.is_dir()):
-        raise RecordingError(f"{path} is a pipe or a device, not a file: put the file there.")
+    if not path.is_file():
+        raise RecordingError(f"{path} is a folder, a pipe or a device, not a file: put the file there.")
     try:
         with path.open("rb") as stream:
             start = stream.read(16)

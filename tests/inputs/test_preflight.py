@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +156,16 @@ def test_cifti_needs_no_mask(root):
     assert (recording.bold, recording.mask, recording.is_cifti) == (bold, None, True)
     assert recording.entity("den") == "91k"
     assert recording.repetition_time == 2.0
+
+
+def test_a_file_that_is_closed_to_the_user_is_named(root, folder, monkeypatch):
+    """As root nothing is closed, so that the system says it here for this one file."""
+    opened = Path.open
+
+    def refuse(path, *given, **named):
+        if path.name == MASK:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert f"{MASK} may not be read (Permission denied): give yourself read access" in the_problem(root).sentence

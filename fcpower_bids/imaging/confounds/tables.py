@@ -50,6 +50,8 @@ FIRST_PATTERNS = (
     (re.compile(r"NonSteadyStateOutlier(\d+)"), r"non_steady_state_outlier\1"),
 )
 
+SPREADSHEET = ('"', ";")
+"""What is in a header when a spreadsheet program has saved the table: quotes, or other separators than tabs."""
 NEVER_NEGATIVE = ("framewise_displacement", "dvars")
 LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""
@@ -77,6 +79,10 @@ def read_header(table: Path) -> dict[str, str]:
         header = lines.readline().rstrip("\r\n").split("\t")
     if not header[0] or re.fullmatch(r"[-+.\deE]+|n/a", header[0]):
         raise RecordingError(f"{table} is not a confounds table: its first row must hold column names.")
+    if mark := next((mark for mark in SPREADSHEET if mark in "".join(header)), None):
+        raise RecordingError(
+            f"{table} has {mark} in its header, as spreadsheet programs write it: copy the table of fMRIPrep again."
+        )
     return {translate(name): name for name in header}
 
 
