@@ -100,4 +100,4 @@ def test_every_window_has_the_same_chance_or_every_recording():
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
 def test_gemm_rate_is_plausible(precision):
-    assert 1e8 < measure_gemm_rate(torch.device("cpu"), precision, seconds=0.05) < 1e14
+    assert 1e6 < measure_gemm_rate(torch.device("cpu"), precision, seconds=0.05) < 1e14
