@@ -708,12 +708,25 @@ def test_bad_requests_are_told_in_one_sentence_and_write_nothing(study, capsys, 
     assert not list((study / "bad").glob("group/prediction*"))
 
 
-@pytest.mark.parametrize("content", ["id\tx\n1\t2\n", "", "participant_id\tx\nsub-01\t1\nsub-01\t2\n"])
-def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("id\tx\n1\t2\n", "Rename 'id' to participant_id."),
+        ("", "it is empty. Copy it again."),
+        ("participant_id\tx\nsub-01\t1\nsub-01\t2\n", "more than one row for sub-01. Leave one row per person"),
+        ("participant_id\tx\n", "has a header and no people. Fill it in, or leave it out."),
+        ("participant_id x\nsub-01 1\n", "has blanks between its columns. Save it with tabs, commas or semicolons."),
+    ],
+)
+def test_a_phenotype_table_that_cannot_be_used_is_named(study, capsys, tmp_path, content, said):
     path = tmp_path / "broken.tsv"
     path.write_text(content)
     assert group(study, "--phenotypes", str(path), "--targets", "x") == 3
-    assert "broken.tsv" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "broken.tsv" in told
+    assert said in told
+    assert group(study, "--phenotypes", str(tmp_path)) == 2
+    assert f"--phenotypes {tmp_path} is a folder. Name a file in it." in capsys.readouterr().err
 
 
 def test_mixed_exponents_are_refused(study, capsys):

@@ -169,7 +169,7 @@ def test_families_that_nobody_declared_are_named(check, planted):
     assert check()[0].empty
 
 
-def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted):
+def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted, monkeypatch):
     cohort, series = planted
     rng = np.random.default_rng(5)
     second = np.arange(PEOPLE) % 2 == 1
@@ -187,8 +187,25 @@ def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted):
     assert told["value"] > 0.8
     assert told["n"] == PEOPLE - 2
     assert (
-        f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %" in told["finding"]
+        f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %." in told["finding"]
     )
+    monkeypatch.setattr("fcpower_bids.analyses.check.recognition.MOST_PEOPLE", 20)
+    cohort.phenotypes = cohort.phenotypes.assign(site=np.where(second, "two", "one"))
+    check("--site-column", "site")
+    drawn = cohort.table("check").set_index("check").loc["site and connectome"]
+    assert drawn["n"] == 20
+    assert drawn["value"] > 0.8
+    assert drawn["finding"].endswith(
+        f"{100 * drawn['value']:.0f} % of the people of a site are recognised, where chance is 50 % (of 20 people "
+        "drawn at random)."
+    )
+
+
+def test_a_table_of_the_dataset_without_people_is_said_where_its_column_is_asked_for(check, planted):
+    cohort, _ = planted
+    cohort.phenotypes = cohort.phenotypes.iloc[:0]
+    _, told = check(code=3)
+    assert "The column 'age' is missing for everybody: its table has no rows; leave it out." in told
 
 
 def test_people_without_scan_and_scans_without_phenotypes_are_counted(check, planted):

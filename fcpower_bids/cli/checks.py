@@ -226,15 +226,22 @@ def _files(settings: Settings) -> Iterator[str]:
     for name in ("bids_filter_file", "exclude_file", "folds_file", "test_people", "use_plugin", "config_file"):
         value = getattr(settings, name)
         if value is not None and not value.is_file():
-            yield f"--{name.replace('_', '-')} {value} is not there."
+            yield f"--{name.replace('_', '-')} {value} {_no_file(value)}"
     for path in settings.phenotypes:
         if not path.is_file():
-            yield f"--phenotypes {path} is not there."
+            yield f"--phenotypes {path} {_no_file(path)}"
     for folder in settings.atlas_dir:
         if not folder.is_dir():
             yield f"--atlas-dir {folder} is not a folder."
     if settings.strategy.endswith((".yml", ".yaml")) and not Path(settings.strategy).is_file():
         yield f"--strategy {settings.strategy} is not there."
+
+
+def _no_file(path: Path) -> str:
+    """What is in the place of a file."""
+    if path.is_dir():
+        return "is a folder. Name a file in it."
+    return "is no file. Name one." if path.exists() else "is not there. Correct the path."
 
 
 def _encoder(settings: Settings) -> Iterator[str]:

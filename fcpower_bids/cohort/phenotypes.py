@@ -96,7 +96,7 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     tables = [
         *(read_people_table(path, settings, notes, is_default=True) for path in settings.phenotypes),
         *(
-            read_people_table(path, settings, notes, is_default=not settings.phenotypes)
+            read_people_table(path, settings, notes, is_default=not settings.phenotypes, is_given=False)
             for path in _dataset_tables(settings)
         ),
         *_sessions_table(settings, people, notes),
@@ -133,6 +133,8 @@ def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataF
         If it cannot be read, or has no ``participant_id``.
     """
     sheet = read_spreadsheet(path)
+    if PERSON not in sheet.names and PERSON in sheet.names[0].split():
+        raise DatasetError(f"{path} has blanks between its columns. Save it with tabs, commas or semicolons.")
     if PERSON not in sheet.names:
         raise DatasetError(
             f"{path} has no column {PERSON}, only {', '.join(sheet.names[:8])}. {_rename(sheet.names)} to {PERSON}."
@@ -159,7 +161,9 @@ def _rename(names: Sequence[str]) -> str:
     return f"Rename '{close[0]}'" if close else "Rename the column that holds the participants"
 
 
-def read_people_table(path: Path, settings: Selection, notes: list[str], is_default: bool = False) -> PhenotypeTable:
+def read_people_table(
+    path: Path, settings: Selection, notes: list[str], is_default: bool = False, is_given: bool = True
+) -> PhenotypeTable:
     """Read one table, one row per person.
 
     Parameters
@@ -171,6 +175,8 @@ def read_people_table(path: Path, settings: Selection, notes: list[str], is_defa
         What was guessed is added here.
     is_default : bool
         See `PhenotypeTable`.
+    is_given : bool
+        Whether the user has named it; then it must have people.
 
     Raises
     ------
@@ -178,6 +184,8 @@ def read_people_table(path: Path, settings: Selection, notes: list[str], is_defa
         See `read_phenotype_table`; or a person has several rows that are not of different sessions.
     """
     frame = read_phenotype_table(path, notes)
+    if frame.empty and is_given:
+        raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
     sidecar = path.with_suffix(".json")
     # "session" alone may also be a count; it tells rows apart only where a person has several.
     column = SESSION if SESSION in frame.columns or not frame[PERSON].duplicated().any() else SESSION_WHERE_REPEATED
