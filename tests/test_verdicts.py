@@ -93,7 +93,7 @@ def test_permutations_come_without_being_asked_for(run, capsys):
     assert not (cohort.out / "group" / "null.tsv").exists()
 
 
-def test_families_flip_together(run):
+def test_families_flip_together_and_are_whole_in_folds(run, capsys):
     cohort, _ = run()
     table = cohort.phenotypes
     cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(len(table))])
@@ -101,3 +101,15 @@ def test_families_flip_together(run):
     assert (cohort.table("comparisons")["n_blocks"] == 8).all()
     about = json.loads((cohort.out / "group" / "comparisons.json").read_text())
     assert "families" in about["p_people"]["Description"]
+    capsys.readouterr()
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--family-column", "family_id"]
+    for folds, said in (
+        (9, "prediction: 8 families are fewer than 9 folds; use --folds 4 or fewer."),
+        (8, "In the inner loop (--inner-folds): 7 people or families cannot be dealt into 8 folds; use 2 to 7 folds."),
+    ):
+        assert main([*map(str, command), "--folds", str(folds), "--inner-folds", "8"]) == 3
+        assert said in capsys.readouterr().err
+    cohort.phenotypes = table.assign(family_id=["F"] * 5 + [f"F{row}" for row in range(11)])
+    assert main([*map(str, command)]) == 3
+    said = "A family of 5 is larger than one of 4 folds of 16 people; use --folds 3 or fewer, or check --family-column."
+    assert said in capsys.readouterr().err

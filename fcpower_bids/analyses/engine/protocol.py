@@ -34,6 +34,7 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
+SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,16 +162,29 @@ def draw_folds(
             raise Unfit("Holding out sites needs their column; give --site-column.")
         by_site = preset.inner_by_site and len(set(people.sites.tolist())) > 2
         return leave_one_site_out(people.sites, preset.n_inner, preset.n_repeats, seed, families, by_site)
-    if n < preset.n_folds:
-        few = Unfit if settings.folds else NotInCohort  # nobody chose the folds of a preset: the others go on
-        raise few(f"{n} people are fewer than {preset.n_folds} folds; use --folds {max(n // 2, 2)} or fewer.")
+    _check_size(people, settings, preset)
     if preset.splits == "random":
         return replicated_folds(n, preset.n_folds, preset.n_inner, preset.n_repeats, seed, families, strata)
-    largest = int(np.bincount(family_numbers(families, n)).max())
-    if largest > -(-n // preset.n_folds):
-        raise Unfit(f"A family of {largest} is larger than one of {preset.n_folds} folds of {n} people.")
     listed = None if families is None else families.tolist()
     return cbig_folds(people.names, preset.n_folds, preset.n_inner, tuple(range(1, preset.n_repeats + 1)), listed)
+
+
+def _check_size(people: People, settings: Analysis, preset: PredictionPreset) -> None:
+    """Refuse fewer people or families than folds, and a family that is larger than a fold."""
+    few = Unfit if settings.folds else NotInCohort  # nobody chose the folds of a preset: the others go on
+    n, n_folds = len(people.names), preset.n_folds
+    sizes = np.bincount(family_numbers(people.families, n))
+    declared = people.families is None or settings.family_column
+    alike, check = ("", "--family-column") if declared else SHARING
+    if n > 1 == sizes.size:
+        raise few(f"All people are of one family{alike}, so no split keeps families whole; check {check}.")
+    for count, what in ((n, "people"), (sizes.size, f"families{alike}")):
+        if count < n_folds:
+            raise few(f"{count} {what} are fewer than {n_folds} folds; use --folds {max(count // 2, 2)} or fewer.")
+    largest = int(sizes.max())
+    if largest > (n / n_folds if preset.splits == "random" else -(-n // n_folds)):
+        remedy = f"use --folds {n // largest} or fewer, or check" if n >= 2 * largest else "check"
+        raise few(f"A family of {largest} is larger than one of {n_folds} folds of {n} people; {remedy} {check}.")
 
 
 def _strata(people: People, targets: Sequence[Target]) -> NDArray[np.intp]:

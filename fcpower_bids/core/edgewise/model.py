@@ -118,10 +118,11 @@ def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | Non
     basis = _basis(np.asarray(covariates, dtype=np.float64).reshape(len(values), -1), number)
     df = len(values) - int(number.max()) - 1 - basis.shape[1] - 1
     if df < FEWEST_DF:
+        remedy = "Name fewer --covariates, add people" if basis.shape[1] else "Add people"
         raise Unfit(
             f"{len(values)} people are too few: with {basis.shape[1]} columns of covariates and "
             f"{int(number.max()) + 1} {'means of sites' if number.any() else 'mean'} they leave {df} degrees of "
-            f"freedom, and {FEWEST_DF} are needed.{' Name fewer --covariates.' if basis.shape[1] else ''}"
+            f"freedom, and {FEWEST_DF} are needed. {remedy}, or leave edges out of --analyses."
         )
     left = _without_sites(values[:, None], number)[:, 0]
     left -= basis @ (basis.T @ left)

@@ -86,7 +86,9 @@ def deal_families(
     if sizes.size < 2:
         raise Unfit("All people are of one family, so no split keeps families whole; check the family column.")
     if n_folds < 2 or sizes.size < n_folds:
-        raise Unfit(f"{sizes.size} families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds.")
+        raise Unfit(
+            f"{sizes.size} people or families cannot be dealt into {n_folds} folds; use 2 to {sizes.size} folds."
+        )
     if sizes.max() > families.size / n_folds:
         raise Unfit(
             f"A family of {sizes.max()} is larger than one of {n_folds} folds of {families.size} people; "
@@ -283,7 +285,7 @@ def inner_folds(
     try:
         return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
     except Unfit as problem:
-        raise Unfit(f"In the inner loop: {problem}") from None
+        raise Unfit(f"In the inner loop (--inner-folds): {problem}") from None
 
 
 def _partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:

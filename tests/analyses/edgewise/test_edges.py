@@ -299,7 +299,7 @@ def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within
     ("options", "said"),
     [
         (["--targets", "all_same"], "'all_same' is constant"),
-        (["--targets", "few"], "Target 'few': 4 people are too few"),
+        (["--targets", "few"], "are needed. Name fewer --covariates, add people, or leave edges out of --analyses."),
         (["--targets", "score", "--representations", "embedding"], "no embeddings"),
     ],
 )

@@ -14,7 +14,7 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.errors import UsageError
+from fcpower_bids.errors import NotInCohort, UsageError
 from tests.analyses.cohorts import choose, cohort_of, single_session
 from tests.analyses.conftest import TARGETS
 
@@ -373,6 +373,18 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(choices, sentence):
 def test_representations_that_cannot_be_had_are_a_usage_error(cohort, name, why):
     with pytest.raises(UsageError, match=f"'{name}' {why}.*Choose from: fc, fc_power, embedding, power, fisher_z"):
         predict(cohort, **TARGETS, representations=("fc", name))
+
+
+def test_families_fewer_than_the_folds_of_a_protocol_leave_out_the_prediction_alone():
+    rng = np.random.default_rng(7)
+    cohort = single_session(rng, 12, y=rng.standard_normal(12), kin=["f"] * 7 + list("abcde"))
+    with pytest.raises(NotInCohort, match="6 families are fewer than 10 folds; use --folds 3 or fewer"):
+        predict(cohort, targets=("y",), family_column="kin", folds=None)
+    names = cohort.phenotypes.index
+    alike = dataclasses.replace(cohort, alike=tuple((names[0], name) for name in names[1:4]))
+    said = r"9 families \(people who seem to share a scan are one\) are fewer than 10 folds; use --folds 4 or fewer"
+    with pytest.raises(NotInCohort, match=said):
+        predict(alike, targets=("y",), folds=None)
 
 
 def test_small_folds_are_mentioned(predicted, cohort):
