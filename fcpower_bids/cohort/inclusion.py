@@ -196,7 +196,7 @@ def read_statuses(output_dir: Path) -> Iterator[Status]:
     """Yield the status of each recording at participant level; a damaged one is a failure."""
     folder = output_dir / "logs" / "status"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        if name.endswith(".json") and not name.endswith("_embedding.json"):
+        if name.endswith(".json") and not name.endswith("_embedding.json") and not name.startswith("."):
             status = known_status(output_dir, name.removesuffix(".json"))
             if status is not None:
                 yield status

@@ -25,6 +25,8 @@ MADE_ANEW = ("logs/status.tsv", "index.html")
 LABELS = "descriptions.tsv"
 OWN = ("logs/claims/", "logs/slurm/", "work/", "group", "corpus/", "encoder/")
 """What the outputs of a job may have besides, and what is of no use elsewhere."""
+FOREIGN = ("._", ".DS_Store")
+"""What macOS puts beside files."""
 METHOD = 2
 """Parts of a fingerprint that say version and choices."""
 
@@ -155,7 +157,8 @@ def _find_root(path: Path, names: list[str]) -> Source | None:
     if len(roots) != 1:
         return None
     (root,) = roots
-    files = {name.removeprefix(root): name for name in names if name.startswith(root)}
+    ours = [name for name in names if name.startswith(root) and not PurePosixPath(name).name.startswith(FOREIGN)]
+    files = {name.removeprefix(root): name for name in ours}
     return Source(path, {name: place for name, place in files.items() if not name.startswith((*OWN, *MADE_ANEW))})
 
 

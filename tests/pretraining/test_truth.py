@@ -205,6 +205,10 @@ def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp
     assert run_pretrain(tmp_path, level="pack") == 3
     assert f"The input folder {tmp_path / 'bids'} does not exist. Check the path" in capsys.readouterr().err
     (tmp_path / "moved").rename(tmp_path / "bids")
+    (tmp_path / "file").write_text("mine")
+    assert run_pretrain(tmp_path, "--corpus", tmp_path / "file", level="pack") == 2
+    assert f"{tmp_path / 'file'} is a file, so there can be no corpus" in capsys.readouterr().err
+    path.with_name(f"._{path.name}").write_bytes(b"\0\5\26\7")  # as macOS leaves them
     assert run_pretrain(tmp_path, level="pack") == 0
     assert "2 of them have fewer volumes than --window 20: nothing trains on those" in capsys.readouterr().err
 

@@ -15,6 +15,7 @@ from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import file_in_the_way
 from fcpower_bids.workflows.execution.pool import processes
 from fcpower_bids.workflows.progress import say
 
@@ -67,6 +68,8 @@ def _pack(settings: Settings, corpus: Path) -> Any:
     from fcpower_bids.pretraining.corpus.packing import pack_corpus  # loads torch
 
     check_input_folder(settings.bids_dir)
+    if (file := file_in_the_way(corpus)) is not None:
+        raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
     atlas = choose_atlas(_atlases(settings.output_dir), settings)
     table = pack_corpus(
         _recordings(settings, atlas),
@@ -104,7 +107,7 @@ def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
 
 
 def _series(output_dir: Path) -> list[Path]:
-    return [path for kind in KINDS for path in output_dir.glob(f"sub-*/**/func/*{SUFFIX}{kind}")]
+    return [path for kind in KINDS for path in output_dir.glob(f"sub-*/**/func/sub-*{SUFFIX}{kind}")]
 
 
 def _atlases(output_dir: Path) -> set[str]:
