@@ -14,11 +14,17 @@ from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.executors.chosen import make_dense
 from fcpower_bids.machine import MEGA, giving
 
-pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
+torch = pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
+
 
 N = 60
 FOLDS = replicated_folds(N, 5, 3, 1)
 GRID = [1e-3, 1.0, 1e3]
+
+
+@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+def device(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +40,10 @@ def targets(features):
     return values
 
 
-def check_same(work, bound=1e-10):
+def check_same(work, device, bound=1e-10):
     """Do the work both ways, and compare what was predicted."""
     expected = work()
-    with solving_with(make_dense("cpu")):
+    with solving_with(make_dense(device)):
         got = work()
     np.testing.assert_array_equal(got.chosen, expected.chosen)
     np.testing.assert_allclose(got.inner_scores, expected.inner_scores, rtol=0, atol=bound)
@@ -46,17 +52,17 @@ def check_same(work, bound=1e-10):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-def test_predictions_are_those_of_numpy(features, targets, intercept):
-    check_same(lambda: nested_cv(open_kernel(correlation_kernel(features), GRID, intercept), targets, FOLDS))
+def test_predictions_are_those_of_numpy(features, targets, intercept, device):
+    check_same(lambda: nested_cv(open_kernel(correlation_kernel(features), GRID, intercept), targets, FOLDS), device)
 
 
-def test_targets_of_the_inner_folds_and_one_penalty_at_a_time(features, targets):
+def test_targets_of_the_inner_folds_and_one_penalty_at_a_time(features, targets, device):
     kernel = correlation_kernel(features)
 
     def build(train):
         return targets - np.nanmean(targets[train], axis=0)
 
-    check_same(lambda: nested_cv(open_kernel(kernel, GRID), build, FOLDS, strict=True))
+    check_same(lambda: nested_cv(open_kernel(kernel, GRID), build, FOLDS, strict=True), device)
 
     def in_little_memory():
         with giving(4 * 1.5 * kernel.nbytes / MEGA):
@@ -64,33 +70,33 @@ def test_targets_of_the_inner_folds_and_one_penalty_at_a_time(features, targets)
         assert isinstance(solver, KernelPenalties)
         return nested_cv(solver, targets, FOLDS)
 
-    check_same(in_little_memory)
+    check_same(in_little_memory, device)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(np.float64, 1e-13), (np.float32, 1e-6)])
-def test_kernels_are_those_of_numpy(features, dtype, bound):
+def test_kernels_are_those_of_numpy(features, dtype, bound, device):
     expected = correlation_kernel(features, panel=64)
-    with solving_with(make_dense("cpu")):
+    with solving_with(make_dense(device)):
         got = correlation_kernel(features, dtype=dtype, panel=64)
     np.testing.assert_allclose(got, expected, rtol=0, atol=bound)
 
 
-def test_a_singular_kernel_loses_the_same_penalties():
+def test_a_singular_kernel_loses_the_same_penalties(device):
     twins = np.repeat(np.random.default_rng(2).standard_normal((10, 300)), 2, axis=0)
     kernel = correlation_kernel(twins)
-    for solver in (make_dense(""), make_dense("cpu")):
+    for solver in (make_dense(""), make_dense(device)):
         with solving_with(solver), pytest.warns(UserWarning, match="Penalty 0 was dropped"):
             assert open_kernel(kernel, [0.0, 1e-14, 1.0]).penalties.tolist() == [1.0]
 
 
-def test_a_block_that_is_not_definite_is_told(features):
-    solver = make_dense("cpu")
+def test_a_block_that_is_not_definite_is_told(device):
+    solver = make_dense(device)
     rows, product = np.arange(N), np.zeros((N, 1))
     with pytest.raises(Unfit, match="too small for this kernel"):
         solver.hold_out(solver._send(-np.eye(N)), rows[:5], [rows[5:]], product, [product])
 
 
-@pytest.mark.parametrize("device", ["gpu", "mps", "meta", "cuda:99"])
-def test_a_device_that_cannot_be_used_is_told(device):
-    with pytest.raises(UsageError, match=f"--solver-device {device} cannot be used here"):
-        make_dense(device)
+@pytest.mark.parametrize("absent", ["gpu", "mps", "meta", "cuda:99"])
+def test_a_device_that_cannot_be_used_is_told(absent):
+    with pytest.raises(UsageError, match=f"--solver-device {absent} cannot be used here"):
+        make_dense(absent)
