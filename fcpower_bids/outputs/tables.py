@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.rows import table_fault
 from fcpower_bids.schema import TableSpec
@@ -92,13 +93,6 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
     header = "\t".join(([] if index is None else ["Node"]) + list(columns))
     lines = rows if index is None else (f"{name}\t{row}" for name, row in zip(index, rows, strict=True))
     return write_text(path, "\n".join([header, *lines]) + "\n")
-
-
-NEAREST_BY_ITSELF = (3, 1)
-EXACT: dict[str, Any] = (
-    {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < NEAREST_BY_ITSELF else {}
-)
-"""What makes pandas read a decimal as the nearest float; since 3.1 it does so by itself."""
 
 
 def refuse_pipe(path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.preparation import Source
 
@@ -43,7 +44,7 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
         if path.suffix == ".npy":
             series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         else:
-            series = pd.read_csv(path, sep="\t", na_values="n/a").to_numpy(dtype=np.float64)
+            series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
     except (OSError, *DAMAGED_ARRAY) as error:
         raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
     empty = np.isnan(series)
