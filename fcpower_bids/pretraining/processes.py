@@ -101,6 +101,8 @@ def make_fabric(config: PretrainConfig) -> Fabric:
     devices, nodes = layout(config)
     by = started()
     several = devices * nodes > 1
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they would speak in spite of --quiet
+        logging.getLogger(name).setLevel(logging.WARNING)
     return Fabric(
         accelerator=config.accelerator,
         devices=devices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from lightning.fabric.plugins.precision import MixedPrecision
+from lightning.fabric.utilities.rank_zero import rank_zero_module
 from safetensors.torch import load_file
 
 from fcpower_bids.encoders.checkpoints import ModelCard
@@ -19,7 +21,7 @@ from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus import opened, packing, public
 from fcpower_bids.pretraining.corpus.pack import Pack
 from fcpower_bids.pretraining.engine import make_optimizer
-from fcpower_bids.pretraining.processes import best_precision
+from fcpower_bids.pretraining.processes import best_precision, make_fabric
 from fcpower_bids.pretraining.run_state import RunFolder
 from tests.pretraining.conftest import NAMES, made_recordings
 from tests.pretraining.outputs import CLOCKED, plant_outputs, run_pretrain
@@ -112,6 +114,11 @@ def test_arithmetic_follows_the_accelerator(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has=has_bf16: has)
         assert best_precision("auto") == expected
         assert best_precision("cpu") == "32-true"
+
+
+def test_lightning_does_not_speak_in_our_place():
+    make_fabric(PretrainConfig(accelerator="cpu", precision="bf16-mixed"))
+    assert not rank_zero_module.log.isEnabledFor(logging.INFO)
 
 
 @pytest.mark.parametrize(
