@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from threadpoolctl import threadpool_limits
 
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.pretraining.configuration import PretrainConfig
@@ -95,7 +96,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        pack_corpus(recordings(options.batch + options.batch // 4), Path(name) / "pack")
+        with threadpool_limits(1):  # as everywhere: the teachers of many threads take five times as long
+            pack_corpus(recordings(options.batch + options.batch // 4), Path(name) / "pack")
         for size in options.sizes:
             time_run(size, options, Path(name))
     if torch.cuda.is_available() and options.accelerator != "cpu":
