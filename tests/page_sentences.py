@@ -571,7 +571,7 @@ CATALOGUE: Catalogue = (
     (
         rf"(\S+) from {NAME}: within sites (r|AUC) {NUMBER} \((?:(\d+) of )?(\d+) sites\), all "
         rf"together {NUMBER}(; over sites that "
-        rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER})?\.",
+        rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER}(?: \(below chance, [\w ,;]+\))?)?\.",
         sites,
     ),
     (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),

@@ -139,6 +139,8 @@ def _queries(spec: str) -> list[tuple[dict[str, str], tuple[str, ...]]]:
     if spec.lower().startswith(TEMPLATEFLOW):
         return [(parse_selector(spec[len(TEMPLATEFLOW) :]), ())]
     declaration = declared_atlases().get(spec)
+    if spec in BUILTIN:
+        raise UsageError(f"The atlas '{spec}' comes with the program: there is nothing to fetch, so leave it out.")
     if declaration is None:
         raise _unknown(spec)
     if declaration.parts:

@@ -200,6 +200,8 @@ def test_prefetch_of_what_templateflow_lacks(tmp_path):
         prefetch_atlases(["Schaefer400"], ["fsaverage"], tmp_path)
     with pytest.raises(UsageError, match="no atlas 'Shaefer400'"):
         prefetch_atlases(["Shaefer400"], [SPACE], tmp_path)
+    with pytest.raises(UsageError, match="'builtin' comes with the program: there is nothing to fetch"):
+        prefetch_atlases(["builtin"], [SPACE], tmp_path)
 
 
 def test_prefetch_for_cifti_is_from_the_authors_and_found_by_name(monkeypatch, tmp_path):

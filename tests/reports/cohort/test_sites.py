@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from fcpower_bids.analyses.prediction.sites import RANDOM
 from fcpower_bids.outputs.tables import write_table
 from fcpower_bids.reports.cohort.sections.sites import MOST_SAID, sites_section
 from fcpower_bids.reports.cohort.tables import GroupTables, declared
 from fcpower_bids.settings import Settings
 
 
-def said_of(folder, gaps: dict[str, float | None]) -> list[str]:
+def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float] | None = None) -> list[str]:
     """What is said where all together score so far above .1, which they score within each of two sites."""
     tables = GroupTables(Settings(folder / "bids", folder / "out", "group"))
     rows = []
@@ -20,6 +21,9 @@ def said_of(folder, gaps: dict[str, float | None]) -> list[str]:
         value = None if gap is None else 0.1
         rows += [known | {"over": "site", "site": site, "value": value} for site in "ab"]
         rows.append(known | {"over": "within sites", "value": value})
+        if interval:
+            low, high = interval
+            rows.append(known | {"over": RANDOM, "value": (low + high) / 2, "ci_low": low, "ci_high": high})
     pooled = [
         {"target": target, "representation": "fc", "r_pooled_mean": 0.1 + (gap or 0.5)} for target, gap in gaps.items()
     ]
@@ -36,6 +40,13 @@ def test_few_targets_have_a_line_each_in_the_order_of_the_table(tmp_path):
     assert [line.split(" from ")[0] for line in said] == ["one", "two", "three", "four"]
     assert said[1] == "two from FC: no site of 2 sites has enough people for a score of its own."
     assert said[2] == "three from FC: within sites r 0.10 (2 sites), all together 0.50."
+
+
+@pytest.mark.parametrize(("high", "note"), [(-0.06, True), (0.06, False)])
+def test_a_score_below_chance_is_said_to_be_no_relation_turned_round(tmp_path, high, note):
+    (line,) = said_of(tmp_path, {"one": 0.0}, (-0.74, high))
+    assert f"95 % CI -0.74 to {high:.2f}" in line
+    assert ("no relation turned round" in line) == note
 
 
 def test_a_damaged_table_of_scores_costs_these_alone(tmp_path):
