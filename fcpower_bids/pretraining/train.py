@@ -137,6 +137,22 @@ def train(
     return run.outcome()
 
 
+def _refuse_twins(
+    names: pd.Series, rows: tuple[NDArray[np.intp], NDArray[np.intp]], signatures: tuple[list[str], list[str]]
+) -> None:
+    """Refuse one scan under two names of which one trains and the other judges; of windows alone nothing is known."""
+    if not (signatures[0] and signatures[1]):
+        return
+    trains, judges = (dict(zip(known, each, strict=True)) for known, each in zip(signatures, rows, strict=True))
+    twins = sorted(trains.keys() & judges.keys())
+    if twins:
+        one, other = (names.iloc[known[twins[0]]] for known in (trains, judges))
+        raise DatasetError(
+            f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
+            "would be judged on what it learned from: pack into a new folder without one of the two."
+        )
+
+
 class _Run:
     """One process of a run."""
 
@@ -157,7 +173,9 @@ class _Run:
         rank = (fabric.global_rank, fabric.world_size)
         self.batches = Batches(self.corpus, self.rows, places[self.rows], self.batch_size, config, *rank)
         self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
-        self.card = self._card(corpus, held_out)
+        signatures = corpus.signatures(self.rows), corpus.signatures(held_out)
+        _refuse_twins(corpus.table["id"], (self.rows, held_out), signatures)
+        self.card = self._card(corpus, held_out, signatures)
         self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
         student = torch.compile(self.model) if config.compile else self.model
         wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
@@ -181,7 +199,7 @@ class _Run:
             )
         return size
 
-    def _card(self, corpus: Corpus, held_out: NDArray[np.intp]) -> ModelCard:
+    def _card(self, corpus: Corpus, held_out: NDArray[np.intp], signatures: tuple[list[str], list[str]]) -> ModelCard:
         times = corpus.table["TR"].iloc[self.rows]
         people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
         trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (self.rows, held_out))
@@ -200,8 +218,8 @@ class _Run:
             seed=self.config.seed,
             trained_on=trained_on,
             held_out=apart,
-            series_trained_on=series_digests(corpus.sha256, corpus.signatures(self.rows)),
-            series_held_out=series_digests(corpus.sha256, corpus.signatures(held_out)),
+            series_trained_on=series_digests(corpus.sha256, signatures[0]),
+            series_held_out=series_digests(corpus.sha256, signatures[1]),
         )
 
     def _announce(self, n_short: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -43,6 +44,20 @@ def test_everyone_is_in_one_of_the_lists(tmp_path, share):
     assert load_encoder("fbert", model).card.trained_on == tuple(trained_on)
     control = load_encoder("random-init", model).card
     assert control.trained_on == control.series_trained_on == control.series_held_out == ()
+
+
+def test_a_scan_under_two_names_is_not_learned_from_and_judged_on(tmp_path, capsys):
+    recordings = made_recordings()
+    twins = [({**facts, "subject": f"copy{facts['subject']}"}, series) for facts, series in recordings]
+    plant_outputs(tmp_path, recordings + twins)
+    assert run_pretrain(tmp_path) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    twins = re.search(r"(\S+) and (\S+) are the same scan under two names \(pairs of this kind: (\d+)\)", told)
+    assert twins[1].replace("copy", "") == twins[2].replace("copy", "")
+    assert twins[1] != twins[2]
+    assert 0 < int(twins[3]) <= 32
+    assert not (tmp_path / "out" / "encoder" / "model").exists()
+    assert run_pretrain(tmp_path, "--held-out", "0") == 0, "nobody is judged"
 
 
 def test_a_digest_depends_on_all_three_and_not_on_the_prefix():
