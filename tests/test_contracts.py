@@ -60,7 +60,9 @@ def third_party() -> set[str]:
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             found |= {name.partition(".")[0] for name in names}
-    return found - sys.stdlib_module_names - {"fcpower_bids"}
+    return (
+        found - sys.stdlib_module_names - {"fcpower_bids", "tomllib"}
+    )  # tomllib: of the standard library from 3.11 on
 
 
 def test_every_package_of_others_has_an_allow_list():
