@@ -99,7 +99,7 @@ def without_training(people: People, unseen: np.ndarray, model: FBertConfig) -> 
     return [*rows, {"map": "random weights", **pd.DataFrame(random).mean().to_dict()}]
 
 
-def train(people: People, number: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def train(people: People, number: int, unseen: np.ndarray, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Pack, train by the command, and score what it wrote."""
     started = time.monotonic()
     pack_corpus(people.sources(number), folder / "pack", n_processes=options.nprocs)
@@ -113,7 +113,6 @@ def train(people: People, number: int, options: argparse.Namespace, folder: Path
     model = FBert(read_config(checkpoint)[0])
     load_strictly(model, read_tensors(checkpoint / "model.safetensors"), str(checkpoint))
     log = pd.read_csv(folder / "out" / "encoder" / "log.tsv", sep="\t", na_values="n/a").dropna(subset=["steps_per_s"])
-    unseen = np.stack([people.series(10**6 + i) for i in range(UNSEEN)])
     return {
         **{"map": options.encoder, "people": number, **score(encode(model), unseen)},
         **{"steps_per_s": log["steps_per_s"].median(), "share": log["mfu"].median()},
@@ -136,7 +135,7 @@ def main() -> None:
     print(pd.DataFrame(without_training(people, unseen, model)).round(3).to_string(index=False), flush=True)
     for number in options.people:
         with tempfile.TemporaryDirectory() as folder:
-            row = train(people, number, options, Path(folder))
+            row = train(people, number, unseen, options, Path(folder))
         print({name: round(one, 3) if isinstance(one, float) else one for name, one in row.items()}, flush=True)
 
 

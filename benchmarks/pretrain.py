@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        with threadpool_limits(1):  # as everywhere: the teachers of many threads take five times as long
+        with threadpool_limits(1):  # as everywhere; many threads made the teachers of a machine of 16 cores slow
             pack_corpus(recordings(options.batch + options.batch // 4), Path(name) / "pack")
         for size in options.sizes:
             time_run(size, options, Path(name))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Kind = Literal["number", "text", "p", "flag"]
+SERIES_VOLUMES = "NumberOfVolumesUsed"
+"""Entry of the JSON of a series that says how many rows it has."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
 from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
 from fcpower_bids.records import Entities, Output
+from fcpower_bids.schema import SERIES_VOLUMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
 
 def _facts(one: Imported) -> dict[str, Any]:
     known = {
-        "NumberOfVolumesUsed": one.volumes,
+        SERIES_VOLUMES: one.volumes,
         "SecondsUsed": one.seconds,
         "RepetitionTime": one.repetition_time,
     }

@@ -28,6 +28,7 @@ from fcpower_bids.outputs.tables import (
     write_matrix,
 )
 from fcpower_bids.records import Atlas, Cleaning, Output, ParcelSeries, Recording
+from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Participant
 from fcpower_bids.store import write_bytes, write_text
 from fcpower_bids.transforms.connectomes import FC, make_transform
@@ -322,7 +323,7 @@ def cleaning_metadata(results: Results, number: int) -> dict[str, Any]:
     return {
         **common_metadata(results, atlas),
         "NumberOfVolumes": len(cleaning.kept),
-        "NumberOfVolumesUsed": int(cleaning.kept.sum()),
+        SERIES_VOLUMES: int(cleaning.kept.sum()),
         "NumberOfVolumesDiscardedByUser": cleaning.n_dummy,
         "SecondsUsed": cleaning.seconds_kept,
         "EffectiveDegreesOfFreedom": cleaning.degrees_of_freedom,

@@ -19,7 +19,7 @@ import pandas as pd
 from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
 from fcpower_bids.imaging.rows import table_fault
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
 from fcpower_bids.store import atomic, write_text
 
 MISSING = "n/a"
@@ -153,8 +153,6 @@ def _numbers(body: bytes, first: int, n_columns: int) -> np.ndarray:
 
 SERIES_COLUMNS = "Columns"
 """Entry of the sidecar of an array that names its columns."""
-SERIES_VOLUMES = "NumberOfVolumesUsed"
-"""Entry of the sidecar of a series that says how many rows it has."""
 
 
 def write_array(path: Path, values: np.ndarray) -> Path:

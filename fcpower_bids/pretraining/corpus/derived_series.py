@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
 from fcpower_bids.pretraining.corpus.preparation import Source
+from fcpower_bids.schema import SERIES_VOLUMES
 
 SUFFIX = "_stat-mean_timeseries"
 FEWEST_VOLUMES = 3
 """With fewer there is no correlation."""
-VOLUMES = "NumberOfVolumesUsed"
 KINDS = (".tsv", ".npy")
 """A table, or the array of ``--compact``."""
 
@@ -129,7 +129,7 @@ def _sidecar(path: Path) -> tuple[float, float | None]:
         time = float(facts["RepetitionTime"])
         if not 0 < time < math.inf:
             raise ValueError(f"RepetitionTime {time}")
-        volumes = facts.get(VOLUMES)
+        volumes = facts.get(SERIES_VOLUMES)
         return time, volumes if isinstance(volumes, (int, float)) else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error
