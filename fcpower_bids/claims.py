@@ -14,6 +14,7 @@ import fcntl
 import getpass
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,8 @@ BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
 POLL_SECONDS = 0.5
 UNKNOWN = "unknown"
+RUN = re.compile(r"\w+")
+"""Names of runs: no other content of a claim becomes the name of a file."""
 HEARTBEAT = "claims"
 """Name of the thread that says that this run lives; it takes no lock that others wait for."""
 CLAIMS = "logs/claims"
@@ -159,13 +162,14 @@ class Claims:
             marker.unlink(missing_ok=True)
 
     def _holder(self, name: str) -> str | None:
-        """The run that a claim names; `UNKNOWN` for a claim that is just being written; None where there is none."""
+        """The run that a claim names; `UNKNOWN` where it names none, as while it is written; None without a claim."""
         try:
-            return self._path(name).read_text(encoding="ascii") or UNKNOWN
+            found = self._path(name).read_text(encoding="ascii")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
             return UNKNOWN
+        return found if RUN.fullmatch(found) else UNKNOWN
 
     def _facts(self, run: str) -> dict[str, Any]:
         try:

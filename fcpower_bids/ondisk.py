@@ -19,8 +19,9 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fcpower_bids.errors import DatasetError
 from fcpower_bids.machine import room, scratch
-from fcpower_bids.store import atomic, write_text
+from fcpower_bids.store import atomic, stored_path, write_text
 
 FORMAT = 2
 INDEX = "index.json"
@@ -262,10 +263,12 @@ class GrowingRows:
             index = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
             if index["format"] != FORMAT:
                 return
-            sound = {name: size for name, size in index["chunks"].items() if _size(self.folder / name) == size}
+            sound = {
+                name: size for name, size in index["chunks"].items() if _size(stored_path(self.folder, name)) == size
+            }
             rows = {name: row for name, row in index["rows"].items() if row["chunk"] in sound}
             self.about, self.columns, self.chunks, self.rows = index["about"], index["columns"], sound, rows
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, DatasetError):
             return
 
 

@@ -12,7 +12,10 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from fcpower_bids.errors import DatasetError
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
 """What a name looks like that only a process that was killed leaves behind."""
@@ -21,6 +24,39 @@ TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
 def beside(path: Path, kind: str = "part") -> Path:
     """Return a hidden name in the folder of ``path`` that no other process on any host uses."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{kind}")
+
+
+def is_inner(name: Any) -> bool:
+    """Whether a name that a file states is relative and has no ``..``: only a link can lead out of the folder."""
+    if not isinstance(name, str) or not name.strip("./") or "\0" in name:
+        return False
+    kinds = (PurePosixPath(name), PureWindowsPath(name))
+    return not any(path.anchor or ".." in path.parts for path in kinds)
+
+
+def stored_path(folder: Path, name: Any) -> Path:
+    """Return the path below a folder of a name that was read from a file: no such path is made in another way.
+
+    A link may lead into the annex of the dataset that holds the folder, where DataLad keeps the contents.
+
+    Raises
+    ------
+    DatasetError
+        The name is absolute, has ``..``, or is a link that leads out of the folder.
+    """
+    path = folder / name if is_inner(name) else None
+    if path is None or not _is_below(path, folder):
+        raise DatasetError(
+            f"{name!r} is named as a file of {folder} and leads out of that folder. Find out who changed the folder, "
+            "and remove the name or the link."
+        )
+    return path
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    place, home = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    annexes = (one / ".git" / "annex" / "objects" for one in (home, *home.parents))
+    return place.is_relative_to(home) or any(place.is_relative_to(one) for one in annexes)
 
 
 def file_in_the_way(folder: Path) -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.store import replace_folder, write_text
+from fcpower_bids.store import replace_folder, stored_path, write_text
 
 SPACES = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
 WEIGHT_FILES = ("config.json", "model.safetensors", "README.md")
@@ -90,7 +90,7 @@ def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
 def _verify(folder: Path, sha256: Callable[[Path], str]) -> None:
     with (folder / CHECKSUMS).open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream, delimiter="\t"):
-            path = folder / row["file"]
+            path = stored_path(folder, row["file"])
             if not path.is_file() or sha256(path) != row["sha256"]:
                 raise DatasetError(f"{path} is not what was fetched: delete {folder} and prefetch again.")
 

@@ -23,6 +23,7 @@ from fcpower_bids.ondisk import Facts, GrowingRows, RowsOnDisk
 from fcpower_bids.outputs.tables import MISSING, read_array, read_matrix, refuse_pipe
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Assembly
+from fcpower_bids.store import is_inner
 
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
@@ -160,7 +161,7 @@ def _first_parcels(names: Sequence[str], settings: Assembly) -> list[str]:
 
 
 def _is_gone(name: str, settings: Assembly) -> bool:
-    return name.endswith(".tsv") and not (settings.output_dir / name).is_file()
+    return not is_inner(name) or (name.endswith(".tsv") and not (settings.output_dir / name).is_file())
 
 
 def _parse(paths: list[Path], settings: Assembly) -> Iterator[_Row | str]:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,7 +168,8 @@ def exclude_by_status(
     }
     told = {one.recording for one in found}
     others = {one.recording for one in there} - told
-    lost = _lost([status for status in statuses if status.recording not in told], found[0], settings) if found else {}
+    files = {one.path.name for one in there}
+    lost = _lost([status for status in statuses if status.recording not in told], found[0], files) if found else {}
     places = {(one.entity("task"), one.entity("space")) for one in found}
     rows = [
         row
@@ -179,14 +180,14 @@ def exclude_by_status(
     return [one for one in found if one.recording not in bad], rows
 
 
-def _lost(statuses: Iterable[Status], like: Connectome, settings: Assembly) -> dict[str, Status]:
+def _lost(statuses: Iterable[Status], like: Connectome, files: Container[str]) -> dict[str, Status]:
     """Finished recordings whose FC in the atlas that is analysed is gone."""
     found = {}
     for status in statuses:
         entities = parse_name(f"{status.recording}_bold.tsv")[0]
         file = dataclasses.replace(like, entities=entities).beside(CONNECTIVITY).name
-        written = [output for output in status.outputs if output.endswith(f"/{file}")]
-        if status.state == DONE and written and not (settings.output_dir / written[0]).is_file():
+        was_written = any(output.endswith(f"/{file}") for output in status.outputs)
+        if status.state == DONE and was_written and file not in files:
             reason = f"its file {file} is gone; run the participant level again"
             found[status.recording] = dataclasses.replace(status, reason=reason)
     return found

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlparse
 
 import pandas as pd
 
@@ -149,6 +149,16 @@ def describe_dataset(inputs: Mapping[str, Path], output_dir: Path) -> dict[str, 
         "SourceDatasets": [{"URL": link} for link in links.values()],
         "DatasetLinks": links,
     }
+
+
+def linked_folders(output_dir: Path) -> list[Path]:
+    """Return the input datasets that the description of outputs links to: these alone lie elsewhere on purpose."""
+    description = output_dir / "dataset_description.json"
+    links = read_json(description).get("DatasetLinks", {}) if description.is_file() else {}
+    if not isinstance(links, dict):
+        raise DatasetError(f"{description} has DatasetLinks that are no object. Correct it, or remove it.")
+    parsed = (urlparse(str(link)) for link in links.values())
+    return [output_dir / unquote(link.path) for link in parsed if link.scheme in ("", "file")]
 
 
 def bids_uri(path: Path, datasets: Mapping[str, Path]) -> str:

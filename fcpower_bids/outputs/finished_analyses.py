@@ -19,6 +19,7 @@ from fcpower_bids.outputs.group import table_file
 from fcpower_bids.outputs.tables import plain, read_json, write_json
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import METHOD_SECTIONS, Analysis
+from fcpower_bids.store import is_inner, stored_path
 
 NAME = "analyses.json"
 ROWS = 256
@@ -47,9 +48,10 @@ class FinishedAnalyses:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         try:
-            self._entries: dict[str, Any] = read_json(folder / NAME)
+            found = read_json(folder / NAME)
         except DatasetError:  # not there, or damaged: every analysis runs again
-            self._entries = {}
+            found = {}
+        self._entries: dict[str, Any] = {name: entry for name, entry in found.items() if _is_sound(entry)}
 
     @property
     def names(self) -> list[str]:
@@ -61,7 +63,7 @@ class FinishedAnalyses:
         entry = self._entries.get(name, {})
         if entry.get("key") != key or not entry.get("files"):
             return False
-        return all(_digest_file(self.folder / file) == digest for file, digest in entry["files"].items())
+        return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
 
     def add(self, name: str, key: str, tables: Mapping[str, Table]) -> None:
         """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
@@ -75,14 +77,17 @@ class FinishedAnalyses:
         for other in self._entries.keys() - {name}:
             if set(self._entries[other].get("files", {})) <= set(files):
                 del self._entries[other]
-        self._entries[name] = {"key": key, "files": {file: _digest_file(self.folder / file) for file in files}}
+        self._entries[name] = {
+            "key": key,
+            "files": {file: _digest_file(self.folder / file) for file in files},
+        }
         write_json(self.folder / NAME, self._entries)
 
     def _remove_outdated(self, name: str, files: Iterable[str]) -> None:
         others = {file for other, entry in self._entries.items() if other != name for file in entry.get("files", {})}
         for file, digest in self._entries.get(name, {}).get("files", {}).items():
-            if file not in files and file not in others and _digest_file(self.folder / file) == digest:
-                (self.folder / file).unlink(missing_ok=True)
+            if file not in files and file not in others and _digest_file(stored_path(self.folder, file)) == digest:
+                stored_path(self.folder, file).unlink(missing_ok=True)
 
 
 def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
@@ -126,6 +131,11 @@ def digest_cohort(cohort: Cohort) -> str:
     for start in range(0, len(cohort.edges), ROWS):
         digest.update(np.ascontiguousarray(cohort.edges[start : start + ROWS]).data)
     return digest.hexdigest()
+
+
+def _is_sound(entry: Any) -> bool:
+    files = entry.get("files") if isinstance(entry, dict) else None
+    return isinstance(files, dict) and all(map(is_inner, files))
 
 
 def _digest_file(path: Path) -> str | None:

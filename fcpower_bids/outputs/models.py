@@ -16,7 +16,7 @@ from fcpower_bids._version import __version__
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_declared, write_declared, write_json
 from fcpower_bids.schema import TableSpec
-from fcpower_bids.store import replace_folder
+from fcpower_bids.store import replace_folder, stored_path
 
 FORMAT = "fcpower_bids model 3"
 CARD, WEIGHTS = "model.json", "weights.npz"
@@ -81,13 +81,13 @@ def load_model(
         raise damaged
     own = digests.pop(CARD)
     try:
-        found = {name: _digest(path / name) for name in digests}
+        found = {name: _digest(stored_path(path, name)) for name in digests}
     except OSError as error:
         raise damaged from error
     changed = [name for name, digest in digests.items() if found[name] != digest]
     changed += [CARD] if own != _digest_of(facts) else []
     if changed:
-        raise DatasetError(f"{path / changed[0]} is not the file that was written with the model. Copy it again.")
+        raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
     # these are the files as they were written: what fails from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}

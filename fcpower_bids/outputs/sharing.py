@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.dataset import linked_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, known_status
 from fcpower_bids.outputs.tables import json_text, read_json
-from fcpower_bids.store import file_in_the_way, replace_folder, write_bytes, write_text
+from fcpower_bids.store import file_in_the_way, replace_folder, stored_path, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
 """Below the outputs, never below the copy: who is who."""
@@ -202,7 +202,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
             if rest := words.remaining(name, content):
                 words.left_out.append(f"{name} (it names what cannot be replaced: {len(rest)})")
                 continue
-            write_bytes(folder / name, content)
+            write_bytes(stored_path(folder, name), content)
             written.append(name)
         write_text(folder / "README.md", README.format(fewest=FEWEST, left_out=_list(words.left_out)))
 
@@ -244,10 +244,7 @@ def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
 
 def known_folders(output_dir: Path, *others: Path) -> list[str]:
     """Return the folders of the user that the outputs may name; the longest first, so that none hides another."""
-    description = output_dir / "dataset_description.json"
-    links = read_json(description).get("DatasetLinks", {}).values() if description.is_file() else ()
-    inputs = [output_dir / unquote(urlparse(str(link)).path) for link in links]
-    places = [output_dir, *others, Path.cwd(), *inputs]
+    places = [output_dir, *others, Path.cwd(), *linked_folders(output_dir)]
     with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
     found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
     return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)
@@ -269,15 +266,16 @@ def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iter
         about.pop(key, None)
     yield "dataset_description.json", json_text(_clean_json(about, words)).encode()
     for name in WHOLE:
-        if (output_dir / name).is_file():
-            yield name, (output_dir / name).read_bytes()
+        if (path := stored_path(output_dir, name)).is_file():
+            yield name, path.read_bytes()
     atlases = output_dir / "sourcedata"
     for path in sorted(path for path in atlases.rglob("*") if path.is_file() and not path.name.startswith(".")):
-        yield path.relative_to(output_dir).as_posix(), _cleaned(path, words)
+        name = path.relative_to(output_dir).as_posix()
+        yield name, _cleaned(stored_path(output_dir, name), words)
     names = {name for status in statuses for name in status.outputs}
     for name in sorted(names, key=lambda name: (name.endswith(".npy"), words.rename(name))):
-        if (output_dir / name).is_file():
-            yield name, _cleaned(output_dir / name, words)
+        if (path := stored_path(output_dir, name)).is_file():
+            yield name, _cleaned(path, words)
     yield from _group_copies(output_dir, words)
 
 
@@ -288,7 +286,7 @@ def _group_copies(output_dir: Path, words: _Words) -> Iterator[tuple[str, bytes]
         words.left_out.append(f"{path.relative_to(output_dir).as_posix()} (it is too long to be cleaned)")
     for path in sorted(folder.rglob("*.tsv")) if folder.is_dir() else ():
         name = path.relative_to(output_dir).as_posix()
-        with path.open(encoding="utf-8", newline="") as lines:
+        with stored_path(output_dir, name).open(encoding="utf-8", newline="") as lines:
             rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
         header = rows[0] if rows else []
         if set(header) & set(PEOPLE):

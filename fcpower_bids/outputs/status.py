@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from fcpower_bids.outputs.tables import read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
+from fcpower_bids.store import is_inner, stored_path
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -163,9 +164,11 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
     """Return the recorded status, or None where there is none that can be read."""
     try:
         content = read_json(status_path(output_dir, recording))
-        return Status(**{**content, "outputs": tuple(content["outputs"])})
+        found = Status(**{**content, "outputs": tuple(content["outputs"])})
     except (DatasetError, TypeError, KeyError):
         return None
+    is_sound = found.recording == recording and found.state in STATES and all(map(is_inner, found.outputs))
+    return found if is_sound else None
 
 
 def known_status(output_dir: Path, recording: str) -> Status | None:
@@ -184,16 +187,26 @@ def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
         status is not None
         and status.state in (DONE, EXCLUDED)
         and status.fingerprint == mark
-        and all((output_dir / output).is_file() for output in status.outputs)
+        and all(path is not None and path.is_file() for path in own_files(output_dir, status.outputs))
     )
+
+
+def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:
+    """Yield the paths of outputs; None for a link that leads out, which is no file of ours to trust or to remove."""
+    for name in names:
+        try:
+            yield stored_path(output_dir, name)
+        except DatasetError:
+            yield None
 
 
 def remove_outdated(output_dir: Path, earlier: Status) -> None:
     """Remove what was written of a recording under other choices if it is excluded now: it has no connectome."""
     now = read_status(output_dir, earlier.recording)
     if now is not None and now.state == EXCLUDED:
-        for name in set(earlier.outputs).difference(now.outputs):
-            (output_dir / name).unlink(missing_ok=True)
+        for path in own_files(output_dir, set(earlier.outputs).difference(now.outputs)):
+            if path is not None:
+                path.unlink(missing_ok=True)
 
 
 def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.store import file_in_the_way, write_bytes, write_shared
+from fcpower_bids.store import file_in_the_way, is_inner, stored_path, write_bytes, write_shared
 
 STATUSES = "logs/status/"
 STATUS = re.compile(r"((?:[^/]+/)?)logs/status/[^/]+\.json")
@@ -55,7 +55,7 @@ class Source:
             A file of a zip is damaged.
         """
         if self.path.is_dir():
-            yield from ((name, (self.path / self.files[name]).read_bytes()) for name in names)
+            yield from ((name, stored_path(self.path, self.files[name]).read_bytes()) for name in names)
             return
         try:
             with zipfile.ZipFile(self.path) as archive:
@@ -139,8 +139,7 @@ def _open(path: Path) -> Source | None:
             names = [name for name in archive.namelist() if not name.endswith("/")]
     except (OSError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} cannot be read as a folder or a zip ({error}). Fetch it again.") from error
-    outside = [name for name in names if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts]
-    if outside:
+    if outside := [name for name in names if not is_inner(name)]:
         raise DatasetError(f"{path} has a file that would lie outside of the outputs ({outside[0]}). Do not use it.")
     return _find_root(path, names)
 
@@ -221,7 +220,7 @@ def _take(source: Source, output_dir: Path, spread: Collection[str]) -> None:
     names = [name for name in source.files if name not in {f"{person}.html" for person in spread}]
     in_order = sorted(names, key=lambda name: (name.startswith(STATUSES), name.endswith(".npy"), name))
     for name, content in source.read(in_order):
-        target = output_dir / name
+        target = stored_path(output_dir, name)
         if name == LABELS and target.is_file():
             write_shared(target, _join_lines(target.read_text(encoding="utf-8"), content.decode()))
         elif name.startswith(("sub-", STATUSES)) or not target.is_file():

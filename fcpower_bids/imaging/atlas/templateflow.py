@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.store import write_bytes
+from fcpower_bids.store import stored_path, write_bytes
 
 STORE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
@@ -201,4 +201,4 @@ def _read_checksums(folder: Path) -> dict[str, str]:
         return {}
     with path.open(newline="") as stream:
         rows = csv.DictReader(stream, delimiter="\t")
-        return {row["file"]: row["sha256"] for row in rows if (folder / row["file"]).is_file()}
+        return {row["file"]: row["sha256"] for row in rows if stored_path(folder, row["file"]).is_file()}

@@ -21,6 +21,7 @@ from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
 from fcpower_bids.schema import TableSpec
+from fcpower_bids.store import stored_path
 
 MOST_SESSIONS = 4
 """A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
@@ -122,8 +123,7 @@ class View:
 
 @lru_cache(maxsize=16)
 def _parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
-    folder = output_dir / "sourcedata" / "atlases" / f"tpl-{space}"
-    table = folder / f"tpl-{space}_{atlas}_dseg.tsv"
+    table = stored_path(output_dir, f"sourcedata/atlases/tpl-{space}/tpl-{space}_{atlas}_dseg.tsv")
     images = [table.with_name(table.stem + end) for end in (".nii.gz", ".dlabel.nii", ".nii")]
     image = next((image for image in images if image.exists()), images[0])
     return Parcellation(image, read_table(table))
@@ -241,7 +241,7 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
         if not output.endswith((".tsv", ".npy")):
             continue
         try:
-            _sort_in(output_dir / output, account, views, thorough)
+            _sort_in(stored_path(output_dir, output), account, views, thorough)
         except DatasetError as error:
             account.broken.append(tell_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from fcpower_bids.analyses.models.reference import SEX, is_female
 from fcpower_bids.cohort.phenotypes import read_people_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.outputs.dataset import linked_folders
 from fcpower_bids.settings import Selection
 
 
@@ -70,10 +69,8 @@ def read_known(output_dir: Path, phenotypes: Path | None, name: str) -> dict[str
 
 def _tables_of(output_dir: Path) -> Iterator[Path]:
     """``participants.tsv`` of the input, or of the dataset whose derivatives are the input."""
-    description = output_dir / "dataset_description.json"
-    links = read_json(description).get("DatasetLinks", {}).values() if description.is_file() else ()
-    for link in links:
-        root = (output_dir / unquote(urlparse(str(link)).path)).resolve()
+    for folder in linked_folders(output_dir):
+        root = folder.resolve()
         places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
         yield from (table for place in places if is_table(table := place / "participants.tsv"))
 

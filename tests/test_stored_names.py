@@ -1,0 +1,285 @@
+"""Names that a file states lead nowhere out of its folder: planted in what is read, and sought in the source."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fcpower_bids.claims import Claims
+from fcpower_bids.cli.prefetch import CHECKSUMS, _verify
+from fcpower_bids.cli.run import main
+from fcpower_bids.encoders.checkpoints import file_sha256
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.ondisk import INDEX, GrowingRows
+from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
+from fcpower_bids.outputs.models import CARD, load_model, save_model
+from fcpower_bids.store import stored_path
+from tests.running import run_app
+
+PACKAGE = Path(__file__).resolve().parents[1] / "fcpower_bids"
+WORD = "the diary of the user"
+"""Of the files that a name leads to: no output may hold it, and no command may remove it."""
+
+
+@pytest.fixture
+def outputs(exact_run, tmp_path):
+    """Outputs beside a file of the user."""
+    (tmp_path / "diary.tsv").write_text(f"{WORD}\n")
+    (tmp_path / "diary.json").write_text(json.dumps({WORD: WORD}))
+    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+
+
+def absolute(output):
+    return str(output.parent / "diary.tsv")
+
+
+def climbing(output):
+    return "sub-01/../../diary.tsv"
+
+
+def linked(output):
+    (output / "sub-01" / "diary.tsv").symlink_to(output.parent / "diary.tsv")
+    return "sub-01/diary.tsv"
+
+
+PLANTS = (absolute, climbing, linked)
+
+
+def plant(output, name):
+    """Name a file of the user among the outputs of a recording."""
+    status = sorted((output / "logs" / "status").glob("sub-01*.json"))[0]
+    facts = json.loads(status.read_text())
+    status.write_text(json.dumps({**facts, "outputs": [*facts["outputs"], name]}))
+    return status.stem
+
+
+def is_told(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_status_removes_no_file_of_the_user(exact_demo, outputs, tmp_path, kind):
+    name = kind(outputs)
+    recording = plant(outputs, name)
+    found = run_app(exact_demo[0], outputs, "--atlas", "builtin", "--min-time", "90000", "--participant-label", "01")
+    assert found.states()[recording] == "excluded"
+    assert (tmp_path / "diary.tsv").read_text() == f"{WORD}\n"
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_status_gives_no_file_of_the_user_away(outputs, tmp_path, capsys, kind):
+    name = kind(outputs)
+    recording = plant(outputs, name)
+    for command in ("export", "combine"):
+        words = [str(outputs), str(tmp_path / command)]
+        code = main([command, *(words if command == "export" else words[::-1])])
+        told = "".join(capsys.readouterr())
+        assert not is_told(tmp_path / command), command
+        assert code or "(its status is failed" in told, command
+        assert "Traceback" not in told
+    if kind is not linked:
+        assert main(["status", str(outputs)]) == 4
+        assert f"failed: {recording}" in capsys.readouterr().out
+
+
+def test_a_status_under_the_name_of_another_recording_is_none(outputs, capsys):
+    one, other = sorted((outputs / "logs" / "status").glob("*.json"))[:2]
+    shutil.copy(other, one)
+    assert main(["status", str(outputs)]) == 4
+    assert f"failed: {one.stem}: logs/status/{one.name} cannot be read" in capsys.readouterr().out
+
+
+def test_an_atlas_of_a_sidecar_leads_nowhere(exact_demo, outputs):
+    for sidecar in outputs.glob("sub-01/**/func/*.json"):
+        facts = json.loads(sidecar.read_text())
+        if "Atlas" in facts:
+            sidecar.write_text(json.dumps({**facts, "Atlas": {**facts["Atlas"], "Space": "../../../../diary"}}))
+    found = run_app(exact_demo[0], outputs, "--atlas", "builtin", "--reports-only", "--participant-label", "01")
+    assert found.code == 4
+    assert "Traceback" not in found.err
+    assert "leads out of that folder" in found.err
+    assert WORD not in (outputs / "sub-01.html").read_text()
+
+
+def test_a_shared_id_writes_nothing_elsewhere(outputs, tmp_path, capsys):
+    (outputs / "logs" / "shared_ids.tsv").write_text("participant_id\tshared_id\n01\t/../../../x\n")
+    assert main(["export", str(outputs), str(tmp_path / "share")]) == 3
+    assert "leads out of that folder" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "diary.tsv", "diary.json"}
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "fcpower/../../x", "C:\\x", "..\\x"])
+def test_a_zip_writes_nothing_elsewhere(outputs, tmp_path, capsys, name):
+    with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
+        for path in (path for path in outputs.rglob("*") if path.is_file()):
+            archive.write(path, f"fcpower/{path.relative_to(outputs)}")
+        archive.writestr(name, WORD)
+    assert main(["combine", str(tmp_path / "all"), str(tmp_path / "job.zip")]) == 3
+    assert "outside of the outputs" in capsys.readouterr().err
+    assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.parametrize("name", ["../diary.tsv", "{0}/diary.tsv"])
+def test_results_models_and_caches_name_only_their_own(tmp_path, name):
+    folder, diary, name = tmp_path / "own", tmp_path / "diary.tsv", name.format(tmp_path)
+    folder.mkdir()
+    diary.write_text(WORD)
+    digest = FinishedAnalyses(folder)
+    digest._entries = {"check": {"key": "k", "files": {name: "x"}}}
+    (folder / "analyses.json").write_text(json.dumps(digest._entries))
+    assert FinishedAnalyses(folder).names == []
+
+    (folder / CHECKSUMS).write_text(f"file\tsha256\n{name}\t{file_sha256(diary)}\n")
+    with pytest.raises(DatasetError, match="leads out"):
+        _verify(folder, file_sha256)
+
+    card = json.loads((save_model(folder / "m", {"a": np.zeros(2)}, {}) / CARD).read_text())
+    card["Digests"][name] = file_sha256(diary)
+    (folder / "m" / CARD).write_text(json.dumps(card))
+    with pytest.raises(DatasetError, match="leads out"):
+        load_model(folder / "m")
+
+    rows = GrowingRows(folder / "cache")
+    rows.clear({}, 3)
+    rows.add([("one", {}, np.zeros(3))])
+    index = folder / "cache" / INDEX
+    index.write_text(index.read_text().replace(next(iter(rows.chunks)), f"../{name}"))
+    assert not GrowingRows(folder / "cache").rows
+    assert diary.read_text() == WORD
+
+
+def test_a_claim_names_runs_alone(tmp_path):
+    (tmp_path / "claims").mkdir()
+    claim = tmp_path / "claims" / "x.claim"
+    claim.write_text("../../diary")
+    os.utime(claim, (0, 0))
+    claims = Claims(tmp_path / "claims")
+    assert claims.take(["x"]) == {"x"}
+    claims.close()
+    assert not list(tmp_path.rglob("*after*"))
+
+
+def test_the_annex_of_a_dataset_is_no_place_outside(tmp_path):
+    kept = tmp_path / ".git" / "annex" / "objects" / "x"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("x")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.tsv").symlink_to(kept)
+    assert stored_path(tmp_path / "out", "x.tsv").read_text() == "x"
+
+
+PLACE = re.compile(r"self\.(folder|path|image|settings)|.*(dir|folder|root|results|work|source|target|path|files|S)\b")
+READERS = {"read_json", "loads", "read_table", "read_declared", "read_toml", "DictReader", "ZipFile", "load_bundle"}
+KNOWN = {
+    # names of recordings and of runs, which are words
+    "claims.py": (
+        "self.folder / f'{name}.claim'",
+        "self.folder / f'{self.run}.run'",
+        "self.folder / f'{name}.after-{dead}'",
+        "self.folder / f'{run}.run'",
+        "output_dir / name",
+    ),
+    "outputs/status.py": ("output_dir / 'logs' / 'status' / f'{recording}.json'",),
+    "workflows/combining.py": ("output_dir / f'{name}.html'",),
+    # words of the command line
+    "cli/parser.py": ("CONFIGURATIONS / f'{path}.toml'",),
+    "cli/prefetch.py": (
+        "options.folder / 'weights' / name.rpartition('/')[2]",
+        "source / file",
+        "target / file.name",
+    ),
+    "reports/person/page.py": ("settings.output_dir / f'{title}.html'",),
+    # names that a folder lists, and labels of such names
+    "cohort/features.py": ("folder / name",),
+    "cohort/phenotypes.py": ("settings.bids_dir / person / f'{person}_sessions.tsv'", "settings.bids_dir / person"),
+    "cohort/scan_features.py": (
+        "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{one.atlas_name}_dseg.tsv'",
+        "output_dir / 'sourcedata' / 'atlases' / template",
+    ),
+    "inputs/connectomes/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
+    "inputs/pipelines.py": (
+        "results / name",
+        "results / f'{results.name}{end}.nii.gz'",
+        "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
+    ),
+    "inputs/indexer.py": ("database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",),
+    "interfaces/kept_means.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
+    "reports/person/accounts.py": ("self.image.parents[1] / f'{name}_description.json'",),
+    # names that are ours, and numbers
+    "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
+    "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
+    "imaging/atlas/datasets.py": ("folder / name", "folder.parent / name"),
+    "imaging/atlas/described.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
+    "imaging/atlas/templateflow.py": (
+        "folder / address.rpartition('/')[2]",
+        "folder / below / name",
+        "folder / below",
+        "folder / name",
+    ),
+    "ondisk.py": ("folder / f'scratch-{secrets.token_hex(8)}'", "self.folder / name"),
+    "outputs/finished_analyses.py": ("self.folder / file",),
+    "outputs/models.py": (
+        "folder / f'{stem}{told}_model'",
+        "folder / f'{spec.name}.tsv'",
+        "folder / f'{spec.name}.json'",
+        "path / f'{spec.name}.tsv'",
+    ),
+    "pretraining/corpus/parts.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "pretraining/corpus/public.py": ("folder / name",),
+    "pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
+    "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
+    "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
+    "reports/training.py": ("root / name",),
+    # the atlases of this run, by their entities; links to inputs lead out on purpose
+    "interfaces/cleaning.py": ("folder / f\"series_{facts['atlas']}.npz\"",),
+    "interfaces/connectomes.py": (
+        "folder / f\"{FC}_{facts['atlas']}.npz\"",
+        "folder / f\"{name}_{facts['atlas']}.npz\"",
+    ),
+    "interfaces/embedding.py": ("folder / f\"{facts['atlas']}.npz\"",),
+    "outputs/dataset.py": (
+        "output_dir / 'sourcedata' / 'atlases' / f'tpl-{atlas.space}'",
+        "folder / f'tpl-{atlas.space}_{atlas.name}_dseg.tsv'",
+        "folder / f'tpl-{atlas.space}_{atlas.name}_dseg{extension}'",
+        "output_dir / unquote(link.path)",
+        "output_dir / 'sourcedata' / 'atlases' / name",
+    ),
+}
+"""Paths of modules that read files, made of a name that no file states, and where that is from."""
+
+
+def paths_of_names(path):
+    """Paths that a module makes of a folder and of something that is not written in the source."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            is_fixed = isinstance(node.right, (ast.Constant, ast.BinOp)) or (
+                isinstance(node.right, ast.Name) and node.right.id.isupper()
+            )
+            if not is_fixed and PLACE.match(ast.unparse(node.left)):
+                yield ast.unparse(node)
+
+
+def reads(path):
+    return any(
+        getattr(node.func, "attr", getattr(node.func, "id", "")) in READERS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    )
+
+
+def test_no_path_is_made_of_a_name_that_is_not_checked():
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), made)
+        for path in PACKAGE.rglob("*.py")
+        if reads(path)
+        for made in paths_of_names(path)
+    }
+    assert found == {(module, made) for module, each in KNOWN.items() for made in each}
