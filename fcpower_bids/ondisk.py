@@ -266,7 +266,7 @@ class GrowingRows:
             sound = {
                 name: size for name, size in index["chunks"].items() if _size(stored_path(self.folder, name)) == size
             }
-            rows = {name: row for name, row in index["rows"].items() if row["chunk"] in sound}
+            rows = {name: row for name, row in index["rows"].items() if row["chunk"] in sound and row["place"] >= 0}
             self.about, self.columns, self.chunks, self.rows = index["about"], index["columns"], sound, rows
         except (OSError, ValueError, LookupError, TypeError, AttributeError, DatasetError):
             return

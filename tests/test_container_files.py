@@ -440,7 +440,7 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     from nipype import Function, Node, Workflow
 
     from fcpower_bids.settings import Settings
-    from fcpower_bids.workflows.execution.cluster import configure_nipype, plugin
+    from fcpower_bids.workflows.execution.cluster import configure_nipype, make_runner
 
     ready_program(
         tmp_path / "bin",
@@ -456,12 +456,13 @@ def test_the_plugin_of_the_example_runs_every_step_as_a_job(tmp_path, monkeypatc
     example = ROOT / "docs" / "examples" / "slurm_plugin.yml"
     settings = Settings(Path("in"), tmp_path / "out", "participant", use_plugin=example)
     configure_nipype(settings)
-    name, arguments = plugin(example)
-    assert (name, arguments["max_jobs"]) == ("SLURM", 100)
+    runner = make_runner(example)
+    assert (type(runner).__name__, runner.plugin_args["max_jobs"]) == ("SLURMPlugin", 100)
     step = Function(function=double, input_names=["x"], output_names=["y"])
     step.inputs.x = 21
     workflow = Workflow("example", base_dir=str(tmp_path))
     workflow.add_nodes([Node(step, name="double")])
-    graph = workflow.run(plugin=name, plugin_args={**arguments, "retry_timeout": 0})
+    runner._retry_timeout = 0
+    graph = workflow.run(plugin=runner)
     assert next(iter(graph.nodes)).result.outputs.y == 42
     assert "--mem=4G" in (tmp_path / "sbatch.txt").read_text()

@@ -122,7 +122,8 @@ def _state(path: Path) -> list[int]:
 
 def _unknown(stored: GrowingRows, states: dict[str, list[int]]) -> list[str]:
     """Files whose rows are not there, or are of another state of the file."""
-    return [name for name, state in states.items() if stored.rows.get(name, {}).get("state") != state]
+    rows = {name: row for name, row in stored.rows.items() if {"missing", "digest"} <= row.keys()}
+    return [name for name, state in states.items() if rows.get(name, {}).get("state") != state]
 
 
 def _add(stored: GrowingRows, settings: Assembly, states: dict[str, list[int]]) -> dict[str, str]:

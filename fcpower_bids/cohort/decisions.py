@@ -169,8 +169,8 @@ def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
     path = decisions_file(settings)
     if path is None:
         return ""
-    told = excluded.loc[excluded["what"] == RECORDING, "reason"].str.partition(f": {path.name}: ")
-    names = told.loc[told[2] != "", 0].tolist()
+    told = (str(reason).partition(f": {path.name}: ") for reason in excluded["reason"][excluded["what"] == RECORDING])
+    names = [name for name, _, why in told if why]
     where = "" if settings.exclude_file else " in the output folder"
     return f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv." if names else ""
 

@@ -102,7 +102,7 @@ def start_engine(path: Path) -> Any:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        name, options, jobs = str(content["cluster"]), dict(content.get("options") or {}), content.get("jobs")
+        name, options, jobs = str(content["cluster"]), dict(content.get("options") or {}), int(content.get("jobs") or 0)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} must be YAML with 'cluster: NAME', and 'options:' and 'jobs:' where they are needed ({error})."
@@ -115,8 +115,11 @@ def start_engine(path: Path) -> Any:
             f"{path} names the cluster {name}, which {module} does not have here ({error}). "
             "Install 'fcpower_bids[cluster]', or correct the file."
         ) from error
-    with config.set({"distributed.worker.daemon": True}):
-        engine = made(**options)
-    if jobs:
-        engine.scale(jobs=int(jobs)) if module == "dask_jobqueue" else engine.scale(int(jobs))
+    try:  # nothing of ours: what Dask says of the options of the file
+        with config.set({"distributed.worker.daemon": True}):
+            engine = made(**options)
+        if jobs:
+            engine.scale(jobs=jobs) if module == "dask_jobqueue" else engine.scale(jobs)
+    except Exception as error:
+        raise UsageError(f"{name} cannot be started as {path} says ({error}). Correct its options.") from error
     return engine

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +30,15 @@ def load_bundle(path: Path | str) -> tuple[dict[str, np.ndarray], dict[str, Any]
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files if name != _META}
         return arrays, json.loads(str(file[_META]))
+
+
+def is_sound(path: Path) -> bool:
+    """Whether a bundle that was kept is there and whole: every array has the checksum that it was written with."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError):
+        return False
 
 
 def slices_of(arrays: Mapping[str, np.ndarray]) -> Slices | None:

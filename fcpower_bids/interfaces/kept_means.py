@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fcpower_bids._version import __version__
 from fcpower_bids.imaging.atlas.described import atlas_digest
-from fcpower_bids.interfaces.bundles import load_bundle
+from fcpower_bids.interfaces.bundles import is_sound, load_bundle
 from fcpower_bids.outputs.status import file_state
 from fcpower_bids.records import Atlas
 
@@ -35,12 +35,17 @@ def _stem(bold: Path, atlas: Atlas) -> str:
 def remove_outdated(path: Path, bold: Path, atlas: Atlas) -> None:
     """Remove what the same file gave when it was another; a file of the same name elsewhere is left alone."""
     for other in path.parent.glob(f"{glob.escape(_stem(bold, atlas))}_{'?' * 16}.npz"):
-        if other != path and load_bundle(other)[1]["bold"] == str(bold):
+        if other != path and _source(other) == str(bold):
             other.unlink(missing_ok=True)
 
 
 def remove_means(folder: Path, series: Container[str]) -> None:
     """Remove what is kept of these series, whatever atlas or version it was made with."""
     for path in folder.glob("*.npz"):
-        if load_bundle(path)[1]["bold"] in series:
+        if _source(path) in series:
             path.unlink(missing_ok=True)
+
+
+def _source(path: Path) -> str | None:
+    """The series that parcel means are of; None where the file is damaged."""
+    return str(load_bundle(path)[1]["bold"]) if is_sound(path) else None

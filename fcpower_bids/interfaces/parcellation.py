@@ -9,7 +9,7 @@ from nipype.interfaces.base import BaseInterfaceInputSpec, Directory, File, Trai
 
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.interfaces.bundles import SLICES, save_bundle
+from fcpower_bids.interfaces.bundles import SLICES, is_sound, save_bundle
 from fcpower_bids.interfaces.kept_means import means_path, remove_outdated
 from fcpower_bids.interfaces.step import Step
 from fcpower_bids.store import atomic
@@ -47,7 +47,7 @@ class Parcellate(Step):
         bold, mask, keep = Path(self.inputs.bold), self.path("mask"), self.path("keep") or folder
         atlases = [open_atlas(Path(path)) for path in self.inputs.atlases]
         paths = [means_path(keep, bold, mask, atlas) for atlas in atlases]
-        missing = [(path, atlas) for path, atlas in zip(paths, atlases, strict=True) if not path.is_file()]
+        missing = [(path, atlas) for path, atlas in zip(paths, atlases, strict=True) if not is_sound(path)]
         found = parcellate(bold, mask, [atlas for _, atlas in missing]) if missing else []
         for (path, atlas), one in zip(missing, found, strict=True):
             with atomic(path) as temporary, temporary.open("wb") as file:

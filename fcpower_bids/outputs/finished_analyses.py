@@ -83,6 +83,12 @@ class FinishedAnalyses:
         }
         write_json(self.folder / NAME, self._entries)
 
+    def forget(self, name: str) -> None:
+        """Remove the tables of an analysis that is about to be done anew: of one that fails none are left."""
+        self._remove_outdated(name, ())
+        if self._entries.pop(name, None):
+            write_json(self.folder / NAME, self._entries)
+
     def _remove_outdated(self, name: str, files: Iterable[str]) -> None:
         others = {file for other, entry in self._entries.items() if other != name for file in entry.get("files", {})}
         for file, digest in self._entries.get(name, {}).get("files", {}).items():

@@ -11,8 +11,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 
 Result = TypeVar("Result")
-PAGE, INDEX = "page", "index"
-"""The page counts where nothing else was asked for; the index of the recordings is never asked for."""
+PAGE, INDEX, CHECK = "page", "index", "check"
+"""The page and the check count where nothing else was asked for; the index of the recordings is never asked for."""
 
 
 class Attempts:
@@ -21,7 +21,7 @@ class Attempts:
     Attributes
     ----------
     done : list of str
-        What was finished, or was finished before.
+        What was asked for and is finished, or was finished before.
     left_out : dict of str to str
         What the data do not allow and need not, with the reason.
     refused : dict of str to str
@@ -37,6 +37,7 @@ class Attempts:
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
         self._causes: list[Exception] = []
+        self._apart = {INDEX, *(() if settings.reports_only else (PAGE,)), *(() if settings.check else (CHECK,))}
 
     def run(
         self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False
@@ -49,16 +50,21 @@ class Attempts:
             say(f"{name}: left out. {error}", self.settings)
         except Incomplete as error:
             self._fail(name, str(error), error)
-            self.done.append(name)
+            self.finish(name)
         except FcPowerError as error:
             self.refused[name] = str(error)
             say(f"{name}: left out. {error}", self.settings)
         except Exception as error:
             self._fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
         else:
-            self.done.append(name)
+            self.finish(name)
             return found
         return None
+
+    def finish(self, name: str) -> None:
+        """Count what was asked for."""
+        if name not in self._apart:
+            self.done.append(name)
 
     def _fail(self, name: str, sentence: str, error: Exception) -> None:
         self.failed[name] = sentence
@@ -82,9 +88,7 @@ class Attempts:
             If something could not be done with these data and choices.
         """
         if self.failed:
-            uncounted = {INDEX} if self.settings.reports_only else {INDEX, PAGE}
-            counted = set(self.done) - uncounted
-            raise Incomplete(_lines(self.refused | self.failed), everything=not counted) from self._causes[0]
+            raise Incomplete(_lines(self.refused | self.failed), everything=not self.done) from self._causes[0]
         if self.refused:
             raise DatasetError(_lines(self.refused))
 

@@ -13,9 +13,9 @@ from fcpower_bids.outputs.group import write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.attempts import CHECK
 from fcpower_bids.workflows.progress import say
 
-NAME = "check"
 READ = (
     *(
         "targets",
@@ -49,14 +49,15 @@ def check_first(cohort: Cohort, settings: Settings) -> Cohort:
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)
     finished, key = FinishedAnalyses(folder), analysis_key({"": cohort}, _own(settings))
-    if not finished.has(NAME, key):
-        say(f"{NAME} ...", settings)
+    if not finished.has(CHECK, key):
+        say(f"{CHECK} ...", settings)
+        finished.forget(CHECK)
         tables, _ = check_cohort(cohort, settings)
         write_group_tables(folder, tables, settings)
-        finished.add(NAME, key, tables)
+        finished.add(CHECK, key, tables)
     for row in read_table(folder / "check.tsv").to_dict("records"):
         if row["level"] != NOTE:
-            say(f"{NAME}: {row['finding']} {row['remedy']}", settings)
+            say(f"{CHECK}: {row['finding']} {row['remedy']}", settings)
     pairs = read_table(folder / "check_pairs.tsv")
     same = pairs[pairs["verdict"] == SAME] if len(pairs) else pairs
     alike = dict.fromkeys(zip(same["participant_id"].astype(str), same["other"].astype(str), strict=True))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shutil
 import zipfile
 import zlib
 from collections import Counter
@@ -14,7 +16,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.store import file_in_the_way, is_inner, stored_path, write_bytes, write_shared
+from fcpower_bids.store import beside, file_in_the_way, is_inner, stored_path, write_bytes, write_shared
 
 STATUSES = "logs/status/"
 STATUS = re.compile(r"((?:[^/]+/)?)logs/status/[^/]+\.json")
@@ -52,16 +54,16 @@ class Source:
         Raises
         ------
         DatasetError
-            A file of a zip is damaged.
+            A file is damaged, or closed.
         """
-        if self.path.is_dir():
-            yield from ((name, stored_path(self.path, self.files[name]).read_bytes()) for name in names)
-            return
         try:
+            if self.path.is_dir():
+                yield from ((name, stored_path(self.path, self.files[name]).read_bytes()) for name in names)
+                return
             with zipfile.ZipFile(self.path) as archive:
                 yield from ((name, archive.read(self.files[name])) for name in names)
         except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # the last: encrypted
-            raise DatasetError(f"{self.path} cannot be read as a zip ({error}). Fetch it again.") from error
+            raise DatasetError(f"{self.path} cannot be read to its end ({error}). Fetch it again.") from error
 
     def statuses(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield place and content of every status."""
@@ -103,8 +105,14 @@ def combine_outputs(output_dir: Path, sources: Iterable[Path]) -> tuple[int, lis
     _compare(everything)
     _compare_files(everything)
     spread = _spread(everything)
-    for source in found:
-        _take(source, output_dir, spread)
+    staged = beside(output_dir)
+    try:
+        for number, source in enumerate(found):
+            _stage(source, staged / str(number), spread)
+        for number, source in enumerate(found):
+            _take(source, staged / str(number), output_dir, spread)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
     for name in spread:
         (output_dir / f"{name}.html").unlink(missing_ok=True)
     return len({name for source in found for name in source.files if name.startswith(STATUSES)}), spread
@@ -215,16 +223,27 @@ def _spread(sources: list[Source]) -> list[str]:
     return sorted(person for person, each in owned.items() if set().union(*each) not in each)
 
 
-def _take(source: Source, output_dir: Path, spread: Collection[str]) -> None:
-    """Write the files of a source, its statuses last: what has one is whole. Arrays are no older than their tables."""
+def _in_order(source: Source, spread: Collection[str]) -> list[str]:
+    """What is taken of a source, statuses last: what has one is whole. Arrays are no older than their tables."""
     names = [name for name in source.files if name not in {f"{person}.html" for person in spread}]
-    in_order = sorted(names, key=lambda name: (name.startswith(STATUSES), name.endswith(".npy"), name))
-    for name, content in source.read(in_order):
-        target = stored_path(output_dir, name)
+    return sorted(names, key=lambda name: (name.startswith(STATUSES), name.endswith(".npy"), name))
+
+
+def _stage(source: Source, folder: Path, spread: Collection[str]) -> None:
+    """Write the files of a source beside the outputs: whatever cannot be read is met before one is in its place."""
+    for name, content in source.read(_in_order(source, spread)):
+        write_bytes(stored_path(folder, name), content)
+
+
+def _take(source: Source, folder: Path, output_dir: Path, spread: Collection[str]) -> None:
+    """Move what was staged of a source to its place; of what all jobs write alike the first stays."""
+    for name in _in_order(source, spread):
+        target, staged = stored_path(output_dir, name), stored_path(folder, name)
         if name == LABELS and target.is_file():
-            write_shared(target, _join_lines(target.read_text(encoding="utf-8"), content.decode()))
+            write_shared(target, _join_lines(target.read_text(encoding="utf-8"), staged.read_text(encoding="utf-8")))
         elif name.startswith(("sub-", STATUSES)) or not target.is_file():
-            write_bytes(target, content)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(staged, target)
 
 
 def _join_lines(some: str, others: str) -> str:

@@ -27,7 +27,7 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.levels import tell_unread
 from fcpower_bids.store import leftovers, sweep, write_text
-from fcpower_bids.workflows.attempts import INDEX, PAGE, Attempts
+from fcpower_bids.workflows.attempts import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.imports import import_sources, untouched
@@ -107,7 +107,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     write_text(settings.results_record, settings.as_toml())
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
-        cohort = check_first(cohort, settings)
+        cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
         if not settings.check:
             _run_analyses(cohort, by_atlas, attempts)
@@ -137,7 +137,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     for name in names:
         key, given = keys[name in OF_COHORTS], by_atlas if name in OF_COHORTS else cohort
         if finished.has(name, key):
-            attempts.done.append(name)
+            attempts.finish(name)
             say(f"{name}: unchanged, tables kept", settings)
             continue
         say(f"{name} ...", settings)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import shutil
 
 import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.reports.person import prediction
 from tests.derivatives.participant_outputs import make_outputs, write_participants
 
 TARGET = [float(7 * person % 12) for person in range(12)]
@@ -71,3 +73,20 @@ def test_a_page_names_the_quality_table_that_lacks_the_state(fitted, capsys):
     assert "_qc.tsv lacks the columns state. Run the participant level again." in html.unescape(
         (out / "group.html").read_text()
     )
+
+
+def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsys):
+    output = shutil.copytree(fitted[0], tmp_path / "out")
+    say_scan = prediction.say_scan
+
+    def one_is_broken(row, *others):
+        if row["participant_id"] == "sub-02":
+            raise IndexError("a slip of ours")
+        return say_scan(row, *others)
+
+    monkeypatch.setattr(prediction, "say_scan", one_is_broken)
+    assert main(["predict", str(output / "group" / "models" / fitted[1].name), str(output)]) == 4
+    told = capsys.readouterr()
+    assert "12 of 12 scans predicted" in told.out
+    assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err
+    assert len(list(output.glob(f"sub-*_{fitted[1].name.removesuffix('_model')}.html"))) == 11

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict phenotypes of new scans; write a table per model and say what is outside of what it has seen.
 
-    Returns 0 where every scan was predicted, 4 where some were not, 5 where none was.
+    Returns 0 where every scan was predicted and has its page, 4 where some were not, 5 where none was predicted.
     """
     options = build_parser().parse_args(argv)
     if options.table and len(options.models) > 1:
@@ -54,12 +55,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         _command(options),
     )
     states: list[str] = []
+    broken: list[str] = []
     for model in options.models:
         found = predict_scans(model, request, options.table)
         say_predictions(found, print)
         states += found.frame["state"].tolist()
+        broken += found.broken
+    for sentence in broken:
+        print(f"fcpower_bids: {sentence}", file=sys.stderr)  # noqa: T201
     done = states.count(DONE)
-    return 0 if done == len(states) else 4 if done else 5
+    return 5 if not done else 4 if broken or done < len(states) else 0
 
 
 def _command(options: argparse.Namespace) -> str:

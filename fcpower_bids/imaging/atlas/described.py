@@ -44,7 +44,7 @@ def describe_atlas(atlas: Atlas, folder: Path) -> Path:
     fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
     content = json.dumps({**fields, "digest": atlas_digest(atlas)}, indent=1, ensure_ascii=False).encode()
     path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
-    return path if path.is_file() else write_bytes(path, content)
+    return path if path.is_file() and path.read_bytes() == content else write_bytes(path, content)
 
 
 def open_atlas(path: Path) -> Atlas:

@@ -25,15 +25,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.encoders.seen import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.corpus.opened import Corpus, Indices
 from fcpower_bids.pretraining.corpus.proof import prove_pack
-from fcpower_bids.pretraining.corpus.shards import series_file
+from fcpower_bids.pretraining.corpus.shards import series_file, teacher_file
 
 KERNEL = "teacher_kernel.safetensors"
 FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
+PLACES = ("shard", "position", "offset", "T", "rank")
+"""Columns of whole numbers."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source")
 
 
@@ -109,23 +112,9 @@ def load_corpus(folder: Path) -> Pack:
         A file is missing or damaged, the pack is of another format, its kernel belongs to other recordings, or its
         teacher is not that of its series: pack again.
     """
-    try:
-        facts = read_facts(folder)
-        _check_format(folder, facts)
-        if "sha256" not in facts:
-            raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
-        table = read_table(folder)
-        with safe_open(folder / KERNEL, "pt") as file:
-            belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
-            kernel = file.get_tensor("kernel")
-        if not belongs or len(kernel) != len(table):
-            raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
-        prove_pack(folder, table, facts["alpha"], kernel.numpy())
-        volumes = [_volumes(series_file(folder, number)) for number in range(facts["n_shards"])]
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise DatasetError(
-            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
-        ) from error
+    facts, table, kernel, volumes = _read(folder)
+    _check_place_of_rows(folder, table, volumes)
+    prove_pack(folder, table, facts["alpha"], kernel.numpy())
     names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
     return Pack(
         table=table,
@@ -137,6 +126,40 @@ def load_corpus(folder: Path) -> Pack:
         folder=folder,
         begins=np.cumsum([0, *volumes]),
     )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]]:
+    """Read facts, table, kernel and the volumes of every shard: what fails here is the fault of a file."""
+    try:
+        facts = read_facts(folder)
+        _check_format(folder, facts)
+        if "sha256" not in facts:
+            raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
+        table = read_table(folder)
+        with safe_open(folder / KERNEL, "pt") as file:
+            belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
+            kernel = file.get_tensor("kernel")
+        volumes = [_volumes(folder, number, len(facts["parcel_names"])) for number in range(facts["n_shards"])]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DatasetError(
+            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
+        ) from error
+    if not belongs or kernel.shape != (len(table), len(table)):
+        raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
+    return facts, table, kernel, volumes
+
+
+def _check_place_of_rows(folder: Path, table: pd.DataFrame, volumes: list[int]) -> None:
+    """Refuse a table whose rows are in no shard of the pack."""
+    ends = table["offset"] + table["T"]
+    inside = table["shard"].between(0, len(volumes) - 1) & (table["offset"] >= 0) & (table["T"] > 0)
+    inside &= table["position"].between(0, len(table) - 1)
+    whole = inside & (ends <= table["shard"].clip(0, len(volumes) - 1).map(dict(enumerate(volumes))))
+    if not whole.all():
+        raise DatasetError(
+            f"{folder}/recordings.tsv places {table['id'][~whole].iloc[0]} where no shard has it; remove {folder} and "
+            "pack the corpus again."
+        )
 
 
 def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -181,12 +204,17 @@ def read_table(folder: Path) -> pd.DataFrame:
     table = pd.read_csv(path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False)
     if not path.read_bytes().endswith(b"\n") or "shard" not in table or table.empty:
         raise ValueError("recordings.tsv ends too early")
-    return table.astype({"shard": int})
+    return table.astype(dict.fromkeys(PLACES, int))
 
 
-def _volumes(path: Path) -> int:
-    with safe_open(path, "np") as file:
+def _volumes(folder: Path, number: int, parcels: int) -> int:
+    """Volumes of a shard whose series and teachers are as wide as the pack has parcels."""
+    with safe_open(series_file(folder, number), "np") as file:
         shape: list[int] = file.get_slice("series").get_shape()
+    with safe_open(teacher_file(folder, number), "np") as file:
+        edges: int = file.get_slice("vectors").get_shape()[1]
+    if shape[1] != parcels or edges != edge_count(parcels):
+        raise ValueError(f"shard {number} is not of {parcels} parcels")
     return shape[0]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.reports.kit.page import render_page, show_number, write_page
 
 PREDICTED, CAUTION = "predicted", "caution"
@@ -59,8 +60,8 @@ def write_prediction_pages(
     facts: Mapping[str, Any],
     moved: Mapping[str, Any],
     command: str = "",
-) -> list[Path]:
-    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions.
+) -> tuple[list[Path], list[str]]:
+    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why.
 
     Parameters
     ----------
@@ -75,22 +76,26 @@ def write_prediction_pages(
     command : str
         For the foot.
     """
-    pages = []
+    limits, card = limits_of(facts), card_of(facts, model)
+    pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):
-        scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts, moved) for row in _records(rows)]
-        text = render_page(
-            "prediction.html",
-            command=command,
-            title=f"{person}: {facts['Target']}",
-            person=person,
-            target=facts["Target"],
-            scans=scans,
-            limits=limits_of(facts),
-            card=card_of(facts, model),
-            date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        )
-        pages.append(write_page(output_dir / f"{person}_{model}.html", text))
-    return pages
+        try:
+            scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts, moved) for row in _records(rows)]
+            text = render_page(
+                "prediction.html",
+                command=command,
+                title=f"{person}: {facts['Target']}",
+                person=person,
+                target=facts["Target"],
+                scans=scans,
+                limits=limits,
+                card=card,
+                date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            )
+            pages.append(write_page(output_dir / f"{person}_{model}.html", text))
+        except Exception as error:  # of one page: the others go on
+            broken.append(f"{person} has no page. {explain(error, output_dir, f'predict_{person}_page')}")
+    return pages, broken
 
 
 def say_scan(

@@ -47,15 +47,16 @@ STOPPED = "It was not started or not finished, because --stop-on-first-crash end
 def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
     """Run every job that is not finished; afterwards each recording has a final status."""
     todo = [job for job in jobs if not is_done(job, settings)]
+    runner = _runner(settings) if todo else None
     known = [read_status(settings.output_dir, recording.name) for recording, _ in todo]
     for recording, _ in todo:
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
-    if settings.use_plugin is not None and todo:
+    if runner is not None:
         from fcpower_bids.workflows.execution.cluster import run_on_cluster  # loads nipype
 
         named = ((workflow_name(call[0]), call) for call in _calls(todo, settings, datasets, work))
-        run_on_cluster(PROCESS, named, settings, work)
+        run_on_cluster(PROCESS, named, runner, settings, work)
     else:
         _run_here(todo, settings, datasets, work, progress)
     for recording, _ in todo:
@@ -66,6 +67,15 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
         if earlier is not None:
             remove_outdated(settings.output_dir, earlier)
     progress.end()
+
+
+def _runner(settings: Settings) -> Any:
+    """The plugin of ``--use-plugin``; made before anything is removed, since it may be refused."""
+    if settings.use_plugin is None:
+        return None
+    from fcpower_bids.workflows.execution.cluster import make_runner  # loads nipype
+
+    return make_runner(settings.use_plugin)
 
 
 def _run_here(todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 from nipype import Node, Workflow, config, logging
 from nipype.interfaces.base import BaseInterfaceInputSpec, SimpleInterface, TraitedSpec, traits
+from nipype.pipeline import plugins
+from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import Settings
@@ -44,19 +46,28 @@ def _configure(crashes: str, level: str) -> None:
     logging.update_logging(config)
 
 
-def plugin(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the nipype plugin and its arguments of a file of the user.
+def make_runner(path: Path) -> PluginBase:
+    """Return the nipype plugin of a file of the user, with its arguments.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or does not name a plugin.
+        The file cannot be read, or names no plugin that can be made with these arguments.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return str(content["plugin"]), dict(content.get("plugin_args") or {})
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        name, arguments = str(content["plugin"]), dict(content.get("plugin_args") or {})
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} must be YAML with 'plugin: NAME' and optionally 'plugin_args:' ({error}).") from error
+    known = sorted(one.removesuffix("Plugin") for one in dir(plugins) if one.endswith("Plugin"))
+    if name not in known:
+        raise UsageError(
+            f"{path} names the plugin {name}, which nipype does not have. Choose from: {', '.join(known)}."
+        )
+    try:  # nothing of ours: what nipype says of the arguments of the file
+        return getattr(plugins, f"{name}Plugin")(plugin_args=arguments)
+    except Exception as error:
+        raise UsageError(f"The plugin {name} cannot be made with the plugin_args of {path} ({error}).") from error
 
 
 class CallInputSpec(BaseInterfaceInputSpec):
@@ -79,8 +90,10 @@ class Call(SimpleInterface):
         return runtime
 
 
-def run_on_cluster(function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], settings: Settings, work: Path) -> None:
-    """Make every call a job of the plugin of ``--use-plugin``, and wait for all.
+def run_on_cluster(
+    function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], runner: PluginBase, settings: Settings, work: Path
+) -> None:
+    """Make every call a job of a plugin, and wait for all.
 
     Parameters
     ----------
@@ -88,17 +101,16 @@ def run_on_cluster(function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], 
         ``module:function``; it writes the status of its call, errors included.
     calls : iterable of (str, tuple)
         Name and arguments.
+    runner : PluginBase
+        Of `make_runner`.
     settings : Settings
-        Names the plugin.
     work : Path
         Folder of the jobs' scripts.
     """
-    assert settings.use_plugin is not None
-    name, arguments = plugin(settings.use_plugin)
     configure_nipype(settings)
     workflow = Workflow(name="jobs", base_dir=str(work))
     workflow.add_nodes([Node(Call(function=function, arguments=given), name=label) for label, given in calls])
     try:
-        workflow.run(plugin=name, plugin_args=arguments)
+        workflow.run(plugin=runner)
     except RuntimeError:
         return  # jobs that have died: their statuses say that they did not finish

@@ -139,8 +139,8 @@ class Predictions:
     recalibration : Recalibration or None
     known : KnownValues or None
         How it does with people whose value the dataset has.
-    pages : tuple of Path
-        One per person.
+    broken : tuple of str
+        Why people have no page.
     """
 
     frame: pd.DataFrame
@@ -148,7 +148,7 @@ class Predictions:
     facts: Mapping[str, Any]
     recalibration: Recalibration | None
     known: KnownValues | None = None
-    pages: tuple[Path, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 def open_model(path: Path) -> FinalModel:
@@ -199,14 +199,12 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     changed = {"Recalibration": _describe(moved)} if moved else {}
     changed |= {"KnownValues": dataclasses.asdict(known)} if known else {}
     write_json(target.with_suffix(".json"), {**PREDICTED.describe(), "Model": path.name, **about, **changed})
-    pages = (
-        write_prediction_pages(
+    broken: list[str] = []
+    if request.pages:
+        _, broken = write_prediction_pages(
             request.output_dir, name, frame, compared, model.facts, _describe(moved), request.command
         )
-        if request.pages
-        else []
-    )
-    return Predictions(frame, target, model.facts, moved, known, tuple(pages))
+    return Predictions(frame, target, model.facts, moved, known, tuple(broken))
 
 
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:

@@ -1,0 +1,140 @@
+"""A fault of a user's file is told as that, one of our code as ours; neither ends what has nothing to do with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.pretraining.corpus import pack
+from fcpower_bids.workflows import check
+from tests.derivatives.planted import make_cohort
+from tests.pretraining.conftest import made_recordings
+from tests.pretraining.outputs import plant_outputs, run_pretrain
+from tests.running import PLAIN, run_app
+
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1", "--permutations", "0"]
+QUICK += ["--analyses", "prediction", "--representations", "fc", "--targets", "age"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    return make_cohort(tmp_path_factory.mktemp("blame"), 9, "a")[0]
+
+
+def group(cohort, *options):
+    return main([str(cohort.bids), str(cohort.out), "group", *QUICK, *map(str, options)])
+
+
+def broken(*_, **__):
+    raise IndexError("a slip of ours")
+
+
+def test_acceptances_alone_leave_nobody_out(cohort, capsys):
+    decisions = cohort.out / "exclude.tsv"
+    decisions.write_text("participant_id\tdecision\nsub-001\taccept\n")
+    try:
+        assert group(cohort, "--check") == 0
+    finally:
+        decisions.unlink()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_slip_in_the_check_stops_no_analysis_and_is_told(cohort, monkeypatch, capsys):
+    assert group(cohort) == 0
+    assert (cohort.out / "group" / "check.tsv").is_file()
+    monkeypatch.setattr(check, "check_cohort", broken)
+    assert group(cohort, "--seed", "3") == 4
+    told = capsys.readouterr().err
+    assert "check: Internal error, please report it with logs/crashes/group_check.txt" in told
+    assert not (cohort.out / "group" / "check.tsv").exists()
+    assert len(cohort.table("prediction"))
+    failed = cohort.table("left_out").set_index("analysis")["state"]
+    assert failed["check"] == "failed"
+    assert group(cohort, "--check") == 5
+
+
+def test_a_slip_while_a_pack_is_proved_blames_no_pack(tmp_path, monkeypatch, capsys):
+    plant_outputs(tmp_path, made_recordings(people=4))
+    monkeypatch.setattr(pack, "prove_pack", lambda *_: int("a slip of ours"))
+    assert run_pretrain(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert "internal error" in told
+    assert "emove" not in told.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "sentence"),
+    [
+        ("--executor", "cluster: LocalCluster\noptions: {nonsense: 1}\n", "LocalCluster cannot be started as"),
+        ("--executor", "cluster: LocalCluster\njobs: many\n", "must be YAML with 'cluster: NAME'"),
+        ("--use-plugin", "plugin: Nonsense\n", "names the plugin Nonsense, which nipype does not have"),
+        ("--use-plugin", "plugin: MultiProc\nplugin_args: {n_procs: many}\n", "cannot be made with the plugin_args"),
+        ("--use-plugin", "plugin: MultiProc\nplugin_args: 4\n", "must be YAML with 'plugin: NAME'"),
+    ],
+)
+def test_settings_of_others_that_do_not_work_are_a_matter_of_their_file(
+    exact_demo, cohort, tmp_path, capsys, option, content, sentence
+):
+    file = tmp_path / "how.yml"
+    file.write_text(content)
+    if option == "--executor":
+        assert group(cohort, option, file) == 2
+        told = capsys.readouterr().err
+    else:
+        found = run_app(exact_demo[0], tmp_path / "out", "--atlas", "builtin", *PLAIN, option, file)
+        told = found.err
+        assert found.code == 2
+    assert sentence in told
+    assert str(file) in told
+    assert "Traceback" not in told
+
+
+def test_kept_files_that_were_cut_are_made_anew(exact_demo, exact_run, tmp_path):
+    output = shutil.copytree(exact_run.output, tmp_path / "out")
+    for kept in (path for part in ("parcels", "atlases") for path in (output / "work" / part).iterdir()):
+        kept.write_bytes(kept.read_bytes()[:-100])
+    before = {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")}
+    words = ["--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--min-time", "11"]
+    found = run_app(exact_demo[0], output, *words, "--remove-parcel-means")
+    assert found.code == 0, found.err
+    assert {path.name: path.read_bytes() for path in output.rglob("*_relmat.tsv")} == before
+
+
+@pytest.mark.parametrize("change", [{"digest": None}, {"chunk": None}, {"place": -4}, {"missing": None}])
+def test_a_damaged_cache_of_connectomes_is_read_anew(cohort, change):
+    assert group(cohort) == 0
+    before = (cohort.out / "group" / "prediction.tsv").read_bytes()
+    (index,) = (cohort.out / "work" / "cohort").glob("*/*.json")
+    content = json.loads(index.read_text())
+    for row in content["rows"].values():
+        row.update(change)
+        for name in [name for name, value in change.items() if value is None]:
+            del row[name]
+    index.write_text(json.dumps(content))
+    (cohort.out / "group" / "analyses.json").unlink()
+    assert group(cohort) == 0
+    assert (cohort.out / "group" / "prediction.tsv").read_bytes() == before
+
+
+def test_a_source_that_is_damaged_at_its_end_changes_nothing(exact_run, tmp_path, capsys):
+    """Sizes and names are right, and one file in the middle of the zip is not what was packed."""
+    out = tmp_path / "out"
+    with zipfile.ZipFile(tmp_path / "job.zip", "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(path for path in exact_run.output.rglob("*") if path.is_file() and "work" not in path.parts):
+            archive.write(path, path.relative_to(exact_run.output).as_posix())
+        place = next(
+            one
+            for one in archive.infolist()
+            if one.filename.endswith("02_ses-b_task-rest_relmat.tsv")
+            or (one.filename.startswith("sub-02") and one.filename.endswith("_relmat.tsv"))
+        )
+    content = bytearray((tmp_path / "job.zip").read_bytes())
+    content[place.header_offset + 600] ^= 1
+    (tmp_path / "job.zip").write_bytes(bytes(content))
+    assert main(["combine", str(out), str(tmp_path / "job.zip")]) == 3
+    assert f"{tmp_path / 'job.zip'} cannot be read to its end" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.zip"]
