@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import open_study
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.core.regression.presets import PAPER, PRESETS
 from fcpower_bids.records import Cohort

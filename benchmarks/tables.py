@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.prediction import prediction
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS

@@ -7,6 +7,7 @@ no digit. So a new sentence with a figure fails until it has its check here.
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from scipy import stats
 
 from fcpower_bids.outputs.tables import read_table
@@ -146,7 +148,8 @@ def headline(page: Page, said: str, verdict: str) -> None:
     names = re.split(r", | and ", said)
     wanted = {"can be predicted better than chance": "found", "nothing was found": "not found"}[verdict]
     order = page.table("prediction_summary")["target"].drop_duplicates()
-    assert names == [name for name in order if state_of(page, name) == wanted]
+    beside = page.facts("prediction").get("TargetsThatGoWithSites", {})
+    assert names == [name for name in order if state_of(page, name) == wanted and name not in beside]
 
 
 def lacking_headline(page: Page, said: str) -> None:
@@ -196,6 +199,63 @@ def answer(page: Page, p: str, tests: str | None, permutations: str, smallest: s
 def found(page: Page, *said: str) -> None:
     answer(page, *said)
     assert state_of(page, page.target) == "found"
+
+
+SHOWN = {"More than the site was shown": "found", "more than the site was shown": "found"}
+
+
+def beside_site(page: Page, target: str, label: str, pooled: str, column: str, alone: str, verdict: str) -> None:
+    """The score of all predictions together, and that of the means of the sites, from the table of phenotypes."""
+    score = {"AUC": "auc", "r": "r"}[label]
+    scores = {
+        str(name): float(np.mean([pooled_score(part, score) for _, part in own.groupby("repeat")]))
+        for name, own in page.rows("predictions", target).groupby("representation")
+    }
+    ranked = page.rows("prediction_summary", target).set_index("representation")
+    best = ranked[f"{score}_{ranked['ranked_by'].iloc[0]}"].idxmax()
+    close(pooled, scores[best])
+    people = read_table(next(page.folder.parents[each] / "bids" for each in (1, 2)) / "participants.tsv")
+    means = people.groupby(column)[target].transform("mean")
+    close(alone, pooled_score(pd.DataFrame({"observed": people[target], "predicted": means}), score))
+    assert state_of(page, target) == SHOWN.get(verdict, "not found")
+
+
+def answer_beside_site(
+    page: Page, verdict: str, label: str, pooled: str, column: str, alone: str, *permuted: str
+) -> None:
+    answer(page, *permuted)
+    beside_site(page, page.target, label, pooled, column, alone, verdict)
+
+
+def highest_within(page: Page, title: str, label: str, within: str, pooled: str) -> None:
+    score = {"AUC": "auc", "r": "r"}[label]
+    table = page.rows("prediction_sites")
+    own = table[table["over"] == "within sites"].set_index("representation")["value"]
+    assert own.idxmax() == page.key(title)
+    close(within, own.max())
+    close(pooled, pooled_scores(page, score)[page.key(title)])
+
+
+def site_errors(page: Page) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Squared errors within sites, and errors of sites, by representation: each site is a fold."""
+    table = page.rows("predictions")
+    error = table["observed"] - table["predicted"]
+    site = [table["representation"], table["repeat"], table["fold"]]
+    offsets = error.groupby([table["representation"], table["fold"]]).mean().unstack(0)
+    within = (error - error.groupby(site).transform("mean")) ** 2
+    return within.groupby([table["representation"], table["fold"]]).sum().unstack(0), offsets
+
+
+def offset(page: Page, *said: str) -> None:
+    """``no difference`` or ``smaller``, then the difference and its p."""
+    (row,) = (each for _, each in page.rows("comparisons", representation="fc_power", reference="fc").iterrows())
+    _, offsets = site_errors(page)
+    close(said[-2], (offsets["fc_power"].abs() - offsets["fc"].abs()).mean())
+    same_p(said[-1], row["p_offset"])
+    gain = (offsets["fc"] ** 2 - offsets["fc_power"] ** 2).to_numpy()
+    flips = np.array(list(itertools.product([-1, 1], repeat=len(gain)))) @ gain
+    assert row["p_offset"] == pytest.approx(np.mean(np.abs(flips) >= abs(gain.sum()) - 1e-12), abs=0.02)
+    assert (len(said) == 3) == (row["p_offset"] < 0.05)
 
 
 def not_found(
@@ -517,10 +577,14 @@ PERMUTED = (
     rf"\(permutation {P}(?:, corrected for (\d+) representations)?, {COUNT} permutations"
     r"(, the smallest that so many can give)?\)"
 )
+BESIDE = (
+    rf"(r|AUC) {NUMBER} over all predictions together, (?:where|but|and) the site \('([\w, ']+)'\) alone gives {NUMBER}"
+)
 TESTS = (
     rf"\(difference in (r|AUC) over folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; "
-    rf"squared errors over people, {P}\)"
+    rf"squared errors (?:over people|within sites, over \d+ sites), {P}\)"
 )
+WHERE = "(?:, within sites that are held out)?"
 CATALOGUE: Catalogue = (
     (r"Nothing predicts (.+?) detectably\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
@@ -528,10 +592,30 @@ CATALOGUE: Catalogue = (
     (r"Nobody is identified better than by chance \(at most (\d+) % of the searches find the person\)\.", by_chance),
     (rf"In this cohort {NAME} finds (\d+) % of the people in another session\.", best_identification),
     (r"(\d+) people(?:, (\d+) scans)?$", counts),
+    (rf"(\S+): {BESIDE}(?:;|:) (more than the site was shown|nothing beyond the site was shown)\.", beside_site),
+    (
+        rf"(More than the site was shown|Nothing beyond the site was shown): {BESIDE} "
+        rf"{PERMUTED.replace('permutation', 'within sites, permutation', 1)}\.",
+        answer_beside_site,
+    ),
+    (
+        rf"Highest score: {NAME}, (r|AUC) within sites that are held out {NUMBER}; all predictions together, offsets "
+        rf"of sites included, {NUMBER}\.",
+        highest_within,
+    ),
+    (
+        rf"The offset of a new site does not differ between them \(difference in size {NUMBER}, {P}\)\.",
+        offset,
+    ),
+    (
+        rf"The offset of a new site is (smaller|larger) under {NAME} than under FC \(difference in size {NUMBER}, {P}\)"
+        r"\.",
+        lambda page, better, _, *said: offset(page, better, *said),
+    ),
     (rf"Predicted better than chance {PERMUTED}\.", found),
     (
         rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. An (r|AUC) of "
-        rf"{NUMBER} or less over all predictions together could not have been told from chance here\.",
+        rf"{NUMBER} or less (?:over all predictions together|within sites) could not have been told from chance here\.",
         not_found,
     ),
     (
@@ -545,12 +629,16 @@ CATALOGUE: Catalogue = (
         highest_of_small_folds,
     ),
     (
-        rf"No evidence that {NAME} and FC differ {TESTS}; a difference below {NUMBER} could not have been seen\.",
+        rf"No evidence that {NAME} and FC differ{WHERE} {TESTS}; a difference below {NUMBER} could not have been "
+        r"seen\.",
         no_evidence,
     ),
-    (rf"It is not clear whether {NAME} and FC differ: only one of two tests sees it {TESTS}\.", only_people_differ),
-    (rf"{NAME} is (better|worse) than FC {TESTS}\.", is_better),
-    (rf"{NAME} scores (better|worse) than FC, but only one of two tests sees it {TESTS}:", half_better),
+    (
+        rf"It is not clear whether {NAME} and FC differ{WHERE}: only one of two tests sees it {TESTS}\.",
+        only_people_differ,
+    ),
+    (rf"{NAME} is (better|worse) than FC{WHERE} {TESTS}\.", is_better),
+    (rf"{NAME} scores (better|worse) than FC{WHERE}, but only one of two tests sees it {TESTS}:", half_better),
     (
         rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over resampled people; "
         rf"chance {NUMBER} %; permutation {P}\)\.",

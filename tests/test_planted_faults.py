@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -97,6 +98,35 @@ def test_one_scan_under_two_names_is_named_and_shares_a_fold(check, planted, nam
 
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "3", "--analyses", "prediction"]
+
+
+def test_a_split_of_ones_own_may_part_two_people_who_look_alike_if_it_is_said(planted, tmp_path, capsys):
+    cohort, series = planted
+    cohort.put(6, "b", smooth(series[2, "a"]))
+    names = cohort.phenotypes["participant_id"]
+    splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 5 else "b" for i in range(PEOPLE)]})
+    splits.to_csv(tmp_path / "splits.tsv", sep="\t", index=False)
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--folds-file", tmp_path / "splits.tsv"]
+    assert main([*map(str, command)]) == 3
+    told = capsys.readouterr().err
+    assert "sub-003 is tested in fold a and sub-007 trains there, though they seem to share a scan" in told
+    assert "--accept-pair sub-003 sub-007" in told
+    assert main([*map(str, command), "--accept-pair", "sub-003"]) == 2
+    assert "takes two people" in capsys.readouterr().err
+    assert main([*map(str, command), "--accept-pair", "sub-003", "nobody"]) == 3
+    assert "names sub-nobody, who has no scan here" in capsys.readouterr().err
+    pairs = ["--accept-pair", "sub-007", "sub-003", "003", "001"]
+    assert main([*map(str, [each for each in command if each != "--quiet"]), *pairs]) == 0
+    assert "sub-007 and sub-003 are accepted by name" in capsys.readouterr().err
+    folds = cohort.table("folds").set_index(["fold_label", "participant_id"])["role"]
+    assert (folds["a", "sub-003"], folds["a", "sub-007"]) == ("test", "train")
+    assert json.loads((cohort.out / "group" / "folds.json").read_text())["AcceptedPairs"] == [["sub-003", "sub-007"]]
+    found = cohort.table("check").set_index(["check", "level"])["finding"]
+    assert found["accepted pair", "alarm"].endswith("although their scans look like one.")
+    assert found["accepted pair", "note"].startswith("sub-003 and sub-001 are accepted")
+    page = (cohort.out / "group.html").read_text()
+    assert "Accepted by name though they look like one scan, and not kept together by the folds: sub-003 and" in page
+    assert "read it first" in page
 
 
 def test_two_names_for_one_scan_do_not_make_noise_predictable(planted):

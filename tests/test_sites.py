@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_table
 from tests.derivatives.planted import make_cohort
 from tests.page_sentences import unchecked_sentences
 
@@ -36,17 +38,55 @@ def run(cohort, *options):
     return re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
 
 
+def read_page(cohort):
+    """How many sentences of each kind the page has; all of them are held against its tables."""
+    left, read = unchecked_sentences(cohort.out / "group.html", cohort.out / "group")
+    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
+    return read
+
+
 def test_the_site_is_not_taken_for_a_finding(cohort):
-    run(cohort, "--permutations", "99")
+    """Whether the column is named or recognised by the check: people change places within it."""
+    page = run(cohort, "--permutations", "99")
+    alarm = cohort.table("check").set_index("check").loc["site and target"]
+    assert alarm["level"] == "alarm"
     free = cohort.table("prediction_summary").set_index("representation")
-    assert free.loc["fc_power", "p_max"] <= 0.02
     assert free.loc["fc_power", "r_pooled_mean"] > 0.5
-    page = run(cohort, "--permutations", "99", "--site-column", "site")
-    within = cohort.table("prediction_summary").set_index("representation")
-    assert within.loc["fc_power", "r_pooled_mean"] == free.loc["fc_power", "r_pooled_mean"]
-    assert (within["p_max"] > 0.05).all()
+    assert (free["p_max"] > 0.05).all()
+    assert "better than chance" not in page
     assert "within sites r" in page
-    assert "Nothing was found" in page
+    read = read_page(cohort)
+    assert read["beside_site"] == 1
+    assert read["answer_beside_site"] == 2  # at the top, and in its section
+    named = run(cohort, "--permutations", "99", "--site-column", "site")
+    note = cohort.table("check").set_index("check").loc["site and target"]
+    assert note["level"] == "note"
+    assert note["consequence"].startswith("Permutations stay within the sites")
+    assert "would mislead; read it first" not in named
+    pd.testing.assert_frame_equal(cohort.table("prediction_summary").set_index("representation"), free)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--site-column", "site", "--hold-out-sites"), "held out in turn"),
+        (("--covariates", "site"), "among the covariates"),
+        (("--site-column", "site", "--harmonise", "combat"), "ComBat"),
+    ],
+)
+def test_an_alarm_that_the_choices_answer_is_a_note(cohort, options, words):
+    run(cohort, "--check", *options)
+    note = cohort.table("check").set_index("check").loc["site and target"]
+    assert note["level"] == "note"
+    assert words in note["consequence"]
+
+
+def test_edges_are_tested_within_a_site_that_nobody_named(cohort):
+    tables = {}
+    for options in ((), ("--site-column", "site")):
+        run(cohort, "--permutations", "49", "--analyses", "edges", "--name", "edges", *options)
+        tables[options] = read_table(cohort.out / "group" / "edges" / "edges_summary.tsv")
+    pd.testing.assert_frame_equal(*tables.values())
 
 
 def test_the_table_follows_from_the_predictions(cohort):
@@ -70,17 +110,35 @@ def test_the_table_follows_from_the_predictions(cohort):
 
 def test_every_sentence_about_sites_is_that_of_its_table(cohort):
     run(cohort, "--permutations", "99", "--site-column", "site")
-    left, read = unchecked_sentences(cohort.out / "group.html", cohort.out / "group")
-    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
-    assert read["finding"] > 0
+    read = read_page(cohort)
     assert read["sites"] == 3  # of each representation, and the first again at the top of the page
 
 
-def test_a_held_out_site_has_its_bias(cohort):
-    run(cohort, "--site-column", "site", "--hold-out-sites")
+def test_held_out_sites_are_tested_for_what_is_scored(cohort):
+    """Order within sites has its test, the offset of the site another; neither contradicts the other."""
+    run(cohort, "--site-column", "site", "--hold-out-sites", "--permutations", "49")
     table = cohort.table("prediction_sites").set_index(["representation", "over", "site"])
     assert table.loc[("fc_power", "site", "two"), "bias"] < -1 < 1 < table.loc[("fc_power", "site", "one"), "bias"]
-    assert (cohort.table("comparisons")["n_blocks"] == 2).all()
+    (row,) = cohort.table("comparisons").to_dict("records")
+    assert row["n_blocks"] == 2
+    people = cohort.table("predictions")
+    error = people["observed"] - people["predicted"]
+    keys = [people["representation"], people["repeat"], people["fold"]]
+    offsets = error.groupby(keys[::2]).mean().unstack(0)
+    assert row["offset_difference"] == pytest.approx((offsets["fc_power"].abs() - offsets["fc"].abs()).mean())
+    within = ((error - error.groupby(keys).transform("mean")) ** 2).groupby(keys[::2]).sum().unstack(0)
+    gains = within["fc"] - within["fc_power"]
+    assert row["p_people"] == (1.0 if abs(gains.sum()) < gains.abs().sum() - 1e-12 else 0.5)
+    summary = cohort.table("prediction_summary").set_index("representation")
+    assert (summary["ranked_by"] == "within_mean").all()
+    scores = table.xs("within sites", level="over")["value"].droplevel("site")
+    np.testing.assert_allclose(summary["r_within_mean"], scores.loc[summary.index])
+    null = cohort.table("null").set_index(["representation", "permutation"])["score"]
+    first = people[(people["repeat"] == 0) & (people["representation"] == "fc")]
+    each = [part["observed"].corr(part["predicted"]) for _, part in first.groupby("fold")]
+    assert null["fc", 0] == pytest.approx(np.tanh(np.mean(np.arctanh(each))))  # both sites have 12 people
+    read = read_page(cohort)
+    assert read["highest_within"] == read["offset"] == 2
 
 
 def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):

@@ -54,6 +54,7 @@ def problems_of(settings: Settings) -> list[str]:
         _exponent,
         _numbers,
         _folds,
+        _pairs,
         _penalties,
         _choices,
         _names,
@@ -150,6 +151,11 @@ def _folds(settings: Settings) -> Iterator[str]:
     ]
     if len(given) > 1:
         yield f"{' and '.join(given)} both say who is tested. Give one of them."
+
+
+def _pairs(settings: Settings) -> Iterator[str]:
+    if len(settings.accept_pair) % 2:
+        yield f"--accept-pair takes two people, or four for two pairs; it has {len(settings.accept_pair)}."
 
 
 def _harmonisation(settings: Settings) -> Iterator[str]:

@@ -23,7 +23,9 @@ from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
 
 PLACES = ("bids_dir", "output_dir", "level")
-PREFIXES = {"participant_label": "sub-", "session_label": "ses-"}
+PREFIXES = {"participant_label": "sub-", "session_label": "ses-", "accept_pair": "sub-"}
+IN_PAIRS = "accept_pair"
+"""Its values come two by two, and one person can be of several pairs."""
 CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
 
 
@@ -237,5 +239,6 @@ def _clean(name: str, value: Any) -> Any:
     """Make lists tuples in which each value stands once; leave out the prefixes of BIDS labels; one way of accents."""
     if isinstance(value, list):
         prefix = PREFIXES.get(name, "")
-        return tuple(dict.fromkeys(_clean(name, item.removeprefix(prefix) if prefix else item) for item in value))
+        items = [_clean(name, item.removeprefix(prefix) if prefix else item) for item in value]
+        return tuple(items if name == IN_PAIRS else dict.fromkeys(items))
     return normalize("NFC", value) if isinstance(value, str) and name not in MAY_BE_PATHS else value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DatasetError
@@ -14,6 +16,8 @@ from fcpower_bids.settings import GroupLevel
 PERSON = "participant_id"
 ROLES = ("test", "train", "excluded")
 KEYS = ["repeat", "fold"]
+LABELS = {key: f"{key}_label" for key in KEYS}
+"""Columns of ``group/folds.tsv`` that keep what an earlier file called them."""
 NOT_GIVEN = ("", "n/a")
 
 
@@ -29,8 +33,9 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     Returns
     -------
     frame : pandas.DataFrame or None
-        ``repeat``, ``fold`` (both as in the file), ``participant_id``, ``role`` (test, train or excluded) and
-        ``inner_fold`` (-1 where it is to be drawn); None where no file is named.
+        ``repeat``, ``fold`` (both as in the file, in the order of their columns or labels), ``participant_id`` (in the
+        order of the file), ``role`` (test, train or excluded) and ``inner_fold`` (-1 where it is to be drawn); None
+        where no file is named.
     notes : list of str
         Who is named and not here.
 
@@ -75,8 +80,17 @@ def _roles(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if len(wrong):
         raise DatasetError(f"{path} has the role '{wrong.iloc[0]}'. Roles are {', '.join(ROLES)}.")
     inner = pd.to_numeric(table["inner_fold"], errors="coerce") if "inner_fold" in table.columns else -1
-    frame = table[[*KEYS, PERSON, "role"]].assign(inner_fold=inner)
-    return frame.fillna({"inner_fold": -1}).astype({"inner_fold": int})
+    ranks = [table[key].map(_ranks(table[key])) for key in reversed(KEYS)]
+    named = {key: table[label] for key, label in LABELS.items() if label in table.columns}
+    frame = table.assign(inner_fold=inner, **named)[[*KEYS, PERSON, "role", "inner_fold"]]
+    return frame.iloc[np.lexsort(ranks)].fillna({"inner_fold": -1}).astype({"inner_fold": int})
+
+
+def _ranks(labels: pd.Series) -> dict[str, int]:
+    """Place of every label, numbers in it by their size: fold 2 comes before fold 10."""
+    pieces = {label: re.split(r"(\d+)", label) for label in set(labels)}
+    keys = {label: [int(one) if at % 2 else one for at, one in enumerate(each)] for label, each in pieces.items()}
+    return {label: rank for rank, label in enumerate(sorted(keys, key=lambda label: keys[label]))}
 
 
 def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -88,7 +102,7 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     for split in splits:
         own = table.loc[~table[split].str.strip().isin(NOT_GIVEN)]
         labels = own[split].str.strip()
-        for fold in sorted(set(labels) - {"train"}):
+        for fold in _ranks(labels[labels != "train"]):
             role = labels.eq(fold).map({True: "test", False: "train"})
             parts.append(pd.DataFrame({"repeat": split, "fold": fold, PERSON: own[PERSON], "role": role}))
     if not parts:

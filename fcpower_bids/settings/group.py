@@ -57,6 +57,9 @@ class GroupLevel(Choices):
         None, "group", "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
     )
     test_people: Path | None = option(None, "group", "table of the people who are tested once, by all others")
+    accept_pair: tuple[str, ...] = option(
+        (), "group", "two people who look like one scan and may be on both sides of a split all the same: A B"
+    )
     predictions_per: str = option(
         "auto",
         "group",

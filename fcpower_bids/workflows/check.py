@@ -26,6 +26,9 @@ READ = (
         "preset",
         "combine_runs",
         "representations",
+        "hold_out_sites",
+        "harmonise",
+        "accept_pair",
     ),
     *("quiet", "nprocs", "low_mem", "random_seed"),
 )

@@ -31,7 +31,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         People who share a scan and therefore a fold.
     """
     similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity)
+    pairs, findings, alike = check_pairs(cohort, similarity, settings.accept_pair)
     combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,21 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.people import AMOUNTS, person_amounts
-from fcpower_bids.analyses.engine.targets import choose_targets
-from fcpower_bids.core.inference.odd_values import group_share, one_class_groups, rank_association, repeated_extremes
-from fcpower_bids.errors import Unfit
+from fcpower_bids.analyses.engine.targets import (
+    SIGNIFICANT,
+    SiteShare,
+    Targets,
+    find_site_shares,
+    read_targets,
+    site_columns,
+    tell_handling,
+)
+from fcpower_bids.core.inference.odd_values import one_class_groups, rank_association, repeated_extremes
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]
-Targets = Mapping[str, FloatArray]
 
-SIGNIFICANT = 0.005
-"""For all tests of one kind together, so that a sound cohort is seldom accused."""
-SITE = re.compile(
-    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
-    r"(_?(id|name|no|nr|number|code|label))?\d?",
-    re.IGNORECASE,
-)
 SMALL_SITE = 10
 FAMILY = re.compile(
     r"(family|fam|pedigree|sibship|twin_?pair|household)(_?(id|no|nr|number|code|label))?", re.IGNORECASE
@@ -51,17 +50,6 @@ def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
     ]
 
 
-def read_targets(table: pd.DataFrame, cohort: Cohort, settings: Analysis) -> dict[str, FloatArray]:
-    """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
-    try:
-        targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
-    except Unfit:  # the analysis that needs them says it
-        return {}
-    parts = {name for target in settings.composite for name in target.partition("=")[2].split(",")}
-    whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
-    return whole | {name.strip(): _numbers(table[name.strip()]) for name in sorted(parts) if name.strip() in table}
-
-
 def _numbers(column: pd.Series) -> FloatArray:
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
 
@@ -80,13 +68,6 @@ def _codes(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterato
                 "Used as a number it dominates the correlation and the penalty.",
                 f"If it means missing, give --missing-values {name}={value:g}, or say so in the JSON of its table.",
             )
-
-
-def site_columns(table: pd.DataFrame, settings: Analysis) -> list[str]:
-    """Columns of sites: the one that is named, else those whose name and number of values say so."""
-    if settings.site_column:
-        return [settings.site_column] if settings.site_column in table else []
-    return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
 
 
 def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
@@ -110,8 +91,9 @@ def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
 
 
 def _sites(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
-    columns = site_columns(table, settings)
-    for column in columns:
+    for share in find_site_shares(table, targets, settings):
+        yield _site_share(share, settings)
+    for column in site_columns(table, settings):
         known = table[column].notna().to_numpy()
         sites = table[column].astype(str).to_numpy()[known]
         sizes = pd.Series(sites).value_counts()
@@ -119,9 +101,6 @@ def _sites(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterato
             yield _unnamed(column, sizes, column in settings.covariates)
         yield from _small_sites(column, sizes)
         for name, values in targets.items():
-            found = group_share(values[known], sites)
-            if found.p < SIGNIFICANT / (len(targets) * len(columns)):
-                yield _site_share(name, column, found.size, len(sizes), settings)
             yield from _lonely_classes(name, values[known], sites)
 
 
@@ -133,7 +112,7 @@ def _unnamed(column: str, sizes: pd.Series, is_covariate: bool) -> Finding:
         float("nan"),
         f"The column '{column}' looks like the site of the scan ({len(sizes)} sites of {sizes.min()} to {sizes.max()} "
         "people), and no --site-column is given.",
-        "Permutations exchange people across sites, and nothing is reported per site"
+        "Targets that do not go with it are permuted across sites, and nothing is reported per site"
         + ("; it is a covariate." if is_covariate else "."),
         f"Give --site-column {column}.",
     )
@@ -155,19 +134,22 @@ def _small_sites(column: str, sizes: pd.Series) -> Iterator[Finding]:
         )
 
 
-def _site_share(name: str, column: str, share: float, n_sites: int, settings: Analysis) -> Finding:
-    removed = column in settings.covariates
+def _site_share(found: SiteShare, settings: Analysis) -> Finding:
+    name, column, handled = found.target, found.column, tell_handling(found.column, settings)
+    label = "AUC" if found.is_auc else "r"
     return Finding(
         "site and target",
-        NOTE if removed else ALARM,
-        n_sites,
-        share,
-        f"{100 * share:.0f} % of the variance of {name} lies between the {n_sites} sites of '{column}'.",
-        "The site is among the covariates, so its means are taken off in every fold."
-        if removed
-        else f"A model that only recognises the scanner predicts {name}: by itself the site reaches r "
-        f"{share**0.5:.2f}. Only a score within sites tells whether there is more.",
-        f"Give --site-column {column}, read the score within sites, and add --covariates {column} or --hold-out-sites.",
+        NOTE if handled else ALARM,
+        found.n_sites,
+        found.share,
+        f"{100 * found.share:.0f} % of the variance of {name} lies between the {found.n_sites} sites of '{column}'.",
+        handled
+        or f"A model that only recognises the scanner predicts {name}: by itself the site reaches {label} "
+        f"{found.score:.2f}. Permutations stay within the sites, so that only more than the site counts.",
+        "Read the score within sites."
+        if handled
+        else f"Give --site-column {column}, read the score within sites, and add --covariates {column} or "
+        "--hold-out-sites.",
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
+from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.lookalikes import (
@@ -81,7 +81,9 @@ FACTS = {
 }
 
 
-def check_pairs(cohort: Cohort, similarity: FeatureSource) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
+def check_pairs(
+    cohort: Cohort, similarity: FeatureSource, accepted: Sequence[str] = ()
+) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels.
 
     Parameters
@@ -90,6 +92,8 @@ def check_pairs(cohort: Cohort, similarity: FeatureSource) -> tuple[Table, list[
         N scans.
     similarity : array, shape (N, N)
         From `build_similarity`.
+    accepted : sequence of str
+        Labels of ``--accept-pair``.
 
     Returns
     -------
@@ -118,6 +122,7 @@ def check_pairs(cohort: Cohort, similarity: FeatureSource) -> tuple[Table, list[
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
         *_tell_same(frame[frame["verdict"] == SAME], persons),
+        *_tell_accepted(frame[frame["verdict"] == SAME], [f"sub-{label}" for label in accepted]),
         *_tell_swaps(swaps, persons, sessions),
         *_tell_misnamed(frame[frame["verdict"] == MISNAMED]),
         *_tell_strange(frame[frame["verdict"] == STRANGE]),
@@ -187,6 +192,25 @@ def _tell_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
         "folds with their likes here, so that prediction does not profit; every other count takes them as different.",
         "Find out which name is right, and leave the other out with --exclude-file.",
     )
+
+
+def _tell_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Finding]:
+    """Every pair that the user accepts: the alarm stays, and says what it now means."""
+    found = {frozenset(pair) for pair in zip(frame["participant_id"], frame["other"], strict=True)}
+    for one, other in zip(named[::2], named[1::2], strict=True):
+        alike = frozenset((one, other)) in found
+        yield Finding(
+            "accepted pair",
+            ALARM if alike else NOTE,
+            1,
+            float("nan"),
+            f"{one} and {other} are accepted by name (--accept-pair)"
+            + (", although their scans look like one." if alike else "; their scans do not look like one."),
+            "They may be on both sides of a split: a model that was trained on one of them knows the other."
+            if alike
+            else "Nothing changes.",
+            "Leave the option out, unless the two are known to be different people.",
+        )
 
 
 def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.columns import SIGNIFICANT, site_columns
 from fcpower_bids.analyses.check.finding import NOTE, Finding
+from fcpower_bids.analyses.engine.targets import SIGNIFICANT, site_columns
 from fcpower_bids.core.inference.recognition import recognise_groups
 from fcpower_bids.core.regression.dense import copy_block
 from fcpower_bids.core.regression.kernels import FeatureSource

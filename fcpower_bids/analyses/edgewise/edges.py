@@ -13,13 +13,13 @@ from fcpower_bids.analyses.edgewise import edge_tables
 from fcpower_bids.analyses.edgewise.found import Question, Tested, tell_edges
 from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
-from fcpower_bids.analyses.engine.protocol import resolve_preset
+from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
+from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
 from fcpower_bids.core.edgewise.model import build_model
 from fcpower_bids.core.edgewise.pairs import average_pairs, number_pairs
 from fcpower_bids.core.edgewise.permuted import permute_edges
-from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.machine import room
 from fcpower_bids.progress import track
@@ -86,27 +86,27 @@ def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People
 
 def _ask(cohort: Cohort, people: People, settings: Analysis) -> Iterator[Question]:
     """Model and permutations of every target."""
-    preset = resolve_preset(settings)
+    preset, exchange = resolve_preset(settings), plan_exchange(cohort, people, settings)
     for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
         try:
-            yield _ask_of(target, people, settings)
+            yield _ask_of(target, exchange, settings)
         except Unfit as error:
             raise type(error)(f"Target '{target.name}': {error}") from error
 
 
-def _ask_of(target: Target, people: People, settings: Analysis) -> Question:
-    known = np.flatnonzero(target.known)
-    families, sites = (None if labels is None else labels[known] for labels in (people.families, people.sites))
+def _ask_of(target: Target, exchange: Exchange, settings: Analysis) -> Question:
+    people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
     values = target.build()(known)[known, 0]
-    model = build_model(values, people.covariates[known], sites)
+    model = build_model(values, people.covariates[known], None if sites is None else sites[known])
     number = PERMUTATIONS if settings.permutations is None else settings.permutations
-    orders = permuted_rows(known.size, number, settings.random_seed, families, sites)
+    orders = exchange.orders(target, number)
     repeats = int(model.keeps_design(orders).sum())
     if number and repeats == number:
         raise Unfit("Families and sites allow no exchange of people that would change it; leave out --family-column.")
     threshold = settings.nbs_threshold or float(stats.t.isf(THRESHOLD_P / 2, model.df))
     smallest = (1 + repeats) / (1 + number)
-    return Question(target.name, target.positive, known, model, orders, threshold, smallest, families is not None)
+    families = people.families is not None
+    return Question(target.name, target.positive, known, model, orders, threshold, smallest, families)
 
 
 def _test(
@@ -135,7 +135,7 @@ def _facts(cohort: Cohort, people: People, questions: list[Question], settings: 
     return {
         "Model": (
             "edge = mean of the site + covariates + target, by least squares, for every edge; correlations as they "
-            "are, not as Fisher z"
+            "are, not as Fisher z. The sites are those of --site-column, else those that the target goes with"
         ),
         "Rule": (
             "The residuals of the model without the target change places (Freedman and Lane 1983; Winkler et al. 2014, "

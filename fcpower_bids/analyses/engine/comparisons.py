@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, SPREAD_COLUMNS
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.scoring import SMALL_FOLD, main_score
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.inference.differences import adjust_p_values, corrected_resampled_t
 from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
@@ -20,6 +21,7 @@ RULE = (
     "Corrected resampled t-test on per-fold scores of shared folds. Repeats that test the same people again (sites "
     "held out in turn) are averaged and count as one fold."
 )
+ADDED = ["p_people", "n_blocks"]
 ROUNDING = 1e-12
 """Difference of two scores that is none."""
 
@@ -73,8 +75,9 @@ def add_people_tests(comparisons: pd.DataFrame, predictions: Iterable[pd.DataFra
 
     Conditional on the fitted models: their errors share training people, so that the test is liberal for the question
     whether the entries differ, the more the fewer people there are (docs/interpreting.md). A sentence needs it and the
-    corrected t. An error is the mean over repeats. Families share their sign, and so do all people of a site that is
-    held out, since one model predicts them.
+    corrected t. An error is the mean over repeats. Families share their sign. So do all people of a site that is held
+    out, since one model predicts them; there the error is that within the site, as the score is, and the offset of the
+    site is tested by itself.
 
     Parameters
     ----------
@@ -84,43 +87,61 @@ def add_people_tests(comparisons: pd.DataFrame, predictions: Iterable[pd.DataFra
         `columns.PERSON_COLUMNS`, an entry and target at a time.
     study : Study
     """
-    errors = {_about(block): _squared_errors(block) for block in predictions}
-    blocks = dict(zip(study.people.names, _blocks(study), strict=True))
-    keys = comparisons[["target", "representation", "reference"]].astype(str).to_numpy()
-    tested = [
-        _test_people(errors[target, entry], errors[target, reference], blocks, study)
-        for target, entry, reference in keys
-    ]
-    return comparisons.assign(p_people=[p for p, _ in tested], n_blocks=[n for _, n in tested])
-
-
-def _blocks(study: Study) -> Sequence[str]:
-    people = study.people
-    if study.settings.hold_out_sites and people.sites is not None:
-        return people.sites.tolist()
-    return list(people.names) if people.families is None else people.families.tolist()
+    sites = study.protocol.units if study.protocol.held_out else None
+    errors = {_about(block): _Errors.of(block, sites) for block in predictions}
+    units, seed = study.protocol.units, study.settings.random_seed
+    rows = []
+    for target, entry, reference in comparisons[["target", "representation", "reference"]].astype(str).to_numpy():
+        one, other = errors[target, entry], errors[target, reference]
+        gains = _shared(other.squared, one.squared)
+        sums = sum_by_block(gains, [units[str(name)] for name in gains.index])
+        row = {"p_people": sign_flip_p_value(sums, seed=seed), "n_blocks": len(sums)}
+        if sites:
+            row["offset_difference"] = -_shared(other.offsets.abs(), one.offsets.abs()).mean()
+            row["p_offset"] = sign_flip_p_value(_shared(other.offsets**2, one.offsets**2), seed=seed)
+        rows.append(row)
+    return comparisons.join(pd.DataFrame(rows, index=comparisons.index, columns=None if rows else ADDED))
 
 
 def _about(block: pd.DataFrame) -> tuple[str, str]:
     return str(block["target"].iloc[0]), str(block["representation"].iloc[0])
 
 
-def _squared_errors(block: pd.DataFrame) -> pd.Series:
-    """Squared error of every person, mean over repeats."""
-    error = (block["observed"] - block["predicted"]) ** 2
-    return error.groupby(block["participant_id"]).mean()
+def _shared(reference: pd.Series, own: pd.Series) -> pd.Series:
+    """By how much an error is larger under the reference, of all who have it under both."""
+    both = pd.concat([reference, own], axis=1, join="inner").dropna()
+    return both.iloc[:, 0] - both.iloc[:, 1]
 
 
-def _test_people(errors: pd.Series, reference: pd.Series, blocks: Mapping[str, str], study: Study) -> tuple[float, int]:
-    both = pd.concat([reference, errors], axis=1, join="inner").dropna()
-    sums = sum_by_block(both.iloc[:, 0] - both.iloc[:, 1], [blocks[str(name)] for name in both.index])
-    return sign_flip_p_value(sums, seed=study.settings.random_seed), len(sums)
+@dataclass(frozen=True)
+class _Errors:
+    """Errors of the predictions of one entry and target, means over repeats.
+
+    Attributes
+    ----------
+    squared : pandas.Series
+        Of every person; within the sites where these are held out.
+    offsets : pandas.Series
+        Mean error of every site that is held out; empty without any.
+    """
+
+    squared: pd.Series
+    offsets: pd.Series
+
+    @classmethod
+    def of(cls, block: pd.DataFrame, sites: Mapping[str, str] | None) -> _Errors:
+        error, offsets = block["observed"] - block["predicted"], pd.Series(dtype=float)
+        if sites is not None:
+            site = block["participant_id"].map(sites)
+            offsets = error.groupby(site).mean()
+            error = error - error.groupby([block["repeat"], site]).transform("mean")
+        return cls((error**2).groupby(block["participant_id"]).mean(), offsets)
 
 
 def comparison_facts(study: Study) -> dict[str, Any]:
     """Say, for a sidecar, how entries are compared, and warn of test sets that are too small to say much."""
     smallest = min(fold.test.size for fold in study.folds)
-    if smallest >= SMALL_FOLD:
+    if smallest >= SMALL_FOLD or study.protocol.held_out:
         return {"Rule": RULE}
     return {
         "Rule": RULE,

@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.dense import HOST
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv

@@ -19,7 +19,6 @@ from fcpower_bids.analyses.engine.columns import (
 )
 from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, correct_within
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import (
     fold_rows,
@@ -27,6 +26,7 @@ from fcpower_bids.analyses.engine.scoring import (
     person_frame,
     pooled_rows,
 )
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit

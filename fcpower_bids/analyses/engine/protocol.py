@@ -1,8 +1,7 @@
-"""The protocol of a prediction: preset, people, targets and the folds that all representations share."""
+"""The protocol of a prediction: outer and inner folds, who may change places, and the unit of every test."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,149 +11,182 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
-from fcpower_bids.analyses.engine.people import People, choose_people
-from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
-from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
-from fcpower_bids.core.regression.dense import HOST, dense
+from fcpower_bids.analyses.engine.people import People, split_pairs
+from fcpower_bids.analyses.engine.targets import (
+    SiteShare,
+    Target,
+    find_site_shares,
+    read_targets,
+    shares_of,
+    site_columns,
+    site_labels,
+)
 from fcpower_bids.core.regression.folds import (
     Fold,
     Rows,
     cbig_folds,
+    deal_families,
     family_numbers,
     inner_folds,
     leave_one_site_out,
+    matlab_inner_folds,
+    partition,
     replicated_folds,
 )
-from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
-from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
+from fcpower_bids.core.regression.presets import PredictionPreset
+from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import NotInCohort, Unfit
-from fcpower_bids.predictors import NYSTROEM
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
-FloatArray = NDArray[np.float64]
+Labels = NDArray[np.str_]
+PERSON, FAMILY, SITE = "person", "family", "site"
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
-    """Everything that the representations of one prediction share.
+class Exchange:
+    """Who may change places with whom where a target depends on nothing.
 
     Attributes
     ----------
-    cohort : Cohort
-    settings : Analysis
-    preset : PredictionPreset
-        With the user's repeats, folds and covariates in the place of the published ones.
     people : People
-    targets : list of Target
-    folds : tuple of Fold
+    settings : Analysis
+    columns : mapping of str to ndarray of str, shape (n,)
+        Site of everyone by column: the one that is named, else those that are recognised by their names.
+    found : tuple of SiteShare
+        Targets that go with such a column.
     """
 
-    cohort: Cohort
-    settings: Analysis
-    preset: PredictionPreset
     people: People
-    targets: list[Target]
+    settings: Analysis
+    columns: Mapping[str, Labels]
+    found: tuple[SiteShare, ...]
+
+    def shares(self, target: str) -> list[SiteShare]:
+        """The columns of sites that a target goes with, the strongest first."""
+        return shares_of(target, self.found, self.settings)
+
+    def sites_of(self, target: str) -> Labels | None:
+        """The sites within which a target is permuted: those named, else those that it goes with, shape (n,)."""
+        if self.people.sites is not None:
+            return self.people.sites
+        columns = [self.columns[one] for one in dict.fromkeys(each.column for each in self.shares(target))]
+        return np.array(["/".join(labels) for labels in zip(*columns, strict=True)]) if columns else None
+
+    def orders(self, target: Target, number: int) -> Rows:
+        """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
+        known = np.flatnonzero(target.known)
+        families, sites = (
+            None if labels is None else labels[known] for labels in (self.people.families, self.sites_of(target.name))
+        )
+        return permuted_rows(known.size, number, self.settings.random_seed, families, sites)
+
+    def facts(self, targets: Sequence[Target], covariates: Sequence[str]) -> dict[str, Any]:
+        """Describe, for a sidecar, the targets that go with a site, no covariate, and what the site alone scores."""
+        told = {}
+        for target in targets:
+            shares = [each for each in self.shares(target.name) if each.column not in covariates]
+            if shares:
+                columns, most = [each.column for each in shares], shares[0]
+                told[target.name] = {"Columns": columns, "Share": most.share, "Score": most.score}
+        return {"TargetsThatGoWithSites": told} if told else {}
+
+
+def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchange:
+    """Find the sites within which people change places, as the check of the cohort finds them."""
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings)}
+    found = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
+    return Exchange(people, settings, columns, found)
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol:
+    """Who is trained on and tested, and the unit of every test.
+
+    Attributes
+    ----------
+    folds : tuple of Fold
+    labels : mapping of (int, int) to (str, str)
+        What a file calls the repeat and the fold of these numbers; empty where folds are drawn.
+    exchange : Exchange
+    preset : PredictionPreset
+    held_out : str or None
+        The column of sites no one of which both trains and tests in any fold.
+    """
+
     folds: tuple[Fold, ...]
-
-    @cached_property
-    def columns(self) -> FloatArray | TargetBuilder:
-        """All targets side by side, without what the covariates explain: `targets.join_target_builders`."""
-        return build_once(join_target_builders(self.targets, self.people.covariates))
-
-    def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
-        """What is asked for, one at a time; of another cohort with the same scans if one is given."""
-        chosen = cohort or self.cohort
-        return build_representations(chosen, self.people.scans, expand_names(chosen, self.settings), self.settings)
+    labels: Mapping[tuple[int, int], tuple[str, str]]
+    exchange: Exchange
+    preset: PredictionPreset
+    held_out: str | None
 
     @property
-    def first_repeat(self) -> tuple[Fold, ...]:
-        """The folds of one repeat."""
-        return tuple(fold for fold in self.folds if fold.repeat == 0)
+    def scored_within(self) -> Labels | None:
+        """The sites within which people are scored, shape (n,): those held out, whose level no model can know."""
+        return None if self.held_out is None else self.exchange.columns[self.held_out]
 
-    def facts(self) -> dict[str, Any]:
-        """Describe the protocol for a sidecar."""
-        brought = self.settings.folds_file or self.settings.test_people
-        unused: tuple[str, ...] = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
-        if NYSTROEM not in self.settings.predictors:
-            unused += ("landmarks", "seed")
-        how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
-        return {
-            "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
-            "Folds": f"those of {brought.name}" if brought else how,
-            "FamilyColumn": self.settings.family_column,
-            "SiteColumn": self.settings.site_column,
-            "Stratified": self.settings.stratify,
-            "NumberOfPeople": len(self.people.names),
-            "Alpha": self.settings.alpha,
-            "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
-            "FeaturesOfAPerson": tell_combination(self.settings),
-            "Precision": tell_precision((len(self.people.names), self.cohort.edges.shape[1])),
-            "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
-            **({"Solver": dense().name} if dense() is not HOST else {}),
-            **self.people.facts,
-            **_notes(self.cohort),
-        }
+    def sites_of(self, target: str) -> Labels | None:
+        """The sites that the predictions of a target are reported for, shape (n,)."""
+        return self.exchange.sites_of(target) if self.scored_within is None else self.scored_within
+
+    @property
+    def unit(self) -> str:
+        """One observation of a test of people: a site that is held out, else a family, else a person."""
+        if self.held_out is not None:
+            return SITE
+        return PERSON if self.exchange.people.families is None else FAMILY
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """The unit of every person, whose members keep one sign."""
+        people = self.exchange.people
+        labels = {SITE: self.scored_within, FAMILY: people.families, PERSON: np.array(people.names)}[self.unit]
+        return dict(zip(people.names, np.asarray(labels).tolist(), strict=True))
+
+    def divide(self, rows: Rows, seed: int) -> list[Rows]:
+        """Divide people into as many parts as there are inner folds, families whole, for a model of all of them."""
+        families = family_numbers(self.exchange.people.families, len(self.exchange.people.names))[rows]
+        labels = deal_families(families, self.preset.n_inner, np.random.default_rng(seed))
+        return [rows[labels == part] for part in range(self.preset.n_inner)]
+
+    def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
+        """Describe the unit and the sites for a sidecar."""
+        if self.held_out is not None:
+            return {"Unit": self.unit, "SitesHeldOut": self.held_out}
+        return {"Unit": self.unit, **self.exchange.facts(targets, self.preset.covariates)}
 
 
-def open_study(cohort: Cohort, settings: Analysis) -> Study:
-    """Choose people, targets and folds.
+def plan_protocol(
+    cohort: Cohort, people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
+) -> Protocol:
+    """Draw the folds, or take those of a file, and see which sites they hold out.
 
     Raises
     ------
     Unfit
-        Unknown columns, targets without variation, too few people or a family too large for the folds.
+        The people, families or sites do not allow the folds.
     """
-    preset = resolve_preset(settings)
-    if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):
-        raise Unfit(
-            "--stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
-            "CBIG, or folds from a file."
-        )
-    names = expand_names(cohort, settings)
-    people = choose_people(cohort, settings, names, preset.covariates)
-    targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
-    folds = (
-        draw_folds(people, settings, preset, targets)
-        if cohort.folds is None
-        else take_folds(cohort.folds, people, settings, preset)
-    )
-    for target in targets:
-        _check_known(target, folds)
-        _check_left(target, people.covariates, folds)
-    return Study(cohort, settings, preset, people, targets, folds)
+    exchange = plan_exchange(cohort, people, settings)
+    if cohort.folds is None:
+        folds, held_out = _draw_folds(people, settings, preset, targets), None
+        if settings.hold_out_sites:
+            held_out = settings.site_column
+        return Protocol(folds, {}, exchange, preset, held_out)
+    outer = list(_take_outer(cohort.folds, people, preset))
+    _check_apart(outer, people, split_pairs(cohort, settings)[1])
+    held_out = next((name for name, sites in exchange.columns.items() if _hold_out(outer, sites)), None)
+    sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
+    folds = tuple(each.fold(people, preset, settings.random_seed, sites) for each in outer)
+    return Protocol(folds, {(each.repeat, each.number): each.labels for each in outer}, exchange, preset, held_out)
 
 
-def resolve_preset(settings: Analysis) -> PredictionPreset:
-    """Return the published protocol with the numbers that the user changed."""
-    preset = PRESETS[settings.preset]
-    return dataclasses.replace(
-        preset,
-        n_repeats=settings.repeats or (1 if settings.hold_out_sites else preset.n_repeats),
-        n_folds=settings.folds or preset.n_folds,
-        n_inner=settings.inner_folds or preset.n_inner,
-        covariates=settings.covariates or preset.covariates,
-        penalties=settings.penalties or preset.penalties,
-        relative_penalties=preset.relative_penalties and not settings.penalties,
-        selection=settings.selection or preset.selection,
-        group_fit=settings.group_fit or preset.group_fit,
-        landmarks=settings.landmarks,
-        seed=settings.random_seed,
-    )
-
-
-def draw_folds(
-    people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target] = ()
+def _draw_folds(
+    people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
 ) -> tuple[Fold, ...]:
-    """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split.
-
-    Raises
-    ------
-    Unfit
-        Too few people, families or sites, or a family larger than a fold.
-    """
+    """Draw the folds: random, those of MATLAB, or the sites in turn; families are never split."""
     n, families, seed = len(people.names), people.families, settings.random_seed
     strata = _strata(people, targets) if settings.stratify else None
     if settings.hold_out_sites:
@@ -196,66 +228,76 @@ def _strata(people: People, targets: Sequence[Target]) -> NDArray[np.intp]:
     return np.unique(np.column_stack(labels), axis=0, return_inverse=True)[1].ravel().astype(np.intp)
 
 
-def take_folds(brought: pd.DataFrame, people: People, settings: Analysis, preset: PredictionPreset) -> tuple[Fold, ...]:
-    """Take folds that were brought, without the people who cannot take part; draw the inner folds that they lack.
+@dataclass(frozen=True, eq=False)
+class _Outer:
+    """One outer fold of a file, people in the order of the file, with the inner folds that it names (-1 for none)."""
 
-    Raises
-    ------
-    Unfit
-        A fold has nobody to test or too few to train, or a family on both sides.
-    """
+    repeat: int
+    number: int
+    labels: tuple[str, str]
+    train: Rows
+    test: Rows
+    inner: Rows
+
+    def fold(self, people: People, preset: PredictionPreset, seed: int, sites: Labels | None) -> Fold:
+        """The fold with the inner folds of the file, else with those of the preset."""
+        train = np.sort(self.train)
+        return Fold(self.repeat, self.number, train, np.sort(self.test), self._inner(people, preset, seed, sites))
+
+    def _inner(self, people: People, preset: PredictionPreset, seed: int, sites: Labels | None) -> tuple[Rows, ...]:
+        train = np.sort(self.train)
+        if (self.inner >= 0).all() and np.unique(self.inner).size > 1:
+            return partition(train, self.inner[np.argsort(self.train)])
+        if preset.splits == "matlab":
+            return matlab_inner_folds(self.train, preset.n_inner)
+        if sites is not None and np.unique(sites[train]).size > 1:
+            return partition(train, np.unique(sites[train], return_inverse=True)[1])
+        family = family_numbers(people.families, len(people.names))
+        return inner_folds(train, family, preset.n_inner, (seed, self.repeat, self.number + 1))
+
+
+def _take_outer(brought: pd.DataFrame, people: People, preset: PredictionPreset) -> Iterator[_Outer]:
+    """Yield the folds of a file in its order, without the people who cannot take part."""
     place = {name: row for row, name in enumerate(people.names)}
     rows = brought.assign(row=brought["participant_id"].map(place)).dropna(subset="row").astype({"row": int})
-    family, folds = family_numbers(people.families, len(place)), []
-    for repeat, (_, of_repeat) in enumerate(rows.sort_values("row").groupby("repeat", sort=False)):
-        for number, (label, one) in enumerate(of_repeat.groupby("fold")):
+    for repeat, (of_repeat, one_repeat) in enumerate(rows.groupby("repeat", sort=False)):
+        for number, (of_fold, one) in enumerate(one_repeat.groupby("fold", sort=False)):
             test = one.loc[one["role"] == "test", "row"].to_numpy(dtype=np.intp)
             training = one.loc[one["role"] == "train"]
-            train, inner = training["row"].to_numpy(dtype=np.intp), training["inner_fold"].to_numpy()
-            _check_fold(str(label), test, train, family, people, preset)
-            if (inner >= 0).all() and np.unique(inner).size > 1:
-                own = tuple(train[inner == each] for each in np.unique(inner))
-            else:
-                own = inner_folds(train, family, preset.n_inner, (settings.random_seed, repeat, number + 1))
-            folds.append(Fold(repeat, number, train, test, own))
-    return tuple(folds)
+            train, inner = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
+            _check_fold(str(of_fold), test, train, preset)
+            yield _Outer(repeat, number, (str(of_repeat), str(of_fold)), train, test, inner)
 
 
-def _check_fold(label: str, test: Rows, train: Rows, family: Rows, people: People, preset: PredictionPreset) -> None:
+def _hold_out(outer: Sequence[_Outer], sites: Labels) -> bool:
+    """Whether no site is on both sides of a fold."""
+    return all(not np.isin(sites[each.test], sites[each.train]).any() for each in outer)
+
+
+def _check_fold(label: str, test: Rows, train: Rows, preset: PredictionPreset) -> None:
     if not test.size or train.size < 2 * preset.n_inner:
         raise Unfit(
             f"Fold {label} tests {test.size} and trains on {train.size} of the people who can take part; it needs one "
             f"to test and {2 * preset.n_inner} to train."
         )
-    shared = np.intersect1d(family[test], family[train])
-    if shared.size:
-        one, other = (people.names[side[np.isin(family[side], shared)][0]] for side in (test, train))
-        raise Unfit(
-            f"{one} is tested in fold {label} and {other} trains there, though they are of one family or seem to share "
-            "a scan. Correct the file, or exclude one of them."
+
+
+def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[str, str]]) -> None:
+    """Refuse a fold that trains on a relative of somebody whom it tests, or on somebody who looks like them."""
+    family = family_numbers(people.families, len(people.names))
+    for each in outer:
+        shared = np.intersect1d(family[each.test], family[each.train])
+        if not shared.size:
+            continue
+        test, train = (
+            [people.names[row] for row in side[np.isin(family[side], shared)]] for side in (each.test, each.train)
         )
-
-
-def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
-    known = target.known
-    for fold in folds:
-        if sum(known[rows].any() for rows in fold.inner) < 2:
+        pairs = [pair if pair[0] in test else pair[::-1] for pair in alike]
+        one, other = next((pair for pair in pairs if pair[0] in test and pair[1] in train), (test[0], train[0]))
+        where = f"{one} is tested in fold {each.labels[1]} and {other} trains there, though they"
+        if (one, other) in pairs:
             raise Unfit(
-                f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
-                f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
+                f"{where} seem to share a scan. Correct the file, exclude one of them, or accept the pair by name: "
+                f"--accept-pair {one} {other}."
             )
-
-
-def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...]) -> None:
-    if not covariates.shape[1]:
-        return
-    train = min((fold.train[target.known[fold.train]] for fold in folds), key=len)
-    if leave_nothing(target.measures, covariates, train):
-        raise Unfit(
-            f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people that "
-            "train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this target out."
-        )
-
-
-def _notes(cohort: Cohort) -> Mapping[str, Any]:
-    return {"CohortNotes": list(cohort.notes)} if cohort.notes else {}
+        raise Unfit(f"{where} are of one family. Correct the file, or exclude one of them.")

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import SCORE_COLUMNS
-from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import (
@@ -28,11 +28,12 @@ NAMES = {"pearson": "r"}
 """Columns that are not called like the score."""
 SMALL_FOLD = 10
 """People in a test set below which its correlation says little."""
-FOLD_MEAN, POOLED_MEAN = "fold_mean", "pooled_mean"
+FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN = "fold_mean", "pooled_mean", "within_mean"
 LEADING = {
     FOLD_MEAN: "the mean over folds, as the paper reports it",
     POOLED_MEAN: f"all predictions of a repeat together, since half of the folds or more test fewer than {SMALL_FOLD} "
     "people, and their scores are mostly noise",
+    WITHIN_MEAN: "within sites, since these are held out: no model knows the level of a new site",
 }
 """The summary of a score that ranks entries."""
 

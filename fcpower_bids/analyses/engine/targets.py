@@ -1,8 +1,9 @@
-"""What is predicted: columns of the phenotype tables and composites of them, continuous or of two classes."""
+"""What is predicted: columns and composites, continuous or of two classes; and which of them go with the site."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.people import column_of
+from fcpower_bids.core.inference.odd_values import group_share
 from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
     composite_target,
@@ -20,9 +23,21 @@ from fcpower_bids.core.regression.targets import (
     residual_target,
 )
 from fcpower_bids.errors import NotInCohort, Unfit
+from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
 
 FloatArray = NDArray[np.float64]
+Targets = Mapping[str, FloatArray]
+
+SIGNIFICANT = 0.005
+"""For all tests of one kind together, so that a sound cohort is seldom accused."""
+SITE = re.compile(
+    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
+    r"(_?(id|name|no|nr|number|code|label))?\d?",
+    re.IGNORECASE,
+)
+UNKNOWN = "n/a"
+"""Site of people whose site is not known: they change places among themselves."""
 
 REMEMBERED = 2**24
 """Numbers of targets that are kept, over all folds in which they are built: 134 MB."""
@@ -186,3 +201,104 @@ def _finite(column: pd.Series, name: str) -> FloatArray:
     if np.isinf(values).any():
         raise Unfit(f"The column '{name}' has infinite values; correct them or mark them as missing (n/a).")
     return values
+
+
+@dataclass(frozen=True)
+class SiteShare:
+    """A target that goes with a column of sites.
+
+    Attributes
+    ----------
+    target, column : str
+        A target, or a part of a composite.
+    share : float
+        Share of the variance between the sites.
+    score : float
+        What the means of the sites alone score in the same people: AUC for two classes, r for others.
+    is_auc : bool
+    n_sites : int
+    """
+
+    target: str
+    column: str
+    share: float
+    score: float
+    is_auc: bool
+    n_sites: int
+
+
+def site_columns(table: pd.DataFrame, settings: GroupLevel) -> list[str]:
+    """Columns of sites: the one that is named, else those whose name and number of values say so."""
+    if settings.site_column:
+        return [settings.site_column] if settings.site_column in table else []
+    return [str(name) for name in table if SITE.fullmatch(str(name)) and 1 < table[name].nunique() <= len(table) / 2]
+
+
+def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
+    """The sites of a column, shape (n,); `UNKNOWN` where there is none."""
+    values = table[column]
+    return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
+
+
+def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel) -> tuple[SiteShare, ...]:
+    """Targets whose variance lies between sites by more than chance; all tests together keep the level."""
+    found, columns = [], site_columns(table, settings)
+    for column in columns:
+        known = table[column].notna().to_numpy()
+        sites = table[column].astype(str).to_numpy()[known]
+        for name, values in ((name, values) for name, values in targets.items() if name != column):
+            tested = group_share(values[known], sites)
+            if tested.p < SIGNIFICANT / (len(targets) * len(columns)):
+                found.append(
+                    SiteShare(name, column, tested.size, *_score_of_means(values[known], sites), len(np.unique(sites)))
+                )
+    return tuple(found)
+
+
+def _score_of_means(values: FloatArray, sites: NDArray[np.str_]) -> tuple[float, bool]:
+    known = np.isfinite(values)
+    values, numbers = values[known], np.unique(sites[known], return_inverse=True)[1]
+    means = (np.bincount(numbers, values) / np.bincount(numbers))[numbers]
+    is_auc = len(np.unique(values)) == 2
+    return float(score_predictions("auc" if is_auc else "pearson", values, means)), is_auc
+
+
+def read_targets(table: pd.DataFrame, cohort: Cohort, settings: GroupLevel) -> dict[str, FloatArray]:
+    """Values of every target by its name, and of every part of a composite; nothing where they cannot be used."""
+    try:
+        targets = choose_targets(table, settings, cohort.targets or None, settings.covariates)
+    except Unfit:  # the analysis that needs them says it
+        return {}
+    whole = {each.name: each.measures[:, 0] for each in targets if each.measures.shape[1] == 1}
+    parts = sorted({name for names in parts_of_composites(settings).values() for name in names})
+    return whole | {name: _numbers(table[name]) for name in parts if name in table}
+
+
+def parts_of_composites(settings: GroupLevel) -> dict[str, list[str]]:
+    """Columns of every composite by its name."""
+    pairs = [text.partition("=") for text in settings.composite]
+    return {name.strip(): [part.strip() for part in listed.split(",")] for name, _, listed in pairs}
+
+
+def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) -> list[SiteShare]:
+    """Those of a target, or of the parts of a composite, the largest first."""
+    names = {target, *parts_of_composites(settings).get(target, ())}
+    return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
+
+
+def tell_handling(column: str, settings: GroupLevel) -> str:
+    """How the choices deal with a column of sites, one sentence; empty where they do not name it."""
+    named = column == settings.site_column
+    if named and settings.hold_out_sites:
+        return "The sites are held out in turn, and scores and tests are of people within a site."
+    if column in settings.covariates:
+        return "The site is among the covariates, so its means are taken off in every fold."
+    if named and settings.harmonise != "none":
+        return "ComBat takes the site from the features in every fold, and permutations stay within the sites."
+    if named:
+        return "Permutations stay within the sites, and the score within sites is reported."
+    return ""
+
+
+def _numbers(column: pd.Series) -> FloatArray:
+    return pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage, site_radius
-from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
+from fcpower_bids.core.regression.folds import Rows, family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -131,10 +131,8 @@ def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[
 def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:
     """Yield what is held out, its name, test and training people; relatives of test people do not train."""
     families = family_numbers(study.people.families, len(study.people.names))
-    rng = np.random.default_rng(seed)
-    labels = deal_families(families[known], study.preset.n_inner, rng)
-    for fold in range(study.preset.n_inner):
-        yield FOLD, str(fold), known[labels == fold], known[labels != fold]
+    for fold, test in enumerate(study.protocol.divide(known, seed)):
+        yield FOLD, str(fold), test, np.setdiff1d(known, test)
     sites = study.people.sites
     if sites is None:
         return

@@ -11,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.cross_validation import make_solver
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
     FC,
     FC_POWER,
@@ -19,6 +18,7 @@ from fcpower_bids.analyses.engine.representations import (
     build_representations,
     expand_names,
 )
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.analyses.models.calibration import (
     Ingredients,
@@ -28,7 +28,7 @@ from fcpower_bids.analyses.models.calibration import (
     negative_class,
 )
 from fcpower_bids.analyses.models.reference import SEX, is_female, reference_scans
-from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
+from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
@@ -150,10 +150,7 @@ def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
 def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp], study: Study) -> float:
     """Return the penalty that predicts best over as many folds as the inner loop has, families whole."""
     solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
-    families = None if study.people.families is None else study.people.families[known]
-    rng = np.random.default_rng(study.settings.random_seed)
-    labels = deal_families(family_numbers(families, known.size), study.preset.n_inner, rng)
-    folds = [known[labels == fold] for fold in range(study.preset.n_inner)]
+    folds = study.protocol.divide(known, study.settings.random_seed)
     scores = score_penalties(solver, values[:, None], folds, study.preset.selection)
     # A penalty of 0 interpolates the training people; it makes no model for others.
     scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)

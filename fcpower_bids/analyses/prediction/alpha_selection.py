@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, pooled_rows, predictions_by_repeat
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.kernels import SomePeople, correlation_kernel, narrow_panel
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver

@@ -12,8 +12,8 @@ from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import tell_parcels
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
 from fcpower_bids.core.regression.folds import Fold, Rows
 from fcpower_bids.core.regression.importance import haufe_transform, network_importance

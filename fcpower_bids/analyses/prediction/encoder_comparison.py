@@ -13,7 +13,6 @@ import pandas as pd
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS
 from fcpower_bids.analyses.engine.comparisons import correct_within
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
     EMBEDDING,
     build_representations,
@@ -21,6 +20,7 @@ from fcpower_bids.analyses.engine.representations import (
     scans_without_features,
 )
 from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.identification.curves import can_identify
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.analyses.prediction.relative_embeddings import (

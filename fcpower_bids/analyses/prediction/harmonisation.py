@@ -11,8 +11,8 @@ import pandas as pd
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PREDICTOR
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.harmonise import (
     COMBAT,
     NONE,

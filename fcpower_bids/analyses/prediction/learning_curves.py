@@ -19,7 +19,6 @@ from fcpower_bids.analyses.engine.columns import (
 )
 from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import build_representations
 from fcpower_bids.analyses.engine.scan_parts import (
     ScanLength,
@@ -27,6 +26,7 @@ from fcpower_bids.analyses.engine.scan_parts import (
     length_facts,
     shorten_scans,
 )
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.identification.curves import (
     IDENTIFICATION_CURVES,
     IDENTIFICATION_GAINS,
@@ -185,8 +185,7 @@ class PredictionCurves:
         self.study = study
         self.sizes = choose_sizes(study.folds, sizes)
         self.studies = {
-            size: dataclasses.replace(study, folds=shrink_folds(study.folds, size, study.settings.random_seed))
-            for size in self.sizes
+            size: study.on_folds(shrink_folds(study.folds, size, study.settings.random_seed)) for size in self.sizes
         }
         self._folds: list[pd.DataFrame] = []
         self._gains: list[pd.DataFrame] = []

@@ -13,8 +13,8 @@ from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMN
 from fcpower_bids.analyses.engine.comparisons import RULE, compare_pairs, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import RowsOnDisk
 from fcpower_bids.predictors import MULTIKERNEL, PREDICTORS

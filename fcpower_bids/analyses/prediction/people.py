@@ -12,7 +12,7 @@ import pandas as pd
 from fcpower_bids.analyses.check.seen import MARK, mark_rows
 from fcpower_bids.analyses.engine.columns import FOLD, KEY_COLUMNS, PERSON, PERSON_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -47,6 +47,8 @@ FOLDS = TableSpec(
     "Who was where, so that any tool can use the same splits.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("repeat", "fold")),
+        Column.text("repeat_label", "Repetition as the file of `--folds-file` calls it", optional=True),
+        Column.text("fold_label", "Fold as that file calls it", optional=True),
         PERSON,
         Column.text("role", "test, train, or excluded (a relative of a test person at another site)"),
         Column.number("inner_fold", "Inner fold in which a training person validates, from 0; -1 for others"),
@@ -94,12 +96,15 @@ def mean_over_repeats(block: pd.DataFrame) -> pd.DataFrame:
 
 def tabulate_folds(study: Study, facts: Mapping[str, Any]) -> Table:
     """Return ``folds``, made fold by fold."""
-    names = np.array(study.people.names, dtype=object)
+    names, labels = np.array(study.people.names, dtype=object), study.protocol.labels
+    named = any(tuple(map(str, numbers)) != label for numbers, label in labels.items())
 
     def each() -> Iterator[pd.DataFrame]:
         for fold in study.folds:
             frame = pd.DataFrame(folds_table([fold], len(names)))
-            frame.insert(2, "participant_id", names[frame.pop("row").to_numpy()])
-            yield frame
+            frame["participant_id"] = names[frame.pop("row").to_numpy()]
+            if named:
+                frame["repeat_label"], frame["fold_label"] = labels[fold.repeat, fold.fold]
+            yield frame[[key for key in FOLDS.columns if key in frame]]
 
     return Table(Blocks(each, len(names) * len(study.folds)), FOLDS, facts)

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import expand_names
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.inference.permutation import permutation_p_value
 from fcpower_bids.core.inference.sign_flips import largest_of_permutations
+from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.core.regression.targets import permuted_rows, remember_target
+from fcpower_bids.core.regression.targets import remember_target
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -44,7 +45,9 @@ NULL = TableSpec(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
         Column.number("permutation", "0 for the true order, then the permutations from 1"),
         Column.number(
-            "score", "auc for targets of two classes, r for others; predictions of the first repeat together"
+            "score",
+            "auc for targets of two classes, r for others; predictions of the first repeat together, or within sites "
+            "where these are held out",
         ),
     ),
     ("target", "representation", "permutation"),
@@ -52,9 +55,10 @@ NULL = TableSpec(
 NULL_FACTS = {
     "Rule": (
         "People exchange their target together with its covariates; families are exchanged whole, with families of the "
-        "same size; with --site-column everyone stays at their site; people without the target stay in place. The "
-        "penalty is selected again in every permutation. The statistic is that of all out-of-fold predictions of the "
-        "first repeat."
+        "same size; with --site-column, and where the target goes with a column of sites (TargetsThatGoWithSites), "
+        "everyone stays at their site; people without the target stay in place. The penalty is selected again in every "
+        "permutation. The statistic is that of all out-of-fold predictions of the first repeat; where sites are held "
+        "out, the mean over sites of the statistic within each, weighted as in prediction_sites."
     )
 }
 
@@ -160,12 +164,8 @@ def _scores(solver: Solver, study: Study, target: Target, name: str) -> FloatArr
 
 def _orders(study: Study, target: Target) -> list[Rows]:
     """Orders of everyone in which only people who have the target change places."""
-    known = np.flatnonzero(target.known)
-    families, sites = (
-        None if labels is None else labels[known] for labels in (study.people.families, study.people.sites)
-    )
-    number, orders = choose_permutations(study).number, []
-    for among in permuted_rows(known.size, number, study.settings.random_seed, families, sites):
+    known, orders = np.flatnonzero(target.known), []
+    for among in study.protocol.exchange.orders(target, choose_permutations(study).number):
         order = np.arange(target.known.size)
         order[known] = known[among]
         orders.append(order)
@@ -177,10 +177,12 @@ def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Row
     if callable(columns):
         columns = remember_target(columns)
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
-    predicted = np.concatenate(result.predicted)
-    if not target.is_binary:
-        return score_predictions("pearson", np.concatenate(result.observed), predicted)
+    predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)
     tested = np.concatenate([fold.test for fold in result.folds])
-    classes = target.measures[:, 0]
-    observed = np.column_stack([(classes if order is None else classes[order])[tested] for order in orders])
-    return score_predictions("auc", observed, predicted)
+    if target.is_binary:
+        classes = target.measures[:, 0]
+        observed = np.column_stack([(classes if order is None else classes[order])[tested] for order in orders])
+    score, sites = "auc" if target.is_binary else "pearson", study.protocol.scored_within
+    if sites is None:
+        return score_predictions(score, observed, predicted)
+    return scores_within(observed, predicted, sites[tested], score)

@@ -24,8 +24,8 @@ from fcpower_bids.analyses.engine.columns import (
 from fcpower_bids.analyses.engine.comparisons import add_people_tests, comparison_facts
 from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
-from fcpower_bids.analyses.engine.protocol import Study, open_study
-from fcpower_bids.analyses.engine.scoring import LEADING, leading_summary
+from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
 from fcpower_bids.analyses.prediction.approximation import APPROXIMATION, Approximations
 from fcpower_bids.analyses.prediction.edge_importance import (
@@ -52,7 +52,7 @@ from fcpower_bids.analyses.prediction.permutation_null import (
     null_rows,
 )
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
-from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, tabulate_sites
+from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, scores_within_sites, tabulate_sites
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns
@@ -78,12 +78,22 @@ COMPARISONS = TableSpec(
         Column.p(
             "p_people",
             "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
-            "held out, as blocks. It holds for these fitted models alone; that representations differ it says too "
-            "often in small cohorts (23, 14 and 7 of 100 true nulls with 30, 100 and 300 people): read it with "
-            "p_two_sided",
+            "held out, as blocks, the error of the latter without the offset of the site. It holds for these fitted "
+            "models alone; that representations differ it says too often in small cohorts (23, 14 and 7 of 100 true "
+            "nulls with 30, 100 and 300 people): read it with p_two_sided",
             "p (people)",
         ),
-        Column.number("n_blocks", "People, families or sites whose signs are flipped", "Blocks", 0),
+        Column.number("n_blocks", "People, families or sites whose signs are flipped (`Unit`)", "Blocks", 0),
+        Column.number(
+            "offset_difference",
+            "Sites held out: size of the mean error of a site, representation minus reference, mean over sites, in the "
+            "unit of the target; below 0 the representation places new sites better",
+            "Offset",
+            optional=True,
+        ),
+        Column.p(
+            "p_offset", "p of a difference in the squared mean error of a site, sign flips over sites", optional=True
+        ),
     ),
     ("target", "representation", "reference"),
 )
@@ -122,6 +132,8 @@ SUMMARY = TableSpec(
         ),
         Column.text("ranked_by", "Which mean of the score ranks the representations", levels=LEADING),
         *(_summaries(score) for score in SCORE_COLUMNS.values()),
+        Column.number("r_within_mean", "r within sites that are held out, as in prediction_sites", optional=True),
+        Column.number("auc_within_mean", "AUC within sites that are held out, the same", optional=True),
         Column.p(
             "p_permutation",
             "(1 + permutations at least as good) / (1 + permutations), see the table null",
@@ -217,9 +229,9 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     tables[RELIABILITY.name] = tabulate_reliability(entries)
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
+    tables |= tabulate_sites(study, entries.people())
     tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= _tabulate_weights(entries)
-    tables |= tabulate_sites(study, entries.people())
     return tables | approximations.tables() | importance.tables(IMPORTANCE_FACTS)
 
 
@@ -264,7 +276,7 @@ def _predictor_facts(settings: Analysis) -> dict[str, Any]:
 
 def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Study) -> Table:
     """One row per target and representation; everything in it follows from the other tables."""
-    p_values = null_p_values(null)
+    p_values, within = null_p_values(null), scores_within_sites(tables) if study.protocol.held_out else None
     pooled = dict(iter(tables[POOLED.name].frame.groupby(["target", "representation"], sort=False)))
     rows = []
     for (target, representation), part in tables[PREDICTION.name].frame.groupby(
@@ -274,10 +286,12 @@ def _summarise(tables: dict[str, Table], null: list[dict[str, Any]], study: Stud
         row: dict[str, Any] = {"target": key[0], "representation": key[1], "n_folds": len(part)}
         row["n_scored"] = int(part["r"].notna().sum())
         row["share_at_grid_edge"] = float(part["at_grid_edge"].mean())
-        row["ranked_by"] = leading_summary(part["n_test"])
+        row["ranked_by"] = WITHIN_MEAN if within else leading_summary(part["n_test"])
         for score in SCORE_COLUMNS:
             row |= describe_scores(part, pooled[key], score, f"{score}_")
+        row |= within[key] if within else {}
         row |= p_values.get(key, NO_NULL)
         row[N_TRAINED.key] = count_trained(study.cohort, key[1], set(study.people.names))
         rows.append(row)
-    return Table(_name_predictors(pd.DataFrame(rows))[list(SUMMARY.columns)], SUMMARY)
+    frame = _name_predictors(pd.DataFrame(rows))
+    return Table(frame[[name for name in SUMMARY.columns if name in frame]], SUMMARY)

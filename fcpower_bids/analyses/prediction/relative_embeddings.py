@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
 from fcpower_bids.analyses.engine.series import has_series
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import FcPowerError, Unfit

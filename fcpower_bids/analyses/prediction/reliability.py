@@ -10,11 +10,11 @@ import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
 from fcpower_bids.analyses.engine.scoring import observed_of, predictions_by_repeat
 from fcpower_bids.analyses.engine.series import cut_series, has_series
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.prediction.harmonise import NONE
 from fcpower_bids.core.inference.reliability import (
     SplitHalf,

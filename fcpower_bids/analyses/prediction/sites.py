@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
-from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.inference.sites import random_effects, site_scores, weighted_score
 from fcpower_bids.records import Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
@@ -18,7 +18,8 @@ SITE, WITHIN, RANDOM = "site", "within sites", "random effects"
 
 PREDICTION_SITES = TableSpec(
     "prediction_sites",
-    "Predictions of each site by itself, and what they come to within sites (`--site-column`).",
+    "Predictions of each site by itself, and within sites: those of `--site-column`, else of a column that the target "
+    "goes with.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
         Column.text(
@@ -41,7 +42,7 @@ PREDICTION_SITES = TableSpec(
 
 
 def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[str, Table]:
-    """Return ``prediction_sites``; nothing where no site is known.
+    """Return ``prediction_sites``; nothing where no site is named and no target goes with one.
 
     Parameters
     ----------
@@ -49,19 +50,29 @@ def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[st
     predictions : iterable of pandas.DataFrame
         `columns.PERSON_COLUMNS`, a representation and target at a time.
     """
-    if study.people.sites is None:
-        return {}
-    sites = dict(zip(study.people.names, study.people.sites.tolist(), strict=True))
     binary = {target.name for target in study.targets if target.is_binary}
     rows: list[dict[str, Any]] = []
     for part in predictions:
         target, name = part[["target", "representation"]].iloc[0]
+        sites = study.protocol.sites_of(target)
+        if sites is None:
+            continue
+        of_people = dict(zip(study.people.names, sites.tolist(), strict=True))
         score = "auc" if target in binary else "r"
         about = {"target": target, "representation": name, "score": score}
-        rows += [about | row for row in _describe(part, part["participant_id"].map(sites), score)]
+        rows += [about | row for row in _describe(part, part["participant_id"].map(of_people), score)]
+    if not rows:
+        return {}
     frame = pd.DataFrame(rows, columns=list(PREDICTION_SITES.columns))
-    facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.settings.hold_out_sites}
-    return {PREDICTION_SITES.name: Table(frame, PREDICTION_SITES, facts)}
+    facts = {"SiteColumn": study.settings.site_column, "HoldOutSites": study.protocol.held_out is not None}
+    return {PREDICTION_SITES.name: Table(frame, PREDICTION_SITES, facts | study.protocol.facts(study.targets))}
+
+
+def scores_within_sites(tables: Mapping[str, Table]) -> dict[tuple[str, str], dict[str, float]]:
+    """``r_within_mean`` or ``auc_within_mean`` of every target and representation."""
+    frame = tables[PREDICTION_SITES.name].frame
+    rows = frame[frame["over"] == WITHIN].to_dict("records")
+    return {(row["target"], row["representation"]): {f"{row['score']}_within_mean": row["value"]} for row in rows}
 
 
 def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[dict[str, Any]]:

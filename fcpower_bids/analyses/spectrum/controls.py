@@ -16,8 +16,8 @@ from fcpower_bids.analyses.engine.comparisons import RULE
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.spectrum.filters import (
     GAP,

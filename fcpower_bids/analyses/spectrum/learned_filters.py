@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
-from fcpower_bids.analyses.engine.protocol import Study
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.core.filters.filter_grams import FilterGrams, filter_grams
 from fcpower_bids.core.filters.learned_filter import (

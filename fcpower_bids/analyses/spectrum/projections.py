@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, precision
-from fcpower_bids.analyses.engine.protocol import Study
 from fcpower_bids.analyses.engine.series import has_series
+from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.projections import coskewness_gram, leading_directions, project_connectivity

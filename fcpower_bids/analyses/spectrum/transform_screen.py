@@ -14,7 +14,6 @@ from fcpower_bids.analyses.engine.columns import declare_screen
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.entries import Entries
-from fcpower_bids.analyses.engine.protocol import Study, open_study
 from fcpower_bids.analyses.engine.representations import (
     FC,
     FC_POWER,
@@ -22,6 +21,7 @@ from fcpower_bids.analyses.engine.representations import (
     build_representations,
     transform_features,
 )
+from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
 from fcpower_bids.analyses.spectrum.projections import PROJECTIONS, Projections
 from fcpower_bids.core.regression.folds import Rows

@@ -63,9 +63,9 @@ def site_scores(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, sco
 
 
 def _score(observed: Array, predicted: Array, score: str) -> float:
-    if len(observed) < FEWEST or np.ptp(observed) == 0 or np.ptp(predicted) == 0:
+    if len(observed) < FEWEST:
         return float("nan")
-    return float(score_predictions(score, observed[:, None], predicted[:, None])[0])
+    return float(_scores_of(observed[:, None], predicted[:, None], score)[0])
 
 
 def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> float:
@@ -78,6 +78,38 @@ def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> floa
         return float(np.average(values[known], weights=sizes[known]))
     z = np.arctanh(np.clip(values[known], -1 + 1e-12, 1 - 1e-12))
     return float(np.tanh(np.average(z, weights=sizes[known] - 3)))
+
+
+def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> Array:
+    """`weighted_score` of the sites for many pairs of columns at once.
+
+    Parameters
+    ----------
+    observed, predicted : array_like, shape (n, m)
+        Rows without a target (NaN) are the same in all columns.
+    sites : array_like, shape (n,)
+    score : {"pearson", "auc"}
+
+    Returns
+    -------
+    ndarray, shape (m,)
+        NaN where no site has a score.
+    """
+    truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
+    known = np.isfinite(truth).all(axis=1)
+    labels = np.asarray(sites).astype(str)
+    members = [known & (labels == site) for site in np.unique(labels[known])]
+    members = [rows for rows in members if rows.sum() >= FEWEST]
+    if not members:
+        return np.full(truth.shape[1], np.nan)
+    each = np.stack([_scores_of(truth[rows], guess[rows], score) for rows in members])
+    sizes = [int(rows.sum()) for rows in members]
+    return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in each.T])
+
+
+def _scores_of(observed: Array, predicted: Array, score: str) -> Array:
+    flat = (np.ptp(observed, axis=0) == 0) | (np.ptp(predicted, axis=0) == 0)
+    return np.where(flat, np.nan, score_predictions(score, observed, predicted))
 
 
 def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:

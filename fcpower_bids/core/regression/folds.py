@@ -199,7 +199,7 @@ def leave_one_site_out(
             test = np.flatnonzero(site == fold)
             train = np.flatnonzero((site != fold) & ~np.isin(family, family[test]))
             if inner_by_site:
-                inner = _partition(train, site[train])
+                inner = partition(train, site[train])
             else:
                 inner = inner_folds(train, family, n_inner, (seed, repeat, fold + 1))
             folds.append(Fold(repeat, fold, train, test, inner))
@@ -229,12 +229,16 @@ def cbig_folds(
         labels = _deal_in_turn(family, n_folds, seed)
         for fold in range(n_folds):
             train, test = np.flatnonzero(labels != fold), np.flatnonzero(labels == fold)
-            stream = np.random.RandomState(1).random_sample(train.size)
-            inner = _partition(train, (np.arange(train.size) % n_inner)[np.argsort(stream, kind="stable")])
-            folds.append(Fold(repeat, fold, train, test, inner))
+            folds.append(Fold(repeat, fold, train, test, matlab_inner_folds(train, n_inner)))
     if any(fold.test.size == 0 for fold in folds):
         raise Unfit(f"{n} people in {family.max() + 1} families leave one of {n_folds} folds empty.")
     return tuple(folds)
+
+
+def matlab_inner_folds(train: Rows, n_inner: int) -> tuple[Rows, ...]:
+    """``rng(1); cvpartition(n, 'kfold', k)`` of MATLAB on training rows in the order in which they are given."""
+    stream = np.random.RandomState(1).random_sample(train.size)
+    return partition(train, (np.arange(train.size) % n_inner)[np.argsort(stream, kind="stable")])
 
 
 def check_folds(folds: Sequence[Fold], n: int) -> None:
@@ -283,12 +287,13 @@ def inner_folds(
     """Divide training rows at random into inner folds, families whole; `family` and `strata` are those of all rows."""
     own = None if strata is None else strata[train]
     try:
-        return _partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
+        return partition(train, deal_families(family[train], n_inner, np.random.default_rng(seed), own))
     except Unfit as problem:
         raise Unfit(f"In the inner loop (--inner-folds): {problem}") from None
 
 
-def _partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:
+def partition(rows: Rows, labels: Rows) -> tuple[Rows, ...]:
+    """Rows by label, in the order of the labels."""
     return tuple(rows[labels == label] for label in np.unique(labels))
 
 

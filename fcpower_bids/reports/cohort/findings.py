@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN
+from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
 from fcpower_bids.reports.cohort.seen import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
 
@@ -44,6 +45,8 @@ class Finding:
         That p, corrected by the best representation of each permutation; NaN where there was none.
     comparison : pandas.Series or None
         The row of ``comparisons`` that sets FC^alpha against FC.
+    site : mapping
+        ``Columns`` of sites that the target goes with, and the ``Score`` of the site alone; empty where it does not.
     """
 
     target: str
@@ -53,6 +56,7 @@ class Finding:
     state: str
     p: float
     comparison: pd.Series | None
+    site: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -69,17 +73,30 @@ class Finding:
         """Whether the score of all predictions together leads, because single folds are small."""
         return self.leading.endswith(POOLED_MEAN)
 
+    @property
+    def is_within(self) -> bool:
+        """Whether the score within sites leads, because these are held out."""
+        return self.leading.endswith(WITHIN_MEAN)
+
+    def beside_site(self, so: str) -> str:
+        """``r 0.75 over all predictions together, and the site ('site') alone gives 0.84``."""
+        pooled = float(self.summary[f"{self.score}_{POOLED_MEAN}"].iloc[0])
+        names = ", ".join(f"'{name}'" for name in self.site["Columns"])
+        alone = f"the site ({names}) alone gives {self.site['Score']:.2f}"
+        return f"{self.label} {pooled:.2f} over all predictions together, {so} {alone}"
+
 
 def find_targets(tables: GroupTables) -> list[Finding]:
     """Return what was found for every target, in the order of the tables."""
     summary, comparisons = tables.frame("prediction_summary"), tables.rows("comparisons")
     if summary is None:
         return []
+    sites = tables.facts("prediction").get("TargetsThatGoWithSites", {})
     parts = summary.groupby("target", sort=False)
-    return [_find(str(target), part, comparisons) for target, part in parts]
+    return [_find(str(target), part, comparisons, sites.get(str(target), {})) for target, part in parts]
 
 
-def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding:
+def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapping[str, Any]) -> Finding:
     score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
     leading = f"{score}_{part['ranked_by'].iloc[0]}"
     seen = seen_rows(part)
@@ -91,7 +108,7 @@ def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame) -> Finding
     best = min(p_values, default=math.nan)
     few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
     state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
-    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, _pair(comparisons, target))
+    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, _pair(comparisons, target), site)
 
 
 def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
@@ -125,6 +142,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
     best = finding.summary.iloc[0]
     if best[finding.leading] != best[finding.leading]:
         where = "of all predictions together" if finding.is_pooled else "in any fold"
+        where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
     said = [_answer(finding, best), _highest(finding, best, tables)]
     if finding.comparison is not None:
@@ -135,6 +153,9 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
 def _highest(finding: Finding, best: pd.Series, tables: GroupTables) -> str:
     score, name = finding.score, tables.title(str(best["representation"]))
     mean, pooled = float(best[f"{score}_{FOLD_MEAN}"]), float(best[f"{score}_{POOLED_MEAN}"])
+    if finding.is_within:
+        within = f"{finding.label} within sites that are held out {best[finding.leading]:.2f}"
+        return f"Highest score: {name}, {within}; all predictions together, offsets of sites included, {pooled:.2f}."
     if not finding.is_pooled:
         spread = f"mean {finding.label} over {best['n_folds']:.0f} folds {mean:.2f} (SD {_sd(best, score)})"
         return f"Highest score: {name}, {spread}; all predictions together {pooled:.2f}."
@@ -156,6 +177,8 @@ def _answer(finding: Finding, best: pd.Series) -> str:
     n = int(finding.summary["n_permutations"].max())
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
     permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
+    if finding.site and finding.state in (FOUND, NOT_FOUND):
+        return _answer_beside_site(finding, permuted)
     if finding.state == FOUND:
         return f"Predicted better than chance ({permuted})."
     if finding.state == NOT_DECIDED:
@@ -165,12 +188,18 @@ def _answer(finding: Finding, best: pd.Series) -> str:
         )
     if finding.state == NOT_FOUND:
         needed = float(finding.summary["score_needed"].max())
+        where = "within sites" if finding.is_within else "over all predictions together"
         return (
             f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). An "
-            f"{finding.label} of {needed:.2f} or less over all predictions together could not have been told from "
-            "chance here."
+            f"{finding.label} of {needed:.2f} or less {where} could not have been told from chance here."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
+
+
+def _answer_beside_site(finding: Finding, permuted: str) -> str:
+    if finding.state == FOUND:
+        return f"More than the site was shown: {finding.beside_site('where')} (within sites, {permuted})."
+    return f"Nothing beyond the site was shown: {finding.beside_site('but')} (within sites, {permuted})."
 
 
 def describe_difference(row: pd.Series, tables: GroupTables) -> str:
@@ -178,24 +207,41 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
     later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
     if row["p_two_sided"] != row["p_two_sided"]:
         return f"{later} and {earlier} could not be compared."
+    by_site = row.get("p_offset", math.nan) == row.get("p_offset", math.nan)
+    of_people, where = float(row.get("p_people", math.nan)), ", within sites that are held out" if by_site else ""
+    counted = f"within sites, over {count(int(row['n_blocks']), 'site')}" if by_site else "over people"
     numbers = (
         f"difference in {'AUC' if row['score'] == 'auc' else 'r'} over folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
-        + (f"; squared errors over people, {say_p(float(row['p_people']))}" if "p_people" in row else "")
+        + (f"; squared errors {counted}, {say_p(of_people)}" if "p_people" in row else "")
     )
+    said = _judge_difference(row, f"{later}", f"{earlier}", where, numbers)
+    return f"{said} {_tell_offset(row, later, earlier)}" if by_site else said
+
+
+def _judge_difference(row: pd.Series, later: str, earlier: str, where: str, numbers: str) -> str:
     clear, of_people = row["p_two_sided"] < SIGNIFICANT, float(row.get("p_people", math.nan))
     if not clear and of_people < SIGNIFICANT:
-        return f"It is not clear whether {later} and {earlier} differ: only one of two tests sees it ({numbers})."
+        return (
+            f"It is not clear whether {later} and {earlier} differ{where}: only one of two tests sees it ({numbers})."
+        )
     if not clear:
         unseen = f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen"
-        return f"No evidence that {later} and {earlier} differ ({numbers}); {unseen}."
+        return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {unseen}."
     better = "better" if row["mean_difference"] > 0 else "worse"
     if of_people >= SIGNIFICANT:
-        return (
-            f"{later} scores {better} than {earlier}, but only one of two tests sees it ({numbers}): over people, whom "
-            "it should hold for, there is no evidence."
-        )
-    return f"{later} is {better} than {earlier} ({numbers})."
+        rest = "there is no evidence in the errors" if where else "over people there is no evidence"
+        return f"{later} scores {better} than {earlier}{where}, but only one of two tests sees it ({numbers}): {rest}."
+    return f"{later} is {better} than {earlier}{where} ({numbers})."
+
+
+def _tell_offset(row: pd.Series, later: str, earlier: str) -> str:
+    """The level of a new site, which is its own question."""
+    numbers = f"difference in size {row['offset_difference']:+.2f}, {say_p(float(row['p_offset']))}"
+    if row["p_offset"] >= SIGNIFICANT:
+        return f"The offset of a new site does not differ between them ({numbers})."
+    better = "smaller" if row["offset_difference"] < 0 else "larger"
+    return f"The offset of a new site is {better} under {later} than under {earlier} ({numbers})."
 
 
 def smallest_correlation(n_people: int) -> float:

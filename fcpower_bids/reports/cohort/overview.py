@@ -26,6 +26,7 @@ VERDICTS = {
     NOT_TESTED: "not tested against chance",
     ONLY_SEEN: "no score: encoders trained on these people",
 }
+BESIDE_SITE = {FOUND: "more than the site", NOT_FOUND: "nothing beyond the site"}
 SEEN = "trained on them"
 
 
@@ -52,6 +53,8 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
 
 
 def _what_leads(findings: Sequence[Finding], tables: GroupTables) -> str:
+    if any(finding.is_within for finding in findings):
+        return "Score within sites, which are held out"
     pooled = [finding.is_pooled for finding in findings]
     if not any(pooled):
         return "Mean over the folds"
@@ -65,6 +68,7 @@ def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cel
     scores = dict(zip(own["representation"].astype(str), own[finding.leading], strict=True))
     seen = set(own["representation"].astype(str)[seen_rows(own)])
     best = "" if finding.state == ONLY_SEEN else str(finding.summary["representation"].iloc[0])
+    verdict = BESIDE_SITE.get(finding.state, VERDICTS[finding.state]) if finding.site else VERDICTS[finding.state]
     cells = [
         Cell(SEEN, "n/a")
         if name in seen
@@ -73,7 +77,7 @@ def _row(finding: Finding, own: pd.DataFrame, names: Sequence[str]) -> tuple[Cel
     ]
     p = f" ({say_p(finding.p)})" if finding.p == finding.p else ""
     label = f"{finding.label}, all predictions" if finding.is_pooled else finding.label
-    return (Cell(finding.target), Cell(label), *cells, Cell(VERDICTS[finding.state] + p))
+    return (Cell(finding.target), Cell(label), *cells, Cell(verdict + p))
 
 
 def _sorted_by(score: float | None) -> float | str:

@@ -106,7 +106,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
 
 
 def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
-    said: list[str] = []
+    said = [_beside_site(finding) for finding in targets if finding.site and finding.state != ONLY_SEEN]
+    targets = [finding for finding in targets if not finding.site or finding.state == ONLY_SEEN]
     found = [finding.target for finding in targets if finding.state == FOUND]
     undecided = [finding.target for finding in targets if finding.state == NOT_DECIDED]
     untested = [finding.target for finding in targets if finding.state == NOT_TESTED]
@@ -129,6 +130,15 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     if not said and further:
         return "Nothing was predicted and nobody identified; the other analyses are below."
     return " ".join(said) or "There are no results of the group level yet."
+
+
+def _beside_site(finding: Finding) -> str:
+    """The comparison with the site alone, since a score that the site gives as well is no finding."""
+    if finding.state == FOUND:
+        return f"{finding.target}: {finding.beside_site('where')}; more than the site was shown."
+    if finding.state == NOT_FOUND:
+        return f"{finding.target}: {finding.beside_site('but')}: nothing beyond the site was shown."
+    return f"{finding.target}: {finding.beside_site('and')}; whether there is more than the site is not decided."
 
 
 def _identified(best: pd.Series, tables: GroupTables) -> str:

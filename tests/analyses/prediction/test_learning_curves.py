@@ -10,8 +10,8 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
-from fcpower_bids.analyses.engine.protocol import open_study
 from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
 from fcpower_bids.analyses.prediction import learning_curves
 from fcpower_bids.analyses.prediction.learning_curves import (
@@ -128,7 +128,7 @@ def test_training_subsets_are_nested_seeded_and_keep_inner_folds(cohort):
 @pytest.mark.parametrize("more", [{}, {"covariates": ("age",)}, {"composite": ("g=memory,speed,planted_score",)}])
 def test_the_small_kernel_predicts_as_the_large_one(cohort, more):
     study = open_study(cohort, choose(**TARGETS, **more))
-    study = dataclasses.replace(study, folds=shrink_folds(study.folds[:5], 20, 0))
+    study = study.on_folds(shrink_folds(study.folds[:5], 20, 0))
     representation = next(iter(study.representations()))
     solver = make_solver(representation, study.preset)
     block = cross_validate_smaller(solver, representation.similarity(), study)

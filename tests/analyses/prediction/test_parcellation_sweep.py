@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
-from fcpower_bids.analyses.engine.protocol import open_study
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.presets import PAPER

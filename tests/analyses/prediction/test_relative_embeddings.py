@@ -10,8 +10,8 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
-from fcpower_bids.analyses.engine.protocol import open_study
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.prediction.relative_embeddings import (
     cross_validate_refitted,
     embed_relative_to,

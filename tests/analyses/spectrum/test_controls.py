@@ -8,7 +8,7 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
-from fcpower_bids.analyses.engine.protocol import open_study
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.spectrum.controls import principal_scores
 from fcpower_bids.analyses.spectrum.learned_filters import LearnedFilters
 from fcpower_bids.core.connectome.edges import vectorise_edges

@@ -10,7 +10,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 from fcpower_bids.analyses import ANALYSES
-from fcpower_bids.analyses.engine.protocol import open_study
+from fcpower_bids.analyses.engine.study import open_study
 from fcpower_bids.analyses.spectrum.transform_screen import GROUP_FIT, NEAR, PAPER_SCREEN, SCREEN, ScreenRows
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power

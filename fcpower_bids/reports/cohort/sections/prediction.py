@@ -72,6 +72,9 @@ def _protocol(facts: dict[str, Any]) -> list[str]:
     if family:
         kin = f"Families ('{family}') are never split between training and test people."
     said = [f"Nested cross-validation ({shape}): the penalty is selected among the training people alone.", kin]
+    if pairs := facts.get("AcceptedPairs"):
+        named = ", ".join(" and ".join(pair) for pair in pairs)
+        said.append(f"Accepted by name though they look like one scan, and not kept together by the folds: {named}.")
     said += [f"Permutations: {facts['Permutations']}"] if "Permutations" in facts else []
     return said + _harmonised(facts)
 

@@ -1,0 +1,168 @@
+"""A study: preset, people, targets and the protocol that all representations of a prediction share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
+from fcpower_bids.analyses.engine.people import People, choose_people
+from fcpower_bids.analyses.engine.protocol import Protocol, plan_protocol
+from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
+from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
+from fcpower_bids.core.regression.dense import HOST, dense
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
+from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
+from fcpower_bids.errors import Unfit
+from fcpower_bids.predictors import NYSTROEM
+from fcpower_bids.records import Cohort
+from fcpower_bids.settings import Analysis
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Everything that the representations of one prediction share.
+
+    Attributes
+    ----------
+    cohort : Cohort
+    settings : Analysis
+    preset : PredictionPreset
+        With the user's repeats, folds and covariates in the place of the published ones.
+    people : People
+    targets : list of Target
+    protocol : Protocol
+        Folds, permutations, and the unit of every test.
+    """
+
+    cohort: Cohort
+    settings: Analysis
+    preset: PredictionPreset
+    people: People
+    targets: list[Target]
+    protocol: Protocol
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """The folds of the protocol."""
+        return self.protocol.folds
+
+    def on_folds(self, folds: tuple[Fold, ...]) -> Study:
+        """The same study on other folds."""
+        return dataclasses.replace(self, protocol=dataclasses.replace(self.protocol, folds=folds))
+
+    @cached_property
+    def columns(self) -> FloatArray | TargetBuilder:
+        """All targets side by side, without what the covariates explain: `targets.join_target_builders`."""
+        return build_once(join_target_builders(self.targets, self.people.covariates))
+
+    def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
+        """What is asked for, one at a time; of another cohort with the same scans if one is given."""
+        chosen = cohort or self.cohort
+        return build_representations(chosen, self.people.scans, expand_names(chosen, self.settings), self.settings)
+
+    @property
+    def first_repeat(self) -> tuple[Fold, ...]:
+        """The folds of one repeat."""
+        return tuple(fold for fold in self.folds if fold.repeat == 0)
+
+    def facts(self) -> dict[str, Any]:
+        """Describe the protocol for a sidecar."""
+        brought = self.settings.folds_file or self.settings.test_people
+        unused: tuple[str, ...] = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
+        if NYSTROEM not in self.settings.predictors:
+            unused += ("landmarks", "seed")
+        how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
+        return {
+            "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
+            "Folds": f"those of {brought.name}" if brought else how,
+            "FamilyColumn": self.settings.family_column,
+            "SiteColumn": self.settings.site_column,
+            "Stratified": self.settings.stratify,
+            "NumberOfPeople": len(self.people.names),
+            "Alpha": self.settings.alpha,
+            "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
+            "FeaturesOfAPerson": tell_combination(self.settings),
+            "Precision": tell_precision((len(self.people.names), self.cohort.edges.shape[1])),
+            "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
+            **({"Solver": dense().name} if dense() is not HOST else {}),
+            **self.protocol.facts(self.targets),
+            **self.people.facts,
+            **_notes(self.cohort),
+        }
+
+
+def open_study(cohort: Cohort, settings: Analysis) -> Study:
+    """Choose people, targets and folds.
+
+    Raises
+    ------
+    Unfit
+        Unknown columns, targets without variation, too few people or a family too large for the folds.
+    """
+    preset = resolve_preset(settings)
+    if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):
+        raise Unfit(
+            "--stratify spreads people over random folds; it does not go with sites that are held out, the folds of "
+            "CBIG, or folds from a file."
+        )
+    names = expand_names(cohort, settings)
+    people = choose_people(cohort, settings, names, preset.covariates)
+    targets = choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates)
+    protocol = plan_protocol(cohort, people, settings, preset, targets)
+    for target in targets:
+        _check_known(target, protocol.folds)
+        _check_left(target, people.covariates, protocol.folds)
+    return Study(cohort, settings, preset, people, targets, protocol)
+
+
+def resolve_preset(settings: Analysis) -> PredictionPreset:
+    """Return the published protocol with the numbers that the user changed."""
+    preset = PRESETS[settings.preset]
+    return dataclasses.replace(
+        preset,
+        n_repeats=settings.repeats or (1 if settings.hold_out_sites else preset.n_repeats),
+        n_folds=settings.folds or preset.n_folds,
+        n_inner=settings.inner_folds or preset.n_inner,
+        covariates=settings.covariates or preset.covariates,
+        penalties=settings.penalties or preset.penalties,
+        relative_penalties=preset.relative_penalties and not settings.penalties,
+        selection=settings.selection or preset.selection,
+        group_fit=settings.group_fit or preset.group_fit,
+        landmarks=settings.landmarks,
+        seed=settings.random_seed,
+    )
+
+
+def _check_known(target: Target, folds: tuple[Fold, ...]) -> None:
+    known = target.known
+    for fold in folds:
+        if sum(known[rows].any() for rows in fold.inner) < 2:
+            raise Unfit(
+                f"The target '{target.name}' is known for only {known[fold.train].sum()} of the people that train "
+                f"fold {fold.fold + 1}; use fewer folds, or leave this target out."
+            )
+
+
+def _check_left(target: Target, covariates: FloatArray, folds: tuple[Fold, ...]) -> None:
+    if not covariates.shape[1]:
+        return
+    train = min((fold.train[target.known[fold.train]] for fold in folds), key=len)
+    if leave_nothing(target.measures, covariates, train):
+        raise Unfit(
+            f"The covariates explain the target '{target.name}' completely, at least in the {len(train)} people that "
+            "train one of the folds, so nothing is left to predict. Name fewer --covariates, or leave this target out."
+        )
+
+
+def _notes(cohort: Cohort) -> Mapping[str, Any]:
+    return {"CohortNotes": list(cohort.notes)} if cohort.notes else {}

@@ -1,0 +1,117 @@
+"""CBIG's unit data through the command, with the outer folds of its MATLAB code alone."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.io import loadmat
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.core.regression.folds import cbig_folds
+from fcpower_bids.core.regression.nested import nested_cv
+from fcpower_bids.core.regression.presets import PRESETS
+from fcpower_bids.core.regression.ridge import factorise_kernel
+from fcpower_bids.core.regression.targets import remove_covariates
+from fcpower_bids.outputs.tables import read_table
+from tests.core.test_cbig import read_example
+
+pytestmark = pytest.mark.shared
+SEEDS, FOLDS, PARCELS = (1, 2, 3), 5, 6
+LARGE = [each for each in PRESETS["cbig"].penalties if each > 1e-3]
+
+
+@pytest.fixture(scope="module")
+def written(shared, tmp_path_factory):
+    """Features as the edges of small matrices: their correlations between people are those of the features."""
+    golden, root = shared / "golden" / "cbig_krr", tmp_path_factory.mktemp("cbig")
+    reference = golden / "reference_output"
+    names = ["sub-" + each.replace("-", "") for each in (golden / "input" / "data_id.txt").read_text().split()]
+    features = loadmat(golden / "input" / "feature.mat")["feature_mat"].T
+    upper = np.triu_indices(PARCELS, 1)
+    padded = np.hstack([features, np.repeat(features.mean(axis=1, keepdims=True), upper[0].size - 11, axis=1)])
+    (root / "bids").mkdir()
+    (root / "bids" / "dataset_description.json").write_text('{"Name": "unit", "BIDSVersion": "1.9.0"}')
+    for name, edges in zip(names, padded, strict=True):
+        matrix = np.eye(PARCELS)
+        matrix[upper] = 0.1 * (edges - edges.mean()) / np.abs(edges - edges.mean()).max()
+        np.save(root / f"{name}.npy", matrix + np.triu(matrix, 1).T)
+    table = pd.DataFrame({"participant_id": names, "path": [f"{name}.npy" for name in names]})
+    table.to_csv(root / "list.tsv", sep="\t", index=False)
+    stored = loadmat(reference / "1" / "air_quality_covariate.mat")["covariates"].astype(float)
+    y = loadmat(reference / "1" / "CO_groundtruth.mat")["y"].astype(float)[:, 0]
+    shuffled = 0.3 * y + np.random.default_rng(0).permutation(y)
+    people = pd.DataFrame({"participant_id": names, "co": y, "shuffled": shuffled})
+    people[[f"c{i}" for i in range(stored.shape[1])]] = stored
+    people.to_csv(root / "bids" / "participants.tsv", sep="\t", index=False)
+    splits = pd.DataFrame({"participant_id": names})
+    for seed in SEEDS:
+        of_seed = loadmat(reference / str(seed) / "no_relative_5_fold_sub_list.mat", squeeze_me=True)["sub_fold"]
+        splits[f"seed_{seed}"] = np.argmax([each["fold_index"] for each in of_seed], axis=0) + 1
+    splits.to_csv(root / "splits.tsv", sep="\t", index=False)
+    command = [root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--preset", "cbig"]
+    command += ["--targets", "co", "shuffled", "--inner-folds", FOLDS, "--folds-file", root / "splits.tsv"]
+    command += ["--covariates", *people.columns[3:], "--representations", "fc", "--analyses", "prediction", "--quiet"]
+    for options in ([], ["--penalties", *LARGE, "--name", "large"]):
+        assert main([*map(str, [*command, "--nprocs", "1", *options])]) == 0
+    return root / "out" / "group", reference, names
+
+
+def tables(group, target):
+    """Penalties by repeat and fold, predictions by repeat and person."""
+    folds, predictions = (read_table(group / f"{name}.tsv") for name in ("prediction", "predictions"))
+    folds, predictions = (each[each["target"] == target] for each in (folds, predictions))
+    return folds.set_index(["repeat", "fold"])["penalty"], predictions.set_index(["repeat", "participant_id"])
+
+
+def test_published_penalties_and_predictions_follow_from_the_outer_folds_alone(written):
+    group, reference, names = written
+    penalties, predicted = tables(group, "co")
+    for repeat, seed in enumerate(SEEDS):
+        final = loadmat(reference / str(seed) / f"final_result_CO_{seed}.mat", squeeze_me=True)
+        np.testing.assert_array_equal(penalties.loc[repeat], final["optimal_lambda"])
+        # At their penalty of 1e-5 the solvers of MATLAB and of LAPACK agree to this.
+        ours = predicted["predicted"].loc[repeat].loc[names]
+        np.testing.assert_allclose(ours, final["y_predict_concat"], rtol=0, atol=1e-8)
+
+
+def test_published_predictions_of_larger_penalties_are_met_to_rounding(written):
+    group, reference, names = written
+    penalties, predicted = tables(group / "large", "co")
+    for repeat, seed in enumerate(SEEDS):
+        own = predicted.loc[repeat].loc[names]
+        for fold in range(FOLDS):
+            file = f"fold_{fold + 1}/acc_CO_{seed}.mat"
+            losses = loadmat(reference / str(seed) / "innerloop_cv" / file)["loss"].ravel()
+            stored = loadmat(reference / str(seed) / "test_cv" / file)["y_p"].ravel()
+            allowed = [i for i, each in enumerate(PRESETS["cbig"].penalties) if each in LARGE]
+            best = min(allowed, key=lambda i: losses[i].item())
+            assert penalties.loc[repeat, fold] == PRESETS["cbig"].penalties[best]
+            ours = own.loc[own["fold"] == fold, "predicted"]
+            np.testing.assert_allclose(ours, stored[best].item().ravel(), rtol=0, atol=1e-10)
+
+
+def test_the_inner_folds_are_those_of_matlab(written, shared):
+    """A target whose penalty hangs on the inner folds, by the functions that reproduce MATLAB's own numbers."""
+    group, _, names = written
+    penalties, predicted = tables(group / "large", "shuffled")
+    example = read_example(shared / "golden" / "cbig_krr")
+    y = read_table(group.parents[1] / "bids" / "participants.tsv")["shuffled"].to_numpy(float)[:, None]
+    folds = cbig_folds(example.subjects, FOLDS, FOLDS, SEEDS)
+    solver = factorise_kernel(example.kernel, LARGE)
+    residuals = functools.partial(remove_covariates, y, example.covariates)
+    expected = nested_cv(solver, residuals, folds, selection="mean_predictive_cod")
+    assert np.unique(expected.chosen).size > 2
+    np.testing.assert_array_equal(penalties, expected.chosen[:, 0])
+    for fold, values in zip(folds, expected.predicted, strict=True):
+        ours = predicted["predicted"].loc[fold.repeat].loc[[names[row] for row in fold.test]]
+        np.testing.assert_allclose(ours, values[:, 0], rtol=0, atol=1e-10)
+
+
+def test_the_labels_of_the_file_are_written(written):
+    group = written[0]
+    folds = read_table(group / "folds.tsv")
+    labels = folds[["repeat", "repeat_label", "fold", "fold_label"]].drop_duplicates().to_numpy().tolist()
+    assert labels == [[i, f"seed_{s}", fold, fold + 1] for i, s in enumerate(SEEDS) for fold in range(FOLDS)]
