@@ -87,3 +87,12 @@ def test_no_folder_is_a_warehouse():
         str(f.relative_to(ROOT)): n for f in folders if (n := len([p for p in f.glob("*.py") if p.stem[0] != "_"])) > 14
     }
     assert not many
+
+
+def test_every_sort_of_a_table_is_stable():
+    """Rows with equal keys keep their order: that of a file, of its columns, of the person."""
+    for path in MODULES:
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        for call in (each for each in calls if getattr(each.func, "attr", "") == "sort_values"):
+            kinds = [getattr(each.value, "value", None) for each in call.keywords if each.arg == "kind"]
+            assert kinds == ["stable"], f"{path}, line {call.lineno}"

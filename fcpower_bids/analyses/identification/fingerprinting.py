@@ -133,7 +133,7 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
     several = scans[scans.groupby("participant_id")["session"].transform("nunique") > 1]
     if several["participant_id"].nunique() < 2:
         raise NotInCohort("Fingerprinting needs two people or more with two sessions each; leave it out of --analyses.")
-    return several.sort_values(["session", "participant_id"]).index.to_numpy(dtype=np.intp)
+    return several.sort_values(["session", "participant_id"], kind="stable").index.to_numpy(dtype=np.intp)
 
 
 def _summarise(

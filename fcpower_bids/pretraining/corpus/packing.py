@@ -229,7 +229,7 @@ class _Pack:
 
     def _table(self) -> pd.DataFrame:
         table = pd.DataFrame(list(self.rows.values()), columns=list(COLUMNS))
-        return table.sort_values(["shard", "position"], ignore_index=True)
+        return table.sort_values(["shard", "position"], kind="stable", ignore_index=True)
 
     def _write(self, facts: Mapping[str, Any]) -> None:
         write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")

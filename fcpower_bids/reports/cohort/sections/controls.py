@@ -157,7 +157,7 @@ def _say_matched(targets: list[str], tables: GroupTables) -> Iterator[str]:
 
 
 def _curve(rows: pd.DataFrame) -> np.ndarray:
-    return rows.sort_values("number")[["number", "fold_mean", "fold_sd"]].to_numpy(dtype=float)
+    return rows.sort_values("number", kind="stable")[["number", "fold_mean", "fold_sd"]].to_numpy(dtype=float)
 
 
 def _describe_leading(curves: dict[str, np.ndarray]) -> str:

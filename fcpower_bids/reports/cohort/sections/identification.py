@@ -135,7 +135,7 @@ def _alpha_panel(tables: GroupTables) -> Iterator[Panel]:
     table = tables.frame("identification_alpha")
     if table is None:
         return
-    table = table.sort_values("alpha")
+    table = table.sort_values("alpha", kind="stable")
     panels = [
         (title, unit, {title: table[["alpha", column]].to_numpy(dtype=float)})
         for title, unit, column in (
@@ -188,7 +188,9 @@ def _length_panel(tables: GroupTables) -> Iterator[Panel]:
     if table is None:
         return
     curves = {
-        tables.title(str(name)): part.sort_values("minutes")[["minutes", "accuracy"]].to_numpy(dtype=float)
+        tables.title(str(name)): part.sort_values("minutes", kind="stable")[["minutes", "accuracy"]].to_numpy(
+            dtype=float
+        )
         for name, part in table.groupby("representation", sort=False)
     }
     said = "; ".join(

@@ -76,7 +76,7 @@ def _spectra_panels(tables: GroupTables) -> Iterator[Panel]:
             bins[float(str(alpha))] = coarser(part)
     wanted = {*DRAWN_RANKS, tables.alpha}
     by_rank = {
-        float(str(alpha)): part.sort_values("rank")[["mean", "sd"]].to_numpy(dtype=float)
+        float(str(alpha)): part.sort_values("rank", kind="stable")[["mean", "sd"]].to_numpy(dtype=float)
         for alpha, part in ranks.groupby("alpha")
         if alpha in wanted
     }
