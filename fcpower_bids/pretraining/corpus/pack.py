@@ -202,8 +202,10 @@ def read_table(folder: Path) -> pd.DataFrame:
     """
     path = folder / "recordings.tsv"
     table = pd.read_csv(path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False)
-    if not path.read_bytes().endswith(b"\n") or "shard" not in table or table.empty:
+    if not path.read_bytes().endswith(b"\n") or table.empty:
         raise ValueError("recordings.tsv ends too early")
+    if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
+        raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
     return table.astype(dict.fromkeys(PLACES, int))
 
 
