@@ -130,6 +130,21 @@ def open_encoder(
     )
 
 
+def embed_recording(
+    encoder: Any,
+    series: Any,
+    parcels: tuple[str, ...],
+    repetition_time: float,
+    read: str,
+    person: tuple[str, str],
+) -> tuple[Any, dict[str, str]]:
+    """Embed one recording: the vector (d,), and whether the encoder has seen its person (dataset and label)."""
+    from fcpower_bids.encoders.seen import describe_training  # only where there is an encoder
+
+    vectors = encoder.embed([series], parcels, repetition_time, read)
+    return vectors[0], describe_training(encoder, *person, series, parcels)
+
+
 def name_of_weights(weights: str | Path) -> str:
     """Return what may be told of where weights came from: a hub id, or the last part of a path."""
     path = Path(weights).expanduser()

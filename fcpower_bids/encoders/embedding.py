@@ -82,7 +82,7 @@ class FBertEncoder:
         parcel_names : sequence of P_i str
             Names of the columns. Order is free and further parcels are ignored.
         repetition_time : float or sequence of n float
-            Seconds. Outside the range of the training recordings a warning is logged.
+            Seconds, NaN where it is not known. Outside the range of the training recordings a warning is logged.
         read : {"sequence", "windows"}
             The whole recording as one sequence, or the mean over windows of ``read_window`` timepoints.
 
@@ -161,7 +161,7 @@ class FBertEncoder:
         return columns
 
     def _check_repetition_times(self, times: NDArray[Any]) -> None:
-        for time in times[~(np.isfinite(times) & (times > 0))]:
+        for time in times[~(np.isnan(times) | (np.isfinite(times) & (times > 0)))]:
             raise RecordingError(f"A repetition time of {time} s is impossible; correct the metadata of the recording.")
         if self.card.tr_range is None:
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 from nipype.interfaces.base import BaseInterfaceInputSpec, File, TraitedSpec, traits
 
-from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
+from fcpower_bids.encoders import PUBLISHED, embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.centroids import parcel_centroids
 from fcpower_bids.imaging.atlas.described import open_atlas
@@ -114,18 +114,13 @@ def _embed(
     path: str, settings: Participant, atlases: Mapping[str, Atlas], person: tuple[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return embedding and facts; where the encoder is not for the atlas, a problem without a state."""
-    from fcpower_bids.encoders.seen import describe_training  # only where there is an encoder
-
     arrays, about = load_bundle(path)
     facts = {"atlas": about["atlas"], "label": embedding_label(settings)}
     try:
         encoder = _encoder(settings, atlases[about["atlas"]])
-        vectors = encoder.embed(
-            [arrays["series"]], tuple(about["parcels"]), about["repetition_time"], settings.encoder_read
-        )
-        about_training = describe_training(encoder, *person, arrays["series"], tuple(about["parcels"]))
-        provenance = encoder.provenance(settings.encoder_read)
-        return {"embedding": vectors[0]}, {**facts, "about": {**provenance, **about_training}}
+        parcels, read = tuple(about["parcels"]), settings.encoder_read
+        vector, training = embed_recording(encoder, arrays["series"], parcels, about["repetition_time"], read, person)
+        return {"embedding": vector}, {**facts, "about": {**encoder.provenance(read), **training}}
     except FcPowerError as error:
         return {}, {**facts, "problem": list(_problem(error))}
 

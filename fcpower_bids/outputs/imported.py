@@ -15,8 +15,9 @@ from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.connectivity import covered_parcels
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
+from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
-from fcpower_bids.outputs.tables import write_json, write_matrix, write_table
+from fcpower_bids.outputs.tables import write_declared, write_json, write_matrix
 from fcpower_bids.records import Entities, Output
 from fcpower_bids.schema import SERIES_VOLUMES
 
@@ -79,7 +80,7 @@ def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[P
         paths.append(write_matrix(path, one.connectivity, one.parcels, index=one.parcels))
         paths.append(write_json(path.with_suffix(".json"), facts))
     path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
-    paths.append(write_table(path, pd.DataFrame([_quality(one) for one in of_recording])))
+    paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
     return paths
 
 
@@ -98,13 +99,12 @@ def _facts(one: Imported) -> dict[str, Any]:
 
 
 def _quality(one: Imported) -> dict[str, Any]:
-    """The columns of the participant level that can be known."""
+    """Every column of the participant level; n/a where only that level can know it."""
     covered = covered_parcels(one.connectivity)
     summary = spectrum_summary(eigendecompose(one.connectivity[np.ix_(covered, covered)])[0])
-    return {
+    return dict.fromkeys(QUALITY_MEASURE.table.columns, math.nan) | {
         "atlas": "_".join(f"{key}-{value}" for key, value in one.atlas),
         "state": "done",
-        **dict.fromkeys(("volumes", "dummy_volumes", "censored_volumes"), math.nan),
         "kept_volumes": one.volumes,
         "seconds_kept": one.seconds,
         "mean_fd": one.mean_fd,

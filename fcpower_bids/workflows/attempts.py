@@ -49,13 +49,13 @@ class Attempts:
             (self.left_out if may_leave_out(error) else self.refused)[name] = str(error)
             say(f"{name}: left out. {error}", self.settings)
         except Incomplete as error:
-            self._fail(name, str(error), error)
+            self.fail(name, str(error), error)
             self.finish(name)
         except FcPowerError as error:
             self.refused[name] = str(error)
             say(f"{name}: left out. {error}", self.settings)
         except Exception as error:
-            self._fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
+            self.fail(name, explain(error, self.settings.output_dir, f"group_{name}"), error)
         else:
             self.finish(name)
             return found
@@ -66,7 +66,8 @@ class Attempts:
         if name not in self._apart:
             self.done.append(name)
 
-    def _fail(self, name: str, sentence: str, error: Exception) -> None:
+    def fail(self, name: str, sentence: str, error: Exception) -> None:
+        """Note a failure that the caller has met."""
         self.failed[name] = sentence
         self._causes.append(error)
         say(f"{name}: failed. {sentence}", self.settings)

@@ -17,7 +17,7 @@ from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
-from fcpower_bids.errors import DatasetError, NotInCohort, Unfit, UsageError
+from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.machine import giving
@@ -30,6 +30,7 @@ from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.attempts import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
+from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.imports import import_sources, untouched
 from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.progress import say
@@ -62,6 +63,10 @@ def run_group(settings: Settings) -> int:
     folder, attempts = settings.results, Attempts(settings)
     if not settings.reports_only:
         import_sources(settings)
+        try:
+            embed_stored(settings)
+        except Incomplete as error:  # the others have their embedding
+            attempts.fail("embedding", str(error), error)
         with giving(settings.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
         _tell_decisions(cohort, settings)

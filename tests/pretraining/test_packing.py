@@ -182,5 +182,8 @@ def test_participant_outputs_are_found(tmp_path, recordings):
             load()
     assert not list(find_series(tmp_path / "out", "ds1", contains="atlas-Other"))
     (folder / f"{stem}.json").write_text("{}")
+    ((metadata, _),) = find_series(tmp_path / "out", "ds1")
+    assert np.isnan(metadata["repetition_time"])
+    (folder / f"{stem}.json").write_text('{"RepetitionTime": 0}')
     with pytest.raises(DatasetError, match="RepetitionTime"):
         list(find_series(tmp_path / "out", "ds1"))

@@ -235,7 +235,12 @@ class PublishedEncoder:
         RecordingError
             Not a repetition time, or too long to be made shorter without inventing volumes.
         """
-        if not (np.isfinite(repetition_time) and 0 < repetition_time < 20):
+        if np.isnan(repetition_time):
+            raise RecordingError(
+                f"The repetition time is not known, and {self.recipe.name} needs it; state it where the series came "
+                "from (repetition_time of a list)."
+            )
+        if not 0 < repetition_time < 20:
             raise RecordingError(f"A repetition time of {repetition_time:g} s cannot be; give it in seconds.")
         target, recipe = self.target_time, self.recipe
         if target is None or abs(repetition_time / target - 1) <= recipe.tolerance:

@@ -89,7 +89,7 @@ def find_series(
     Raises
     ------
     DatasetError
-        The JSON beside a table has no RepetitionTime.
+        The JSON of a table cannot be read, or its RepetitionTime is impossible.
     """
     families = families or {}
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
@@ -123,13 +123,13 @@ def _parcel_names(path: Path) -> list[str]:
 
 
 def _sidecar(path: Path) -> tuple[float, float | None]:
-    """Repetition time of a series, and its volumes where the JSON tells them."""
+    """Repetition time of a series, NaN where its source does not state one, and its volumes where the JSON has them."""
     try:
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        time = float(facts["RepetitionTime"])
-        if not 0 < time < math.inf:
+        time = float(facts.get("RepetitionTime", math.nan))
+        if not (0 < time < math.inf or "RepetitionTime" not in facts):
             raise ValueError(f"RepetitionTime {time}")
         volumes = facts.get(SERIES_VOLUMES)
         return time, volumes if isinstance(volumes, (int, float)) else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error

@@ -201,7 +201,9 @@ def read_table(folder: Path) -> pd.DataFrame:
         It is no table, or was cut.
     """
     path = folder / "recordings.tsv"
-    table = pd.read_csv(path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False)
+    table = pd.read_csv(
+        path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False, na_values={"TR": [""]}
+    )
     if not path.read_bytes().endswith(b"\n") or table.empty:
         raise ValueError("recordings.tsv ends too early")
     if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):

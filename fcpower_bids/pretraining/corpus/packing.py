@@ -55,7 +55,8 @@ def pack_corpus(
     ----------
     recordings : iterable of (dict, callable)
         The callable returns the cleaned series (T, P). The dict has ``id, dataset, subject, parcel_names,
-        repetition_time`` and optionally ``session, family, licence, source``. The same ``source`` and repetition time
+        repetition_time`` (s; NaN where it is not known) and optionally ``session, family, licence, source``. The same
+        ``source`` and repetition time
         as before say that the content is the same, and it is not read again.
         A recording whose ``id`` is known but whose content changed replaces the old one.
     folder : Path
@@ -182,7 +183,8 @@ class _Pack:
         """Pass over what comes from a file that has not changed; what is said of it may have."""
         for metadata, load in sources:
             row, text = self._row(metadata["id"]), _text(metadata)
-            if row and row["source"] == text["source"] != "n/a" and row["TR"] == float(metadata["repetition_time"]):
+            same = row and row["source"] == text["source"] and _equal(row["TR"], metadata["repetition_time"])
+            if row and same and text["source"] != "n/a":
                 row |= text | {"sha256": row["sha256"]}
                 continue
             yield metadata, load
@@ -258,6 +260,11 @@ class _Pack:
             return np.concatenate(parts)
 
         return block
+
+
+def _equal(time: float, other: float) -> bool:
+    """Whether two repetition times agree; two that are not known (NaN) do."""
+    return bool(time == other or (np.isnan(time) and np.isnan(other)))
 
 
 def _text(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -56,7 +56,8 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
         _write_json(target / RECORDINGS, [_name(row) for _, row in table.iterrows()])
         _write_json(target / LICENCES, dict(zip(table["dataset"], table["licence"], strict=True)))
         facts = {"roi_labels": corpus.parcel_names, "alpha": corpus.alpha, "atlas": corpus.atlas}
-        facts |= {"families": table["family"].tolist(), "repetition_times": table["TR"].tolist()}
+        facts |= {"families": table["family"].tolist()}
+        facts |= {"repetition_times": table["TR"].tolist()} if table["TR"].notna().all() else {}
         facts |= {"signatures": corpus.signatures(rows)}
         _write_json(target / FACTS, facts)
 

@@ -1,0 +1,123 @@
+"""Embeddings of series that are stored already: of other programs, or cleaned before there was an encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.cohort.features import Connectome, list_connectomes
+from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
+from fcpower_bids.errors import DatasetError, Incomplete, RecordingError
+from fcpower_bids.outputs.dataset import bids_uri
+from fcpower_bids.outputs.names import TIMESERIES
+from fcpower_bids.outputs.status import DONE, FAILED, Status, write_status
+from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
+from fcpower_bids.records import Output
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.progress import say
+
+OF_SERIES = "SeriesSha256"
+"""Entry of the sidecar of an embedding: the file that it was made from."""
+INHERITED = ("NuisanceStrategy", "SecondsUsed", "NumberOfVolumesUsed", "RepetitionTime", "Atlas")
+
+
+def embed_stored(settings: Settings) -> None:
+    """Embed the stored series that lack the embedding of ``--encoder``, or have it of other weights.
+
+    Encoders without weights have nothing to embed with; the stored embeddings are then taken as they are.
+
+    Raises
+    ------
+    fcpower_bids.encoders.checkpoints.CheckpointError
+        The weights cannot be read, or do not fit the parcels of any series.
+    DatasetError
+        There are matrices alone.
+    Incomplete
+        At the end, where a series could not be embedded.
+    """
+    if settings.encoder is None or not (settings.encoder_weights or settings.encoder == "random-init"):
+        return
+    label = embedding_label(settings)
+    wanted = {f"sub-{each.removeprefix('sub-')}" for each in settings.participant_label}
+    there = [one for one in list_connectomes(settings.output_dir) if not wanted or one.participant in wanted]
+    with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
+    lacking = [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
+    if not with_series and not any(label in one.encoders for one in there):
+        raise DatasetError(
+            f"{settings.output_dir} holds no series, so there is nothing to embed: matrices do not say how a scan went "
+            "on in time. Give the series, or leave out --encoder."
+        )
+    done, failed = 0, list[str]()
+    for parcels, of_parcels in _by_parcels(lacking):
+        encoder = open_encoder(settings, parcels, {})
+        for one in of_parcels:
+            state = _embed(one, encoder, label, settings)
+            done, failed = done + (state == DONE), failed + [one.recording] * (state == FAILED)
+    if done:
+        say(f"{label}: {done} stored series embedded", settings)
+    if failed:
+        raise Incomplete(
+            f"{len(failed)} of {len(lacking)} stored series could not be embedded ({', '.join(failed[:3])}): the "
+            "reasons are in logs/status.tsv."
+        )
+
+
+def _by_parcels(those: Iterable[Connectome]) -> Iterable[tuple[tuple[str, ...], list[Connectome]]]:
+    """Group scans by the names of their parcels: an encoder is loaded once for each."""
+    named = sorted(((_parcels(one), one) for one in those), key=lambda each: (each[0], each[1].path))
+    return [(parcels, [one for _, one in own]) for parcels, own in groupby(named, key=lambda each: each[0])]
+
+
+def _parcels(one: Connectome) -> tuple[str, ...]:
+    with one.path.open(encoding="utf-8") as file:
+        return tuple(file.readline().rstrip("\r\n").split("\t")[1:])
+
+
+def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str:
+    """Embed one series and write vector, sidecar and status; return its state, empty where it is there already."""
+    series = series_file(one.beside(TIMESERIES))
+    target = one.beside(Output("embedding", (("desc", label),)))
+    about = {**encoder.provenance(settings.encoder_read), OF_SERIES: hashlib.sha256(series.read_bytes()).hexdigest()}
+    if _is_current(target, about):
+        return ""
+    name = f"{one.recording}_{one.atlas_name}_embedding"
+    person = settings.bids_dir.absolute().name, one.participant
+    try:
+        values, parcels = read_series(series)
+        facts = read_json(series.with_suffix(".json"))
+        time = float(facts.get("RepetitionTime", math.nan))
+        vector, training = embed_recording(encoder, values, tuple(parcels), time, settings.encoder_read, person)
+    except (RecordingError, DatasetError) as error:
+        target.unlink(missing_ok=True)
+        write_status(settings.output_dir, Status(name, FAILED, "embed", str(error)))
+        return FAILED
+    write_matrix(target, vector[None], [f"dim{number:04d}" for number in range(len(vector))])
+    own = {key: facts[key] for key in INHERITED if key in facts}
+    sources = [bids_uri(series, {"": settings.output_dir})]
+    write_json(target.with_suffix(".json"), {"Sources": sources, **own, **about, **training})
+    _clear_status(settings.output_dir, name)
+    return DONE
+
+
+def _is_current(target: Path, about: dict[str, Any]) -> bool:
+    """Whether the vector was made by this encoder from this series; a node has stated no digest of its series."""
+    if not (target.is_file() and target.with_suffix(".json").is_file()):
+        return False
+    known = read_json(target.with_suffix(".json"))
+    return all(known.get(key, about[key] if key == OF_SERIES else None) == value for key, value in _plain(about))
+
+
+def _plain(about: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Entries as they are after a round through JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps(about))
+    return plain.items()
+
+
+def _clear_status(output_dir: Path, name: str) -> None:
+    """Remove the record of an earlier failure."""
+    (output_dir / "logs" / "status" / f"{name}.json").unlink(missing_ok=True)

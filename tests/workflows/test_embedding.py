@@ -1,0 +1,89 @@
+"""Stored series of other programs get the embedding that the group level is asked for."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.encoders import load_encoder
+from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert, FBertConfig
+
+PARCELS = tuple(f"parcel{number:04d}" for number in range(1, 7))
+
+
+def save_weights(folder, seed):
+    config = FBertConfig(n_parcels=len(PARCELS), d=8, layers=1, heads=2, ff=16)
+    card = ModelCard(roi_labels=PARCELS, atlas="listed", alpha=0.35, window=10)
+    save_checkpoint(folder, FBert(config, seed=seed), config, card)
+    return folder
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """Six people; the last one was scanned for fewer volumes than the window."""
+    random, rows = np.random.default_rng(1), []
+    for number in range(1, 7):
+        np.save(tmp_path / f"{number}.npy", random.normal(size=(8 if number == 6 else 30, len(PARCELS))))
+        rows.append({"participant_id": f"sub-{number}", "session_id": "a", "path": f"{number}.npy", "kind": "series"})
+    pd.DataFrame(rows).to_csv(tmp_path / "list.tsv", sep="\t", index=False)
+    (tmp_path / "bids").mkdir()
+    return tmp_path
+
+
+def group(folder, weights):
+    source = ("-d", f"list={folder / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
+    encoder = ("--encoder", "fbert", "--encoder-weights", str(weights))
+    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder])
+
+
+def vectors(folder):
+    return {path.name[:5]: path for path in sorted((folder / "out").rglob("*_desc-fbert_embedding.tsv"))}
+
+
+def test_series_are_embedded_once_and_anew_with_other_weights(listed, capsys):
+    weights = save_weights(listed / "model", 1)
+    assert group(listed, weights) == 4
+    assert "1 of 6 stored series could not be embedded (sub-6_ses-a_task-rest)" in capsys.readouterr().err
+    found = vectors(listed)
+    assert sorted(found) == [f"sub-{number}" for number in range(1, 6)]
+    before = {name: path.stat().st_mtime_ns for name, path in found.items()}
+    group(listed, weights)
+    assert {name: path.stat().st_mtime_ns for name, path in vectors(listed).items()} == before
+    shutil.rmtree(weights)
+    encoder = load_encoder("fbert", save_weights(weights, 2))
+    group(listed, weights)
+    for number in range(1, 6):
+        series = np.load(listed / f"{number}.npy")
+        written = pd.read_csv(vectors(listed)[f"sub-{number}"], sep="\t").to_numpy()[0]
+        np.testing.assert_allclose(written, encoder.embed([series], PARCELS, np.nan)[0], atol=1e-5)
+
+
+def test_a_series_that_can_be_embedded_now_has_failed_no_more(listed):
+    weights = save_weights(listed / "model", 1)
+    assert group(listed, weights) == 4
+    np.save(listed / "6.npy", np.random.default_rng(2).normal(size=(30, len(PARCELS))))
+    assert group(listed, weights) == 0
+    assert len(vectors(listed)) == 6
+    assert not list((listed / "out" / "logs" / "status").glob("*_embedding.json"))
+
+
+def test_weights_that_cannot_be_read_end_the_run_before_an_analysis(listed, capsys):
+    weights = save_weights(listed / "model", 1)
+    (weights / "model.safetensors").write_bytes(b"cut")
+    assert group(listed, weights) not in (0, 1)
+    assert "model.safetensors" in capsys.readouterr().err
+    assert not (listed / "out" / "group").exists()
+
+
+def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
+    def slip(*_):
+        raise IndexError("ours")
+
+    monkeypatch.setattr("fcpower_bids.workflows.embedding.embed_recording", slip)
+    assert group(listed, save_weights(listed / "model", 1)) == 1
+    assert "internal error" in capsys.readouterr().err
