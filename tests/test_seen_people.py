@@ -13,6 +13,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.seen import find_in_training
+from fcpower_bids.inputs.identity import dataset_identity
 from tests.telling import telling
 
 PEOPLE = 12
@@ -173,6 +174,7 @@ def test_a_renamed_dataset_is_found_by_its_series(study):
     (path,) = (study / "out" / "sub-01" / "ses-a" / "func").glob("*_stat-mean_timeseries.tsv")
     series = pd.read_csv(path, sep="\t")
     say = [series.to_numpy(), list(series.columns)]
-    assert find_in_training(card, "bids", "01", *say) == ("trained", "participant")
+    name = dataset_identity(study / "bids")
+    assert find_in_training(card, name, "01", *say) == ("trained", "participant")
     assert find_in_training(card, "renamed", "sub-77", *say) == ("trained", "series")
     assert find_in_training(card, "renamed", "77", say[0][::-1], say[1]) == ("no", "")

@@ -20,8 +20,21 @@ SECTIONS_OF: Mapping[str, tuple[str, ...]] = {
 ALSO: Mapping[str, tuple[str, ...]] = {
     "participant": (),
     "group": ("atlas", "alpha", "combine_runs", "min_time", "floor", "shrinkage"),
-    "pack": ("participant_label", "atlas", "corpus", "public_corpus", "evaluation", "window", "family_column", "quiet"),
-    "pretrain": ("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
+    "pack": (
+        *("participant_label", "atlas", "corpus", "public_corpus", "evaluation", "window", "family_column", "quiet"),
+        "dataset_name",
+    ),
+    "pretrain": (
+        "participant_label",
+        "dataset_name",
+        "atlas",
+        "alpha",
+        "family_column",
+        "encoder",
+        "nprocs",
+        "random_seed",
+        "quiet",
+    ),
 }
 """Options of other sections."""
 

@@ -36,4 +36,9 @@ class Selection(Choices):
         None, "selection", "JSON of entity filters for 'bold', as fMRIPrep's (null = absent, '*' = any)"
     )
     bids_database_dir: Path | None = option(None, "selection", "folder that keeps the index of the inputs")
+    dataset_name: str | None = option(
+        None,
+        "selection",
+        "name of the dataset, by which an encoder knows the people it was trained on [DOI, or Name and a digest]",
+    )
     skip_bids_validation: bool = option(False, "selection", "do not stop at a missing dataset_description.json")

@@ -37,7 +37,9 @@ QUICK = (
 def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:
     """Write every recording as the participant level does; returns the tables by recording id in a dataset ``bids``."""
     (folder / "bids").mkdir(parents=True)
-    (folder / "bids" / "dataset_description.json").write_text('{"Name": "toy", "BIDSVersion": "1.9.0"}')
+    (folder / "bids" / "dataset_description.json").write_text(
+        '{"Name": "toy", "BIDSVersion": "1.9.0", "DatasetDOI": "bids"}'
+    )
     tables = {}
     for facts, series in recordings:
         stem = f"sub-{facts['subject']}_ses-{facts['session']}_{ENDING}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -92,6 +93,7 @@ def find_series(
         The JSON of a table cannot be read, or its RepetitionTime is impossible.
     """
     families = families or {}
+    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
         if contains not in path.name:
             continue
@@ -107,6 +109,7 @@ def find_series(
                 "licence": licence,
                 "repetition_time": time,
                 "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
+                "place": place,
                 "parcel_names": _parcel_names(path),
             },
             partial(read_series, path, volumes),

@@ -37,7 +37,9 @@ FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
-TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source")
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source", "place")
+UNTOLD = ("source", "place")
+"""Columns that say where a recording lies, not what it is: no digest depends on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +208,7 @@ def read_table(folder: Path) -> pd.DataFrame:
     )
     if not path.read_bytes().endswith(b"\n") or table.empty:
         raise ValueError("recordings.tsv ends too early")
+    table = table.assign(**({} if "place" in table else {"place": "n/a"}))  # packs of earlier versions
     if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
         raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
     return table.astype(dict.fromkeys(PLACES, int))

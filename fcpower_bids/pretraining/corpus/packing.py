@@ -20,9 +20,17 @@ from safetensors import safe_open
 from tqdm import tqdm
 
 from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
-from fcpower_bids.errors import DatasetError, RecordingError
+from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus, write_kernel
-from fcpower_bids.pretraining.corpus.pack import FORMAT, KERNEL, TEXT_COLUMNS, read_facts, read_table, refuse_leakage
+from fcpower_bids.pretraining.corpus.pack import (
+    FORMAT,
+    KERNEL,
+    TEXT_COLUMNS,
+    UNTOLD,
+    read_facts,
+    read_table,
+    refuse_leakage,
+)
 from fcpower_bids.pretraining.corpus.parts import Part, Parts
 from fcpower_bids.pretraining.corpus.preparation import Prepared, Source, prepare_all
 from fcpower_bids.pretraining.corpus.shards import series_file, teacher_file, write_arrays
@@ -165,6 +173,20 @@ class _Pack:
         if found:
             logger.warning("%d recordings of an interrupted run are taken over.", len(found))
         self.waiting = {part.row["id"]: part for part in found}
+        for metadata, _ in sources:
+            self._refuse_another(_text(metadata))
+
+    def _refuse_another(self, text: Mapping[str, str]) -> None:
+        """Refuse to replace a recording by one of other outputs: two datasets would have one name."""
+        known = self._row(text["id"])
+        if not known or "n/a" in (known.get("place", "n/a"), text["place"]):
+            return
+        if known["place"] != text["place"] and known["source"] != text["source"]:
+            raise UsageError(
+                f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these are "
+                "two datasets, name this one with --dataset-name; if it is one that was processed anew, remove the "
+                "corpus and pack again."
+            )
 
     def _check_parcels(self, metadata: Mapping[str, Any]) -> None:
         names = tuple(str(name) for name in metadata["parcel_names"])
@@ -243,7 +265,7 @@ class _Pack:
         table, facts = self._table(), self._facts()
         excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
         write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
-        said = table[[name for name in TEXT_COLUMNS if name != "source"]].to_numpy().tolist()
+        said = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()
         if not facts["sha256"] == self.sha256 == kernel_corpus(self.folder / KERNEL):
             write_kernel(self.folder / KERNEL, facts["sha256"], table["sha256"].tolist(), self._vectors(table))

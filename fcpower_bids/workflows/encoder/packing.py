@@ -9,6 +9,7 @@ from typing import Any
 
 from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.names import parse_name
@@ -90,7 +91,7 @@ def _labels(settings: Settings) -> set[str]:
 
 def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
     """Refuse a corpus that holds people of this dataset who are not chosen now: they would be trained on."""
-    own = table[table["dataset"] == settings.bids_dir.absolute().name]
+    own = table[table["dataset"] == _dataset(settings)]
     chosen, there = _labels(settings), set(own["subject"])
     if not chosen:
         return
@@ -104,6 +105,16 @@ def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
             f"The corpus {corpus} already holds people whom --participant-label does not name "
             f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
         )
+
+
+def _dataset(settings: Settings) -> str:
+    """Name of the dataset in the corpus, by which an encoder will know its people."""
+    if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
+        raise UsageError(
+            f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
+            "be told from those of other datasets in the corpus. Name it with --dataset-name."
+        )
+    return name
 
 
 def _series(output_dir: Path) -> list[Path]:
@@ -146,8 +157,7 @@ def choose_atlas(found: Iterable[str], settings: Settings) -> str:
 def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.pretraining.corpus.derived_series import find_series  # only this level needs it
 
-    dataset = settings.bids_dir.absolute().name
-    found = find_series(settings.output_dir, dataset, contains=f"_{atlas}_", families=_families(settings))
+    found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=_families(settings))
     chosen = _labels(settings)
     return [source for source in found if not chosen or source[0]["subject"] in chosen]
 

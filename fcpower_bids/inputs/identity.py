@@ -1,0 +1,75 @@
+"""Which dataset a recording is of, whatever the folder of that dataset is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import UsageError
+from fcpower_bids.outputs.tables import read_json
+
+DESCRIPTION = "dataset_description.json"
+DESCRIBING = ("Name", "Authors", "License", "Funding", "EthicsApprovals", "ReferencesAndLinks", "SourceDatasets")
+"""Entries of a description that stay when the dataset grows or is preprocessed anew."""
+ACCESSION = re.compile(r"(?i)openneuro[./](ds\d{6})\b")
+"""OpenNeuro gives every version of a dataset another DOI; the people are the same."""
+ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+
+
+def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
+    """Return one word for a dataset: with the label it identifies a person.
+
+    It is the name given, else the DOI of the dataset (of OpenNeuro the accession number), else its Name and a digest of
+    what describes it. A derivative is known by the dataset that it was made of.
+
+    Parameters
+    ----------
+    bids_dir : Path
+        A dataset, or a derivative.
+    name : str, optional
+        Of ``--dataset-name``.
+
+    Returns
+    -------
+    str
+        Empty where nothing says which dataset it is.
+
+    Raises
+    ------
+    UsageError
+        The name given has characters that no id can have.
+    """
+    if name:
+        if not ALLOWED.fullmatch(name):
+            raise UsageError(f"--dataset-name {name} must be letters, digits, '.', '+', '_' and '-'.")
+        return name
+    return next((found for one in _descriptions(bids_dir.absolute()) for found in _names(one)), "")
+
+
+def _descriptions(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The description of the dataset that a derivative lies in, and its own."""
+    places = [folder.parents[1]] if folder.parent.name == "derivatives" else []
+    for place in (*places, folder):
+        if (path := place / DESCRIPTION).is_file():
+            yield read_json(path)
+
+
+def _names(description: Mapping[str, Any]) -> Iterator[str]:
+    sources = description.get("SourceDatasets") or []
+    dois = [one.get("DOI") for one in sources if isinstance(one, Mapping)] if isinstance(sources, list) else []
+    yield from (_short(str(doi)) for doi in (*dois, description.get("DatasetDOI")) if doi and _short(str(doi)))
+    if name := re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-"):
+        said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
+        yield f"{name[:40]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+
+def _short(doi: str) -> str:
+    """``doi:10.5281/zenodo.12`` as ``10.5281-zenodo.12``."""
+    if found := ACCESSION.search(doi):
+        return found[1].lower()
+    bare = re.sub(r"(?i)^\s*(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", "", doi).strip().lower()
+    return re.sub(r"[^a-z0-9.+_-]+", "-", bare).strip("-.")
