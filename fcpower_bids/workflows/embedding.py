@@ -13,6 +13,7 @@ from typing import Any
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
 from fcpower_bids.errors import DatasetError, Incomplete, RecordingError
+from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.status import DONE, FAILED, Status, write_status
@@ -86,7 +87,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     if _is_current(target, about):
         return ""
     name = f"{one.recording}_{one.atlas_name}_embedding"
-    person = settings.bids_dir.absolute().name, one.participant
+    person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
     try:
         values, parcels = read_series(series)
         facts = read_json(series.with_suffix(".json"))

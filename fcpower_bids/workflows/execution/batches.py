@@ -6,10 +6,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fcpower_bids.imaging.atlas.described import describe_atlas
+from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.crashes import explain_step
 from fcpower_bids.outputs.status import (
     FAILED,
@@ -112,13 +114,14 @@ def _run(
 def _calls(todo: list[Job], settings: Settings, datasets: dict[str, Path], work: Path) -> Iterator[tuple[Any, ...]]:
     """Make the arguments of each job when it is about to begin."""
     described: dict[Atlas, Path] = {}
+    named = replace(settings, dataset_name=dataset_identity(settings.bids_dir, settings.dataset_name))
     for recording, atlases in todo:
         for atlas in atlases:
             if atlas not in described:
                 described[atlas] = describe_atlas(atlas, settings.work / "atlases")
         paths = tuple(described[atlas] for atlas in atlases)
         mark = fingerprint(recording, settings, atlases)
-        yield recording, paths, settings, datasets, mark, work / workflow_name(recording), settings.work / PARCELS
+        yield recording, paths, named, datasets, mark, work / workflow_name(recording), settings.work / PARCELS
 
 
 def draw_workflow(job: Job, settings: Settings, datasets: dict[str, Path]) -> Path:

@@ -16,7 +16,6 @@ from nipype import Node
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
-from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import FAILED, RUNNING, Status, peak_megabytes, write_status
@@ -93,8 +92,9 @@ def process_recording(
 
     plugin = Serial(before)
     try:
-        dataset = dataset_identity(settings.bids_dir, settings.dataset_name)
-        workflow = init_recording_wf(settings, settings.output_dir, datasets, work.name, keep, dataset)
+        workflow = init_recording_wf(
+            settings, settings.output_dir, datasets, work.name, keep, settings.dataset_name or ""
+        )
         workflow.base_dir = str(work.parent)
         set_recording(workflow, recording, atlases)
         workflow.run(plugin=plugin)
