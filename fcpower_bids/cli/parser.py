@@ -21,6 +21,7 @@ from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, 
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.settings import LEVELS, SECTIONS, Settings
+from fcpower_bids.settings.levels import refuse_unread
 
 PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-", "accept_pair": "sub-"}
@@ -111,6 +112,8 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
         raise UsageError(explain_places(words, str(error))) from None
     values, errors = tell_apart(vars(given))
     errors += refused + [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
+    sections = {field.name: field.metadata["section"] for field in option_fields()}
+    errors += refuse_unread(given.level, sections, vars(given))
     errors += [f"'{item}' was not expected here." for item in unknown if not item.startswith("-")]
     if "config_file" in values:
         values["config_file"] = _shipped(values["config_file"])

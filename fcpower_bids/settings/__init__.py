@@ -5,12 +5,14 @@ A part is a file; `layers` says which parts each layer is given. Only the comman
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
 from fcpower_bids.settings.embedding import Embedding
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.layers import METHOD_SECTIONS, Analysis, Assembly, Inputs, Participant, ParticipantOutputs
+from fcpower_bids.settings.levels import is_read
 from fcpower_bids.settings.method import Method
 from fcpower_bids.settings.places import Places
 from fcpower_bids.settings.pretraining import Pretraining
@@ -61,6 +63,12 @@ class Settings(
     """
 
     def as_toml(self) -> str:
-        """Return the settings as TOML; given back with ``--config-file`` it reproduces the run."""
-        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in self.as_dict().items()]
+        """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""
+        sections = {field.name: field.metadata.get("section") for field in dataclasses.fields(self)}
+        used = {
+            name: value
+            for name, value in self.as_dict().items()
+            if (section := sections[name]) is None or is_read(self.level, name, section)
+        }
+        lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
         return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,19 +21,12 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "participant": (),
     "group": ("atlas", "alpha", "combine_runs", "min_time", "floor", "shrinkage"),
     "pack": (
-        *("participant_label", "atlas", "corpus", "public_corpus", "evaluation", "window", "family_column", "quiet"),
-        "dataset_name",
+        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "evaluation", "window", "family_column"),
+        *("nprocs", "quiet", "dataset_name"),
     ),
     "pretrain": (
-        "participant_label",
-        "dataset_name",
-        "atlas",
-        "alpha",
-        "family_column",
-        "encoder",
-        "nprocs",
-        "random_seed",
-        "quiet",
+        *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
+        *("dry_run", "dataset_name"),
     ),
 }
 """Options of other sections."""
@@ -42,7 +35,7 @@ NOT: Mapping[str, tuple[str, ...]] = {
     "participant": ("executor", "solver_device"),
     "group": (
         *("input_type", "bids_database_dir", "skip_bids_validation", "clean_workdir", "remove_parcel_means"),
-        *("boilerplate_only", "write_graph"),
+        *("boilerplate_only", "write_graph", "use_plugin", "stop_on_first_crash", "strict"),
     ),
     "pack": (),
     "pretrain": ("public_corpus",),
@@ -60,12 +53,36 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
 
+TOLERATED = (
+    *("nprocs", "omp_nthreads", "mem_mb", "low_mem", "resource_monitor", "random_seed", "quiet", "strict"),
+    *("skip_bids_validation", "notrack", "fs_license_file"),
+)
+"""Options that a script gives to every level alike: where one is not read, nothing that is written hangs on it."""
+
 
 def is_read(level: str, name: str, section: str) -> bool:
     """Whether a level reads an option, given the section of the latter."""
     if name in NOT[level]:
         return False
     return section in SECTIONS_OF[level] or name in (*ALSO[level], *ALL_LEVELS)
+
+
+def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each option of the command line that a level does not read, with the levels that do.
+
+    Parameters
+    ----------
+    level : str
+    sections : mapping of str to str
+        Section of every option by its name.
+    given : iterable of str
+        Names of the options on the command line.
+    """
+    for name in given:
+        if name in sections and name not in TOLERATED and not is_read(level, name, sections[name]):
+            readers = [one for one in SECTIONS_OF if is_read(one, name, sections[name])]
+            levels = f"level{'s' if len(readers) > 1 else ''} {' and '.join(readers)}"
+            yield f"--{name.replace('_', '-')} is an option of the {levels}; {level} does not use it. Leave it out."
 
 
 def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def test_a_command_line_that_boutiques_makes_is_read_as_it_was_meant(tmp_path):
         "alpha": "nested",
         "repeats": 3,
         "stratify": True,
-        "low_pass": 0.1,
+        "min_time": 90.5,
         "combine_runs": "concat",
         "participant_label": ["01", "02"],
     }
@@ -50,6 +50,6 @@ def test_a_command_line_that_boutiques_makes_is_read_as_it_was_meant(tmp_path):
     made = boutiques.bosh(["exec", "simulate", str(PATH), "-i", str(invocation)])
     line = made.shell_command if hasattr(made, "shell_command") else str(made)
     settings = parse_settings(shlex.split(line)[1:])
-    typed = "--targets age iq --alpha nested --repeats 3 --stratify --low-pass 0.1 --combine-runs concat"
+    typed = "--targets age iq --alpha nested --repeats 3 --stratify --min-time 90.5 --combine-runs concat"
     words = [*places.values(), *typed.split(), "--participant-label", "01", "02"]
     assert settings == parse_settings(words)

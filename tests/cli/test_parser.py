@@ -13,7 +13,7 @@ from fcpower_bids.cli.parser import build_parser, parse_settings, read_configura
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.signal.conventions import CONVENTIONS
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import LEVELS, Settings
 
 BASE = ["in", "out", "participant"]
 
@@ -105,6 +105,37 @@ def test_each_mistake_has_its_sentence(arguments, message):
 def test_the_output_may_not_be_the_input(tmp_path):
     with pytest.raises(UsageError, match="is the input folder"):
         parse_settings([str(tmp_path), str(tmp_path), "participant"])
+
+
+@pytest.mark.parametrize(
+    ("level", "words", "readers"),
+    [
+        ("group", "--strategy 36P", "level participant"),
+        ("group", "--fd-thresh 0.2", "level participant"),
+        ("group", "--high_pass 0.02", "level participant"),
+        ("participant", "--max-mean-fd 0.2", "level group"),
+        ("participant", "--exclude-file x", "level group"),
+        ("participant", "--targets age", "level group"),
+        ("participant", "--folds 3", "level group"),
+        ("pack", "--dry-run", "levels participant and group and pretrain"),
+        ("group", "--window 9", "levels pack and pretrain"),
+    ],
+)
+def test_an_option_that_a_level_does_not_use_is_refused_there_and_not_in_a_file(tmp_path, level, words, readers):
+    name = words.partition(" ")[0].replace("_", "-")
+    with pytest.raises(
+        UsageError, match=f"{name} is an option of the {readers}; {level} does not use it. Leave it out"
+    ):
+        parse_settings(["bids", str(tmp_path / "out"), level, *words.split()])
+    chosen = parse_settings(["bids", str(tmp_path / "out"), readers.split()[1]])
+    path = tmp_path / "c.toml"
+    path.write_text(chosen.as_toml())
+    assert parse_settings(["bids", str(tmp_path / "out"), level, "-c", str(path)]).level == level
+
+
+def test_resources_and_messages_are_taken_by_every_level():
+    line = "--nprocs 2 --mem-mb 100 --omp-nthreads 1 --quiet --notrack --skip-bids-validation --seed 3"
+    assert {parse_settings(["bids", "out", level, *line.split()]).nprocs for level in LEVELS} == {2}
 
 
 @pytest.mark.parametrize("name", ["work", "logs", "encoder"])

@@ -102,6 +102,15 @@ def tables(written: dict[str, Path]) -> Iterator[tuple[str, Path, str]]:
             yield name, path, pattern
 
 
+OTHER_COLUMNS = {
+    "group/comparisons.tsv": ("offset_difference", "p_offset"),
+    "group/prediction_summary.tsv": ("r_within_mean", "auc_within_mean"),
+    "group/folds.tsv.gz": ("repeat_label", "fold_label"),
+    "group/folds.tsv": ("repeat_label", "fold_label"),
+}
+"""Columns that other choices write: sites that are held out, folds of a file."""
+
+
 def test_every_file_is_documented(written):
     assert len(written) > 300
     beside = {name.removesuffix(".tsv") + ".json" for name in written if name.endswith(".tsv")}
@@ -126,6 +135,7 @@ def test_every_column_is_documented_and_no_other(written):
         if re.search(r"^\| one per ", rows, re.M):
             assert set(told) <= set(header), name
         else:
+            told = [one for one in told if one in header or one not in OTHER_COLUMNS.get(name, ())]
             assert told == header, name
         names.append(pattern)
     assert len(names) > 50

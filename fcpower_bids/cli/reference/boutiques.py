@@ -99,7 +99,9 @@ def _option(field: dataclasses.Field[Any]) -> dict[str, Any]:
     if field.metadata["choices"]:
         one["value-choices"] = list(field.metadata["choices"])
     if field.default not in (None, (), "", False):
-        one["default-value"] = list(field.default) if isinstance(field.default, tuple) else field.default
+        # Not as "default-value": the command would then be given every default, also of options of other levels.
+        shown = field.default if isinstance(field.default, tuple) else (field.default,)
+        one["description"] += f" [{' '.join(map(str, shown))}]"
     return one
 
 
