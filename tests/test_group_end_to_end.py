@@ -191,6 +191,36 @@ def test_the_page_shows_the_methods_text_and_the_command(analysed):
     assert '<code id="command">fcpower_bids bids out participant --atlas builtin</code>' in index
 
 
+def test_the_command_in_the_logs_runs_where_it_was_run(analysed):
+    words = shlex.split((analysed / "logs" / "command_group.txt").read_text())
+    again = parse_settings(words[1:])
+    assert (again.output_dir, again.bids_dir.is_dir()) == (analysed, True)
+    made = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())
+    assert again.of_sections("group") == {key: made.get(key) for key in again.of_sections("group")}
+
+
+def test_the_text_tells_the_cleaning_that_was_done_and_not_what_a_file_asks_for(analysed, tmp_path):
+    """A configuration file may hold choices of other levels; the group level does not use them and does not say so."""
+    out, choices = tmp_path / "out", tmp_path / "c.toml"
+    shutil.copytree(analysed, out)
+    choices.write_text('strategy = "36P"\nfd_thresh = 0.27\nhigh_pass = 0.023\n')
+    bids = tomllib.loads((analysed / "logs" / "settings_group.toml").read_text())["bids_dir"]
+    line = [bids, out, "group", "-c", choices, "--atlas", "builtin", "--name", "again", "--check", "--quiet"]
+    assert main([*map(str, line), "--targets", "planted_score"]) == 0
+    text = (out / "group" / "again" / "CITATION.md").read_text()
+    told = {name: (out / name).read_text() for name in ("logs/settings_group_again.toml", "group_again.html")}
+    for one in (text, *told.values()):
+        assert not re.search(r"36P|0\.27\b|0\.023", one)
+    sidecar = json.loads(next(out.rglob("sub-*_stat-pearsoncorrelation_relmat.json")).read_text())
+    band = sidecar["SoftwareFilters"]["Butterworth"]
+    assert f'cleaned with the confound strategy "{sidecar["NuisanceStrategy"]}"' in text
+    low, high = band["HighPassHz"], band["LowPassHz"]
+    assert (low and high and f"filtered between {low:g} and {high:g} Hz" in text) or not (low or high)
+    assert (f"above {sidecar['CensoringThresholdMillimetres']:g} mm" in text) == (
+        sidecar["CensoringThresholdMillimetres"] > 0
+    )
+
+
 @pytest.mark.parametrize(
     ("parcels", "edges", "value", "title"),
     [
@@ -478,8 +508,10 @@ def test_scans_of_another_pipeline_are_predicted_where_that_is_accepted(of_sixte
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     assert "made otherwise" in read_table(path).loc[0, "warning"]
     page = html.unescape(next(batch.glob("sub-18_target-*.html")).read_text())
-    asked = f"fcpower_bids predict {of_sixteen.name} {batch.name} --accept-differences"
+    asked = f"fcpower_bids predict {of_sixteen.name} {batch.name} --accept-differences --participant-label 18"
     assert f'<code id="command">{asked}</code>' in page
+    whole = (batch / "logs" / "command_predict.txt").read_text()
+    assert whole.strip() == asked.replace(f"{of_sixteen.name} {batch.name}", f"{of_sixteen} {batch}")
     assert str(batch) not in page
 
 

@@ -7,7 +7,7 @@ from itertools import compress
 
 from fcpower_bids.cohort.cache import Edges, read_edges
 from fcpower_bids.cohort.decisions import decisions_file, exclude_by_file
-from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes
+from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.fold_files import load_folds
 from fcpower_bids.cohort.inclusion import (
@@ -112,6 +112,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         notes=tuple(dict.fromkeys(notes)),
         folds=folds,
         atlas=chosen[0].atlas_name,
+        cleaning=cleaning_of(chosen),
         joined=count_people(phenotypes, people, renamed, settings),
     )
 

@@ -173,6 +173,17 @@ def check_alike(found: Sequence[Connectome]) -> list[str]:
     return notes
 
 
+def cleaning_of(found: Sequence[Connectome]) -> dict[str, Any]:
+    """How the series of the cohort were cleaned, by their sidecars: strategy, pass-band, censoring; what is known."""
+    facts = [one.facts for one in found]
+    strategy, band = facts[0].get("NuisanceStrategy"), facts[0].get("SoftwareFilters", {}).get("Butterworth", {})
+    thresholds = {one["CensoringThresholdMillimetres"] for one in facts if "CensoringThresholdMillimetres" in one}
+    told: dict[str, Any] = {} if strategy in (None, UNKNOWN_STRATEGY) else {"NuisanceStrategy": strategy}
+    if band:
+        told["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
+    return told | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
+
+
 def _band(one: Connectome) -> Any:
     band = one.facts.get("SoftwareFilters", {}).get("Butterworth", {})
     return f"{band.get('HighPassHz')} to {band.get('LowPassHz')}" if band else None
@@ -194,6 +205,7 @@ def _count(labels: Iterable[str]) -> str:
     return ", ".join(f"{label} ({count} recordings)" for label, count in sorted(Counter(labels).items()))
 
 
+UNKNOWN_STRATEGY = "unknown"
 OWN_ATLAS = "OfTheAtlasOfTheCohort"
 
 

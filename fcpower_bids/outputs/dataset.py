@@ -205,3 +205,8 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
     name = f"{atlas.entities[0][0]}-{atlas.entities[0][1]}_description.json"
     write_shared(output_dir / "sourcedata" / "atlases" / name, json_text(about))
     return target
+
+
+def note_command(output_dir: Path, of: str, line: str) -> None:
+    """Keep the last command of a level or a verb with whole paths in ``logs``: pages leave folders out."""
+    write_shared(output_dir / "logs" / f"command_{of}.txt", f"{line}\n")

@@ -61,6 +61,8 @@ class Cohort:
         People who seem to share a scan: they never span a split.
     atlas : str
         Name of the parcellation, as files have it; empty where there are no files.
+    cleaning : mapping of str to Any
+        How the series were cleaned, by their sidecars; empty where these do not say it.
     folds : pandas.DataFrame or None
         Folds that the user brings: ``repeat``, ``fold``, ``participant_id``, ``role`` (test, train, excluded),
         ``inner_fold`` (-1 where it is to be drawn).
@@ -88,6 +90,7 @@ class Cohort:
     alike: tuple[tuple[str, str], ...] = ()
     folds: pd.DataFrame | None = None
     atlas: str = ""
+    cleaning: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command behind outputs, as it can stand on a page: what changes numbers, without the folders of a machine."""
+"""The command behind outputs: what changes numbers; for a page without the folders of a machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.levels import is_read
 from fcpower_bids.settings.options import plain_value
 
 SECTIONS = ("selection", "method", "encoder", "group", "pretrain")
@@ -19,40 +20,47 @@ FOLDERS = re.compile(r"(^|[=:+])(?:[A-Za-z]:)?[/~][^=:]*/")
 """The folders before a file, also in ``NAME=PATH`` and ``FILE:TSV``."""
 
 
-def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = ()) -> str:
-    """Return the command line that gives these choices; resources and messages are left out.
+def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = (), whole: bool = False) -> str:
+    """Return the command line that gives these choices; resources, messages and what the level does not use are not in.
 
     Parameters
     ----------
     choices : mapping
         As `Settings.as_dict` has them, or the ``settings.toml`` of a run.
     without : tuple of str
-        Options that are not told.
+        Options that are left out.
+    whole : bool
+        Whether paths are whole, so that the line runs from anywhere on this machine; else folders are left out.
 
     Returns
     -------
     str
-        Quoted for a shell; of folders and files the names alone. Empty where the choices name no dataset.
+        Quoted for a shell. Empty where the choices name no dataset.
     """
     if not {"bids_dir", "output_dir", "level"} <= choices.keys():
         return ""
-    places = (Path(str(choices[name])).name or name.upper() for name in ("bids_dir", "output_dir"))
-    options = (word for name in choices for word in _option(name, choices[name]) if name not in without)
-    return shlex.join(["fcpower_bids", *places, str(choices["level"]), *options])
+    level, places = str(choices["level"]), [Path(str(choices[name])).absolute() for name in ("bids_dir", "output_dir")]
+    options = [word for name in choices for word in _option(name, choices[name], level) if name not in without]
+    if whole:
+        return shlex.join(["fcpower_bids", *map(str, places), level, *options])
+    named = (path.name or name for path, name in zip(places, ("BIDS_DIR", "OUTPUT_DIR"), strict=True))
+    return shlex.join(["fcpower_bids", *named, level, *(FOLDERS.sub(r"\1", word) for word in options)])
 
 
-def join_words(words: Iterable[str | Path]) -> str:
-    """Return a command line, quoted for a shell; of a path the last name alone."""
-    return shlex.join(one.absolute().name if isinstance(one, Path) else one for one in words)
+def join_words(words: Iterable[str | Path], whole: bool = False) -> str:
+    """Return a command line, quoted for a shell; of a path the last name alone, or all of it."""
+    paths = ((one.absolute() if isinstance(one, Path) else one) for one in words)
+    return shlex.join(one if isinstance(one, str) else str(one) if whole else one.name for one in paths)
 
 
-def _option(name: str, value: Any) -> Iterator[str]:
-    """Words of an option that is not at its default."""
+def _option(name: str, value: Any, level: str) -> Iterator[str]:
+    """Words of an option that the level uses and that is not at its default."""
     field = Settings.__dataclass_fields__.get(name)
-    if field is None or not (field.metadata.get("section") in SECTIONS or name in ALSO):
+    section = "" if field is None else field.metadata.get("section", "")
+    if field is None or not (section in SECTIONS or name in ALSO) or not is_read(level, name, section):
         return
     if value is None or field.default is dataclasses.MISSING or value == plain_value(field.default):
         return
     yield f"--{name.replace('_', '-')}"
     if value is not True:
-        yield from (FOLDERS.sub(r"\1", str(one)) for one in (value if isinstance(value, list) else [value]))
+        yield from map(str, value if isinstance(value, list) else [value])

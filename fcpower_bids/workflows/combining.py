@@ -25,7 +25,7 @@ PARCELS = re.compile(r"sourcedata/atlases/.*_dseg\.tsv")
 """Names and centres of parcels: of one atlas the same to the byte, where its image may be compressed anew."""
 MADE_ANEW = ("logs/status.tsv", "index.html")
 LABELS = "descriptions.tsv"
-OWN = ("logs/claims/", "logs/slurm/", "work/", "group", "corpus/", "encoder/")
+OWN = ("logs/claims/", "logs/command_", "logs/slurm/", "work/", "group", "corpus/", "encoder/")
 """What the outputs of a job may have besides, and what is of no use elsewhere."""
 FOREIGN = ("._", ".DS_Store")
 """What macOS puts beside files."""

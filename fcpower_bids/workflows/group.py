@@ -21,10 +21,12 @@ from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, Us
 from fcpower_bids.executors import executing
 from fcpower_bids.inputs.roots import check_input_folder
 from fcpower_bids.machine import giving
+from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import tell_unread
 from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.attempts import CHECK, INDEX, PAGE, Attempts
@@ -110,6 +112,8 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
     write_text(settings.results_record, settings.as_toml())
+    named = f"{settings.level}_{settings.name}" if settings.name else settings.level
+    note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
         cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
@@ -230,7 +234,7 @@ def _save_model(cohort: Cohort, settings: Settings, target: str, representation:
 
 def _describe_people(cohort: Cohort) -> dict[str, Table]:
     """Who is in the cohort, and who and what was left out."""
-    facts = {"Description": "The scans of the cohort, in the order of the analyses"}
+    facts = {"Description": "The scans of the cohort, in the order of the analyses", "Cleaning": cohort.cleaning}
     tables = {
         EXCLUDED_TABLE.name: Table(cohort.excluded, EXCLUDED_TABLE),
         SCANS.name: Table(cohort.scans, SCANS, facts),

@@ -15,9 +15,10 @@ from fcpower_bids.claims import sweep_pages
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
-from fcpower_bids.outputs.dataset import copy_atlas, prepare_dataset
+from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
 from fcpower_bids.outputs.status import DONE, EXCLUDED, status_rows, write_status, write_status_table
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.combination import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
@@ -72,6 +73,7 @@ def _run_participants(settings: Settings) -> int:
     prepare_dataset(settings, datasets)
     if not (settings.reports_only and settings.record.is_file()):  # it tells how the outputs were made
         write_shared(settings.record, settings.as_toml())
+        note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
     work = _prepare_work(settings)
     jobs = plan.jobs
     _note(plan, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.table and options.table.is_dir():
         raise UsageError(f"--table {options.table} is a folder. Name a file, such as {options.table / 'table.tsv'}.")
     # after the limits of threads are set, which numpy reads when it is loaded
+    from fcpower_bids.outputs.dataset import note_command
     from fcpower_bids.workflows.models.prediction import DONE, Request, predict_scans, say_predictions
 
     request = Request(
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.recalibrate,
         options.accept_differences,
         not options.no_pages,
-        _command(options),
+        partial(_command, options),
     )
     states: list[str] = []
     broken: list[str] = []
@@ -61,16 +63,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         say_predictions(found, print)
         states += found.frame["state"].tolist()
         broken += found.broken
+    people = ["--participant-label", *options.participant_label] if options.participant_label else []
+    note_command(options.output_dir, "predict", join_words([*_words(options), *people], whole=True))
     for sentence in broken:
         print(f"fcpower_bids: {sentence}", file=sys.stderr)  # noqa: T201
     done = states.count(DONE)
     return 5 if not done else 4 if broken or done < len(states) else 0
 
 
-def _command(options: argparse.Namespace) -> str:
-    """The command in words, for pages that are passed on: whom else it was about, they do not say."""
+def _words(options: argparse.Namespace) -> list[str | Path]:
+    """The command without the people whom it is about."""
     words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
-    for name in ("phenotypes", "recalibrate"):
+    for name in ("phenotypes", "recalibrate", "table"):
         value = getattr(options, name)
         words += [f"--{name}", value] if value else []
-    return join_words([*words, *(["--accept-differences"] if options.accept_differences else [])])
+    flags = {"--no-pages": options.no_pages, "--accept-differences": options.accept_differences}
+    return [*words, *(flag for flag, given in flags.items() if given)]
+
+
+def _command(options: argparse.Namespace, person: str) -> str:
+    """The command in words, for the page of a person, which is passed on: it names no other."""
+    people = ["--participant-label", person.removeprefix("sub-")] if options.participant_label else []
+    return join_words([*_words(options), *people])

@@ -127,8 +127,22 @@ def _cohort(tables: GroupTables) -> dict[str, Any]:
     return {
         "n_people": scans["participant_id"].nunique() if len(scans) else 0,
         "n_scans": len(scans),
+        "cleaning": list(_cleaning(tables.facts("scans").get("Cleaning") or {})),
         "left_out": [count(int(number), str(kind)) for kind, number in kinds.items()],
     }
+
+
+def _cleaning(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What the sidecars of the series say, in parts of a sentence."""
+    if "NuisanceStrategy" in facts:
+        yield f'cleaned with the confound strategy "{facts["NuisanceStrategy"]}"'
+    low, high = facts.get("PassBandHz", (None, None))
+    if low and high:
+        yield f"filtered between {low:g} and {high:g} Hz"
+    elif low or high:
+        yield f"filtered above {low:g} Hz" if low else f"filtered below {high:g} Hz"
+    if thresholds := [f"{each:g}" for each in facts.get("CensoringThresholdsMillimetres", ()) if each]:
+        yield f"censored where the framewise displacement was above {' or '.join(thresholds)} mm"
 
 
 def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: GroupTables) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -59,7 +59,7 @@ def write_prediction_pages(
     compared: pd.DataFrame,
     facts: Mapping[str, Any],
     moved: Mapping[str, Any],
-    command: str = "",
+    command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why.
 
@@ -73,8 +73,8 @@ def write_prediction_pages(
         The tables of ``fcpower_bids predict``.
     facts, moved : mapping
         Of the model, and of its recalibration, empty where there was none.
-    command : str
-        For the foot.
+    command : callable
+        From a person to the command for the foot.
     """
     limits, card = limits_of(facts), card_of(facts, model)
     pages, broken = [], []
@@ -83,7 +83,7 @@ def write_prediction_pages(
             scans = [say_scan(row, compared[compared["scan"] == row["scan"]], facts, moved) for row in _records(rows)]
             text = render_page(
                 "prediction.html",
-                command=command,
+                command=command(str(person)),
                 title=f"{person}: {facts['Target']}",
                 person=person,
                 target=facts["Target"],

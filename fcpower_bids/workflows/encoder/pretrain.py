@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import Unproven, UsageError
+from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.settings import Settings
+from fcpower_bids.settings.command import command_of
 from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.progress import say
 
@@ -52,6 +54,8 @@ def _pretrain(settings: Settings, processes: Any) -> int:
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
         return 0
+    whole = command_of(settings.as_dict(), whole=True)
+    processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
     result = train(processes, corpus, settings.output_dir / "encoder", config)
     processes.first_only(partial(_tell, settings, result))
     if not result.proven and not settings.accept_unproven:

@@ -111,8 +111,8 @@ class Request:
         Whether to predict although the scans were made otherwise.
     pages : bool
         Whether to write a page per person.
-    command : str
-        What was asked in words, for the foot of the pages.
+    command : callable
+        From a person to what was asked in words, for the foot of their page.
     """
 
     output_dir: Path
@@ -121,7 +121,7 @@ class Request:
     local: Path | None = None
     accept_differences: bool = False
     pages: bool = True
-    command: str = ""
+    command: Callable[[str], str] = lambda person: ""
 
 
 @dataclass(frozen=True)
