@@ -4,7 +4,8 @@ Usage: ``python -m benchmarks.slurm_group`` as root, with SLURM, munge and dask-
 so in one line and ends with 0.
 
 A demo cohort is analysed by one process, then by two jobs of SLURM of which one is cancelled while it works. Every
-table has to be the same byte for byte; the exit status is 1 otherwise.
+table has to be the same byte for byte. Then runs that used to wait for ever: a partition that is not there, all jobs
+cancelled, nodes that are taken, workers that never begin, SIGTERM. The exit status is 1 where one ends otherwise.
 """
 
 from __future__ import annotations
@@ -60,6 +61,65 @@ def cancel_one(environment: dict[str, str], found: list[str]) -> None:
         time.sleep(0.2)
 
 
+TASKS = """
+import sys, time
+from pathlib import Path
+from fcpower_bids.cli import run
+from fcpower_bids.executors import executing, share
+from fcpower_bids.settings import Resources
+
+def work(number):
+    time.sleep(0.5)
+    return number
+
+def level(settings):
+    with executing(Resources(executor="engine.yml"), Path("work")):
+        assert sum(share(work, range(60))) == 1770
+    return 0
+
+if __name__ == "__main__":
+    run._level = lambda settings: level
+    sys.exit(run.main(["bids", "out", "group"]))
+"""
+
+
+def without_end(folder: Path, environment: dict[str, str]) -> list[str]:
+    """Runs whose workers do not come, and what each ended with; those that ended otherwise than stated."""
+    (folder / "tasks.py").write_text(TASKS)
+    here = {"env": environment, "cwd": folder}
+
+    def begin(engine: str) -> subprocess.Popen[str]:
+        (folder / "engine.yml").write_text(engine + "patience: 20\n")
+        return subprocess.Popen([sys.executable, "tasks.py"], stderr=subprocess.PIPE, text=True, **here)
+
+    def after(seconds: float, *command: str) -> subprocess.Popen[bytes]:
+        time.sleep(seconds)
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, **here)
+
+    wrong = []
+    for name, code, words, engine in (
+        ("wrong partition", 2, "invalid partition", ENGINE + "  queue: nowhere\n"),
+        ("all jobs cancelled", 0, "", ENGINE),
+        ("nodes taken for 30 s", 0, "pending", ENGINE),
+        ("workers that never begin", 4, "No worker came", ENGINE + "  job_script_prologue: ['exit 1']\n"),
+        ("SIGTERM", 130, "interrupted", ENGINE),
+    ):
+        if name.startswith("nodes"):
+            after(0, "srun", "-N2", "-n2", "sleep", "30")
+            time.sleep(3)
+        run = begin(engine)
+        if name.startswith("all"):
+            after(12, "scancel", "-u", "root")
+        elif name == "SIGTERM":
+            time.sleep(12)
+            run.terminate()
+        said = run.communicate(timeout=180)[1]
+        right = run.returncode == code and words in said
+        print(f"{name}: exit code {run.returncode}, {'as stated' if right else said}", flush=True)
+        wrong += [] if right else [name]
+    return wrong
+
+
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     missing = [name for name in (*NEEDED, "sbatch", "squeue") if shutil.which(name) is None]
@@ -78,11 +138,12 @@ def main() -> int:
         spread = run(folder, environment, "group", *ASKED, *PROTOCOL, *options)
         tables = sorted((folder / "out" / "group" / "alone").glob("*.tsv"))
         same = [each.read_bytes() == (each.parents[1] / "slurm" / each.name).read_bytes() for each in tables]
+        wrong = without_end(folder, environment)
     print(
         f"one process {alone:.0f} s; SLURM {spread:.0f} s; jobs and nodes: {'; '.join(jobs)}, the first was cancelled"
     )
     print(f"{sum(same)} of {len(same)} tables are the same byte for byte")
-    return 0 if all(same) and len(same) > 8 and len(jobs) > 1 else 1
+    return 0 if all(same) and len(same) > 8 and len(jobs) > 1 and not wrong else 1
 
 
 if __name__ == "__main__":

@@ -89,7 +89,10 @@ def _run(argv: list[str]) -> int:
     _limit_threads(settings)
     with unsearched():
         run = _level(settings)
-    return run(settings)
+    try:
+        return run(settings)
+    except SystemExit as error:  # a library that ends the program is no success, whatever code it gives
+        raise RuntimeError(f"the run was ended from within, with exit code {error.code}") from error
 
 
 def _limit_threads(settings: Settings) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import current_thread, main_thread
 
 from fcpower_bids.core.regression.dense import HOST, Dense, solving_with
 from fcpower_bids.errors import UsageError
@@ -42,11 +44,24 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        with giving(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)):
+        with giving(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)), _ending_workers():
             yield executor
     finally:
         _CHOSEN.reset(token)
         executor.close()
+
+
+@contextmanager
+def _ending_workers() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: workers end and jobs are cancelled instead of outliving it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def make_dense(device: str) -> Dense:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-from dask import config
-from distributed import Client, KilledWorker
+from distributed import CancelledError, Client, Future, KilledWorker
+from distributed.comm import CommClosedError
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.executors import engine as engines
 from fcpower_bids.executors.contract import Item, Result, WorkersLost, call_alone
+from fcpower_bids.executors.engine import Engine, start_engine
 from fcpower_bids.executors.mapped import Mapped, map_arrays, write_arrays
-
-ENGINES = ("distributed", "dask_jobqueue")
-"""Packages whose clusters a file may name."""
 
 AHEAD, LEAST_THREADS = 4, 4
 """Tasks in hand for each thread of the workers, where results wait until they are asked for; and threads at least."""
-
-PATIENCE = 600
-"""Seconds that the first worker may take to appear: jobs wait in queues."""
+LOOK, REMIND, KEEP = 2.0, 60.0, 20.0
+"""Seconds between two looks for workers where a result is missing, two lines about the queue, two submissions."""
 
 
 class Cluster:
@@ -38,15 +36,16 @@ class Cluster:
     Parameters
     ----------
     where : str
-        Address of a scheduler (``tcp://...``), or a YAML file, see `start_engine`.
+        Address of a scheduler (``tcp://...``), or a YAML file, see `engine.start_engine`.
     folder : Path
         Seen by all workers under the same name.
     """
 
     def __init__(self, where: str, folder: Path) -> None:
         self._engine = None if "://" in where else start_engine(Path(where))
+        self._patience = self._engine.patience if self._engine else engines.PATIENCE
         try:
-            self.client = Client(where if self._engine is None else self._engine, timeout=PATIENCE)
+            self.client = Client(self._engine.cluster if self._engine else where, timeout=self._patience)
         except OSError as error:
             raise UsageError(f"No Dask scheduler answers at {where} ({error}). Correct --executor.") from error
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +54,7 @@ class Cluster:
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield what the function returns of every item, in the order of the items."""
         mapped = write_arrays(function, self.folder / str(next(self._number)))
-        waiting, futures = iter(items), deque[Any]()
+        waiting, futures, watch = iter(items), deque[Any](), _Watch(self.client, self._engine, self._patience)
         try:
             while True:
                 if len(futures) <= AHEAD // 2 * self._threads():
@@ -63,12 +62,14 @@ class Cluster:
                     futures.extend(self.client.map(_call, [mapped] * len(some), some, pure=False))
                 if not futures:
                     return
-                yield futures.popleft().result()
+                yield watch.result(futures.popleft())
         except KilledWorker as error:
             raise WorkersLost(
                 "Workers of the cluster were lost again and again at the same task; as a rule memory ran out. Give "
                 "each of them more in the file of --executor."
             ) from error
+        except (CancelledError, CommClosedError) as error:
+            raise WorkersLost(f"The Dask scheduler ended during the run ({error}). {GO_ON}") from error
         finally:
             self.client.cancel(list(futures))
             mapped.arrays.unlink(missing_ok=True)
@@ -85,41 +86,60 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+GO_ON = "The tables of finished analyses are kept; the same command goes on from there."
+
+
+class _Watch:
+    """Results as they come; while they do not: lines about the queue, lost jobs anew, an end where none will come."""
+
+    def __init__(self, client: Client, engine: Engine | None, patience: float) -> None:
+        self.client, self.engine, self.patience = client, engine, patience
+        self.since = self.reminded = self.kept = time.monotonic()
+
+    def result(self, future: Future) -> Any:
+        """Wait for a result while there are workers, or while there is hope for some."""
+        self._keep()
+        while not future.done():
+            try:
+                return future.result(timeout=LOOK)
+            except TimeoutError:
+                if not future.done():
+                    self._keep()
+                    self._look()
+        return future.result()
+
+    def _keep(self) -> None:
+        """Let lost jobs be submitted again, now and then."""
+        if self.engine is not None and time.monotonic() - self.kept >= KEEP:
+            self.kept = time.monotonic()
+            self.engine.keep(len(self.client.nthreads()))
+
+    def _look(self) -> None:
+        """Take note of the workers that are there.
+
+        Raises
+        ------
+        WorkersLost
+            No worker, and no job that waits for its turn, for as long as the patience lasts.
+        UsageError
+            The scheduler has refused a job.
+        """
+        now = time.monotonic()
+        if self.client.nthreads():
+            self.since = self.reminded = now
+            return
+        if self.engine is not None:
+            self.engine.refuse_if_refused()
+        if now - self.reminded < min(REMIND, self.patience / 2) and now - self.since < self.patience:
+            return
+        state, waiting = self.engine.queue() if self.engine else ("the scheduler has no workers", False)
+        self.reminded = now
+        sys.stderr.write(f"fcpower_bids: waiting for workers: {state}\n")
+        if waiting:
+            self.since = now
+        elif now - self.since >= self.patience:
+            raise WorkersLost(f"No worker came for {self.patience:.0f} s: {state}. {GO_ON}")
+
+
 def _call(mapped: Mapped, item: Any) -> Any:
     return call_alone(map_arrays(mapped), item)
-
-
-def start_engine(path: Path) -> Any:
-    """Start the cluster that a file describes.
-
-    ``cluster: SLURMCluster`` (of dask-jobqueue; ``LocalCluster`` is of Dask itself), ``options:`` what it is made with,
-    ``jobs:`` how many jobs it submits.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, names no such cluster, or dask-jobqueue is not installed.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        name, options, jobs = str(content["cluster"]), dict(content.get("options") or {}), int(content.get("jobs") or 0)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"{path} must be YAML with 'cluster: NAME', and 'options:' and 'jobs:' where they are needed ({error})."
-        ) from error
-    module = "distributed" if name == "LocalCluster" else "dask_jobqueue"
-    try:
-        made = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"{path} names the cluster {name}, which {module} does not have here ({error}). "
-            "Install 'fcpower_bids[cluster]', or correct the file."
-        ) from error
-    try:  # nothing of ours: what Dask says of the options of the file
-        with config.set({"distributed.worker.daemon": True}):
-            engine = made(**options)
-        if jobs:
-            engine.scale(jobs=jobs) if module == "dask_jobqueue" else engine.scale(jobs)
-    except Exception as error:
-        raise UsageError(f"{name} cannot be started as {path} says ({error}). Correct its options.") from error
-    return engine

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 
+from fcpower_bids.cli.run import main
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.executors import WorkersLost, executing, processes, share
 from fcpower_bids.settings import Resources
@@ -105,10 +109,127 @@ def test_arrays_travel_in_files_and_mapped_ones_stay_where_they_are(tmp_path):
 )
 def test_a_wrong_file_or_address_is_told(tmp_path, monkeypatch, content, told):
     cluster = pytest.importorskip("fcpower_bids.executors.cluster", reason="Dask is not installed (extra 'cluster')")
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(cluster.engines, "PATIENCE", 0.5)
     file = tmp_path / "cluster.yml"
     if content:
         file.write_text(content)
     where = str(file) if content else "tcp://127.0.0.1:9"
     with pytest.raises(UsageError, match=told), executing(Resources(executor=where), tmp_path):
         pass
+
+
+@pytest.fixture
+def dask(tmp_path):
+    return pytest.importorskip("fcpower_bids.executors.cluster", reason="Dask is not installed (extra 'cluster')")
+
+
+def test_a_run_without_workers_ends_with_a_sentence_after_its_patience(dask, tmp_path, capsys):
+    file = tmp_path / "none.yml"
+    file.write_text("cluster: LocalCluster\noptions: {n_workers: 0, dashboard_address: null}\npatience: 3\n")
+    with (
+        pytest.raises(WorkersLost, match=r"No worker came for 3 s: .*same command goes on"),
+        executing(Resources(executor=str(file)), tmp_path),
+    ):
+        list(share(multiply_two, [1, 2]))
+    assert "waiting for workers" in capsys.readouterr().err
+
+
+def multiply_two(number):
+    return 2 * number
+
+
+def test_the_words_of_the_scheduler_become_a_usage_error(dask, tmp_path, monkeypatch):
+    """A queue that refuses every job, by a program called as SLURM's."""
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: nowhere' >&2; exit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}")
+    file = tmp_path / "slurm.yml"
+    file.write_text("cluster: SLURMCluster\njobs: 1\noptions: {cores: 1, memory: 1GB, queue: nowhere}\npatience: 30\n")
+    with (
+        pytest.raises(UsageError, match="refuses a job: sbatch: error: invalid partition specified: nowhere"),
+        executing(Resources(executor=str(file)), tmp_path),
+    ):
+        list(share(multiply_two, [1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("queue", "words", "waiting"),
+    [
+        ("1 PENDING Resources\n2 PENDING Priority", "pending (Resources); pending (Priority)", True),
+        ("1 PENDING PartitionTimeLimit", "pending (PartitionTimeLimit)", False),
+        ("1 RUNNING None", "running (None)", False),
+        ("", "the queue holds none of its jobs", False),
+    ],
+)
+def test_the_queue_is_told_and_jobs_that_can_begin_are_waited_for(dask, tmp_path, monkeypatch, queue, words, waiting):
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\nprintf '{queue}\n' | sed '/^$/d'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert dask.Engine(None, 1.0, jobs={"a": "1"}).queue() == (words, waiting)
+
+
+SIGNALLED = """
+import sys, time
+from fcpower_bids.cli import run
+from fcpower_bids.executors import executing, share
+from fcpower_bids.settings import Resources
+from pathlib import Path
+
+def slow(number):
+    time.sleep(30)
+
+def level(settings):
+    executor, nprocs, folder = sys.argv[1:]
+    from fcpower_bids.executors import processes
+    processes.WORTH = 0.0
+    with executing(Resources(executor=executor, nprocs=int(nprocs)), Path(folder)):
+        print("started", flush=True)
+        list(share(slow, range(8)))
+    return 0
+
+if __name__ == "__main__":
+    run._level = lambda settings: level
+    sys.exit(run.main(["bids", "out", "group"]))
+"""
+
+
+ENGINES = {
+    "dask": "cluster: LocalCluster\noptions: {n_workers: 1, threads_per_worker: 1, dashboard_address: null}\n",
+    "dask_jobqueue": "cluster: SLURMCluster\njobs: 1\noptions: {cores: 1, memory: 1GB}\n",
+}
+
+
+@pytest.mark.parametrize("kind", ["serial", "processes", *ENGINES])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_no_success_under_any_executor(kind, number, tmp_path):
+    """dask_jobqueue answers Ctrl-C by an exit with code 0, as soon as it is imported."""
+    if kind in ENGINES:
+        pytest.importorskip("dask_jobqueue", reason="Dask is not installed (extra 'cluster')")
+    for name in ("sbatch", "scancel"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 1\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "engine.yml").write_text(ENGINES.get(kind, ""))
+    (tmp_path / "program.py").write_text(SIGNALLED)
+    options = ("engine.yml" if kind in ENGINES else "", "2" if kind == "processes" else "1", "work")
+    process = subprocess.Popen(
+        [sys.executable, "program.py", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert process.stdout.readline() == "started\n"
+    time.sleep(1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+
+
+def test_a_library_that_ends_the_program_is_no_success(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("fcpower_bids.cli.run._level", lambda settings: lambda settings: sys.exit(0))
+    assert main([str(tmp_path), str(tmp_path / "out"), "group"]) == 1
+    assert "ended from within, with exit code 0" in capsys.readouterr().err
