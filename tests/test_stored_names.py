@@ -187,8 +187,8 @@ KNOWN = {
         "self.folder / f'{run}.run'",
         "output_dir / name",
     ),
-    "outputs/status.py": ("output_dir / 'logs' / 'status' / f'{recording}.json'",),
-    "workflows/combining.py": ("output_dir / f'{name}.html'",),
+    "outputs/status.py": ("output_dir / STATUSES / f'{recording}.json'",),
+    "workflows/merging/shared.py": ("folder / name", "root / unquote(str(link))", "source.path / source.root"),
     # words of the command line
     "cli/parser.py": ("CONFIGURATIONS / f'{path}.toml'",),
     "cli/prefetch.py": (
@@ -250,6 +250,7 @@ KNOWN = {
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg.tsv'",
         "folder / f'tpl-{atlas.space}_{atlas.name}_dseg{extension}'",
         "output_dir / unquote(link.path)",
+        "output_dir / 'logs' / f'command_{of}.txt'",
         "output_dir / 'sourcedata' / 'atlases' / name",
     ),
 }

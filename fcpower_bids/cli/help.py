@@ -23,7 +23,7 @@ USAGE = f"""fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
        fcpower_bids model model
        fcpower_bids identify output_dir [--participant-label LABEL ...]
        fcpower_bids status output_dir
-       fcpower_bids combine output_dir source [source ...]
+       fcpower_bids combine output_dir [SITE=]source [[SITE=]source ...]
        fcpower_bids selftest [folder]
        fcpower_bids export output_dir share
        fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER

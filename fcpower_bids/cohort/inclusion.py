@@ -23,7 +23,7 @@ from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, known_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, known_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
@@ -195,12 +195,9 @@ def _lost(statuses: Iterable[Status], like: Connectome, files: Container[str]) -
 
 def read_statuses(output_dir: Path) -> Iterator[Status]:
     """Yield the status of each recording at participant level; a damaged one is a failure."""
-    folder = output_dir / "logs" / "status"
-    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        if name.endswith(".json") and not name.endswith("_embedding.json") and not name.startswith("."):
-            status = known_status(output_dir, name.removesuffix(".json"))
-            if status is not None:
-                yield status
+    for name in recorded(output_dir):
+        if not name.endswith("_embedding") and (status := known_status(output_dir, name)) is not None:
+            yield status
 
 
 def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Selection) -> Iterator[Exclusion]:

@@ -112,8 +112,8 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
 
 
 def _dataset_tables(settings: Assembly) -> list[Path]:
-    root = settings.bids_dir
-    paths = [root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
+    root, of_sites = settings.bids_dir, settings.output_dir / "participants.tsv"
+    paths = [of_sites if is_table(of_sites) else root / "participants.tsv", *sorted((root / "phenotype").glob("*.tsv"))]
     given = {path.absolute() for path in settings.phenotypes}
     return [path for path in paths if is_table(path) and path.absolute() not in given]
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import UsageError
+from fcpower_bids.inputs.spreadsheets import is_table
+from fcpower_bids.outputs.dataset import linked_folders
 from fcpower_bids.outputs.tables import read_json
 
 DESCRIPTION = "dataset_description.json"
@@ -73,3 +75,12 @@ def _short(doi: str) -> str:
         return found[1].lower()
     bare = re.sub(r"(?i)^\s*(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", "", doi).strip().lower()
     return re.sub(r"[^a-z0-9.+_-]+", "-", bare).strip("-.")
+
+
+def people_tables(output_dir: Path) -> list[Path]:
+    """Return ``participants.tsv`` of the inputs that outputs link to, or of the datasets that these were made of."""
+    found = []
+    for root in (folder.resolve() for folder in linked_folders(output_dir)):
+        places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
+        found += [table for place in places if is_table(table := place / "participants.tsv")]
+    return found

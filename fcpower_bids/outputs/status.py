@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import resource
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +31,9 @@ DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "exclud
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
 TRAILER = 8
 """Bytes at the end of a gzip stream: checksum and size of what was compressed."""
-TABLE, ENDING = "logs/status.tsv", ".json"
+TABLE, STATUSES = "logs/status.tsv", "logs/status"
+RECORDED = re.compile(r"(sub-[A-Za-z0-9_+-]+)\.json")
+"""Files of statuses: no copy that a client of a synchronised folder has made, such as ``NAME (1).json``."""
 ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
 """Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
 
@@ -152,7 +155,7 @@ def peak_megabytes() -> float:
 
 def status_path(output_dir: Path, recording: str) -> Path:
     """Return the file with the status of one recording."""
-    return output_dir / "logs" / "status" / f"{recording}.json"
+    return output_dir / STATUSES / f"{recording}.json"
 
 
 def write_status(output_dir: Path, status: Status) -> None:
@@ -234,7 +237,7 @@ def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFram
     path = output_dir / TABLE
     # One after the other: the last to write has seen what all others wrote.
     with turn(output_dir / CLAIMS, path.name):
-        names = _recorded(output_dir)
+        names = recorded(output_dir)
         if most is not None and len(names) > most:
             path.unlink(missing_ok=True)
             return None
@@ -243,11 +246,11 @@ def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFram
     return table
 
 
-def _recorded(output_dir: Path) -> list[str]:
-    """Names of the recordings that have a status."""
+def recorded(output_dir: Path) -> list[str]:
+    """Names of the recordings that have a status, sorted."""
     try:
-        with os.scandir(output_dir / "logs" / "status") as entries:
-            names = [entry.name for entry in entries]
+        with os.scandir(output_dir / STATUSES) as entries:
+            found = [RECORDED.fullmatch(entry.name) for entry in entries]
     except FileNotFoundError:
         return []
-    return [name[: -len(ENDING)] for name in names if name.endswith(ENDING) and not name.startswith(".")]
+    return sorted(one[1] for one in found if one is not None)

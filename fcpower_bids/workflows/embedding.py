@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError, Incomplete, RecordingError
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.status import DONE, FAILED, Status, write_status
+from fcpower_bids.outputs.status import DONE, FAILED, Status, status_path, write_status
 from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
@@ -121,4 +121,4 @@ def _plain(about: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 def _clear_status(output_dir: Path, name: str) -> None:
     """Remove the record of an earlier failure."""
-    (output_dir / "logs" / "status" / f"{name}.json").unlink(missing_ok=True)
+    status_path(output_dir, name).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 
-ALL = ("logs/status.tsv", "index.html")
+ALL = ("logs/status.tsv", "logs/combined.tsv", "index.html", "dataset_description.json")
 
 
 def contents(folder):

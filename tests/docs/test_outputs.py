@@ -21,6 +21,7 @@ from tests.page_sentences_of_analyses import EVERY, FURTHER, WITHOUT_TABLE
 OTHER_CHOICES = {  # documented, but not written by these choices
     "exclude.tsv": "when somebody has decided",
     "logs/claims/": "while somebody is at work",
+    "logs/combined.tsv": "by combine",
     "logs/crashes/": "with --debug, of failed steps",
     "encoder/tensorboard/": "with --tensorboard",
     "corpus/parts/": "while the corpus is packed",

@@ -16,12 +16,21 @@ from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.schema import TableSpec
+from fcpower_bids.workflows.merging.sites import COMBINED
 from fcpower_bids.workflows.progress import RESOURCES
 
 
 def declared_tables() -> tuple[TableSpec, ...]:
     """Return every declared table of the participant level."""
-    return (STATUS_TABLE, DECISIONS, RESOURCES, PARCELS, *(measure.table for measure in MEASURES.values()), VOLUMES)
+    return (
+        STATUS_TABLE,
+        COMBINED,
+        DECISIONS,
+        RESOURCES,
+        PARCELS,
+        *(measure.table for measure in MEASURES.values()),
+        VOLUMES,
+    )
 
 
 def fill_columns(page: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,7 @@ import pandas as pd
 from fcpower_bids.analyses.models.reference import SEX, is_female
 from fcpower_bids.cohort.phenotypes import read_people_table
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.spreadsheets import is_table
-from fcpower_bids.outputs.dataset import linked_folders
+from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.settings import Selection
 
 
@@ -32,7 +30,7 @@ def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str
         A table cannot be read, or that of the user has no ages.
     """
     found: dict[str, dict[str, float]] = {"age": {}, "female": {}}
-    for path in _tables_of(output_dir):
+    for path in people_tables(output_dir):
         table = _read(path)
         found["age"] |= _numbers(_find(table, ("age",)))
         found["female"] |= _numbers(is_female(_find(table, SEX)))
@@ -62,17 +60,9 @@ def read_column(path: Path, name: str) -> dict[str, float]:
 def read_known(output_dir: Path, phenotypes: Path | None, name: str) -> dict[str, float]:
     """Values of one column by person, of the tables that have it: those of the dataset, then that of the user."""
     found: dict[str, float] = {}
-    for path in (*_tables_of(output_dir), *([phenotypes] if phenotypes else [])):
+    for path in (*people_tables(output_dir), *([phenotypes] if phenotypes else [])):
         found |= _numbers(_find(_read(path), (name.lower(),)))
     return found
-
-
-def _tables_of(output_dir: Path) -> Iterator[Path]:
-    """``participants.tsv`` of the input, or of the dataset whose derivatives are the input."""
-    for folder in linked_folders(output_dir):
-        root = folder.resolve()
-        places = (root, root.parents[1]) if root.parent.name == "derivatives" else (root,)
-        yield from (table for place in places if is_table(table := place / "participants.tsv"))
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -1,0 +1,1 @@
+"""Outputs of jobs, or of sites, put together in one folder."""

@@ -1,0 +1,185 @@
+"""Files of outputs that are about everybody: merged one by one, or refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pandas as pd
+
+from fcpower_bids.cohort.decisions import DECISIONS, Decision, read_decisions
+from fcpower_bids.cohort.decisions import FILE as DECIDED
+from fcpower_bids.cohort.phenotypes import read_phenotype_table
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.identity import dataset_identity, people_tables
+from fcpower_bids.outputs.dataset import DESCRIPTION
+from fcpower_bids.outputs.tables import declared_text, json_text, read_declared, read_json, read_toml, table_text
+from fcpower_bids.settings import METHOD_SECTIONS, Settings
+from fcpower_bids.workflows.merging.sites import COMBINED
+from fcpower_bids.workflows.merging.sites import FILE as ORIGINS
+from fcpower_bids.workflows.merging.sources import Source
+
+LABELS, SETTINGS, PEOPLE = "descriptions.tsv", "logs/settings.toml", "participants.tsv"
+SHARED = (DECIDED, DESCRIPTION, LABELS, SETTINGS, PEOPLE, ORIGINS)
+Staged = tuple[Source, Path]
+
+
+def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> dict[str, str]:
+    """Return the text of every shared file of the outputs of all, by its name.
+
+    Parameters
+    ----------
+    output_dir : Path
+        Of all; it may hold some.
+    held : Source or None
+        What it holds.
+    staged : sequence of (Source, Path)
+        What comes, and the folder that its files are in by now.
+
+    Raises
+    ------
+    DatasetError
+        Two of them contradict each other.
+    """
+    everything = [*([(held, output_dir)] if held else []), *staged]
+    found = {
+        DECIDED: _decisions(everything),
+        DESCRIPTION: _description(everything, output_dir),
+        LABELS: _lines(everything, LABELS),
+        SETTINGS: _settings(everything),
+        ORIGINS: _origins(output_dir, staged),
+        PEOPLE: _people(output_dir, staged),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, Path]]:
+    return ((source, folder / name) for source, folder in everything if (folder / name).is_file())
+
+
+def _decisions(everything: Sequence[Staged]) -> str:
+    """Decisions of all, each about the people of its own site."""
+    known: dict[tuple[Any, ...], tuple[Decision, Path]] = {}
+    for source, path in _having(everything, DECIDED):
+        for one in read_decisions(path):
+            label = one.wanted["sub"]
+            if source.site and label not in source.labels:
+                continue  # of nobody who comes along; another site may have somebody of this label
+            own = {**one.wanted, "sub": source.labels.get(label, label)}
+            recording = one.recording.replace(f"sub-{label}", f"sub-{own['sub']}", 1)
+            moved = Decision(own, recording, one.decision, one.reason, one.decided)
+            first, where = known.setdefault((*sorted(own.items()), recording), (moved, source.path))
+            if first.decision != moved.decision:
+                what = recording or f"sub-{own['sub']}"
+                raise DatasetError(
+                    f"{DECIDED} of {where} says {first.decision} of {what}, and that of {source.path} "
+                    f"{moved.decision}. Correct one of them."
+                )
+    if not known:
+        return ""
+    columns = [column.written for column in DECISIONS.columns.values()]
+    return table_text(pd.DataFrame([one.cells() for one, _ in known.values()], columns=columns))
+
+
+def _description(everything: Sequence[Staged], output_dir: Path) -> str:
+    """The description of the first, with the links of all as they are seen from the outputs of all."""
+    links: dict[str, tuple[Path, Path]] = {}
+    described = list(_having(everything, DESCRIPTION))
+    for source, path in described:
+        home = output_dir if path.parent == output_dir else source.path / source.root
+        for name, place in _places(read_json(path), home, output_dir):
+            known, where = links.setdefault(source.link(name), (place, source.path))
+            if known != place and not dataset_identity(known) == dataset_identity(place) != "":
+                raise DatasetError(
+                    f"'{name}' is {known} in {where} and {place} in {source.path}: they are of two datasets. Name the "
+                    f"sites, such as siteA={where} siteB={source.path}."
+                )
+    if not described:
+        return ""
+    seen = {name: quote(os.path.relpath(place, output_dir.absolute())) for name, (place, _) in links.items()}
+    about = {**read_json(described[0][1]), "SourceDatasets": [{"URL": link} for link in seen.values()]}
+    return json_text({**about, "DatasetLinks": seen})
+
+
+def _places(description: dict[str, Any], home: Path, output_dir: Path) -> Iterator[tuple[str, Path]]:
+    """Input datasets that are where a description says; a job that is gone has links that lead nowhere."""
+    links = description.get("DatasetLinks") or {}
+    for name, link in links.items() if isinstance(links, dict) else ():
+        places = [(root / unquote(str(link))).resolve() for root in (home, output_dir)]
+        yield from [(str(name), place) for place in places if place.is_dir()][:1]
+
+
+def _lines(everything: Sequence[Staged], name: str) -> str:
+    texts = [path.read_text(encoding="utf-8") for _, path in _having(everything, name)]
+    return "".join(f"{line}\n" for line in dict.fromkeys(line for text in texts for line in text.splitlines()))
+
+
+def _settings(everything: Sequence[Staged]) -> str:
+    """The choices that all have: folders and people of single jobs are no choices of the whole."""
+    paths = list(_having(everything, SETTINGS))
+    if not paths:
+        return ""
+    try:
+        choices = [read_toml(path) for _, path in paths]
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{SETTINGS} of one of the sources cannot be read ({error}). Fetch it again.") from error
+    fields = Settings.__dataclass_fields__
+    for own, (source, _) in zip(choices, paths, strict=True):
+        for name in fields:
+            first = choices[0].get(name)
+            if fields[name].metadata.get("section") in METHOD_SECTIONS and own.get(name) != first:
+                raise DatasetError(
+                    f"--{name.replace('_', '-')} was {first} for {paths[0][0].path} and {own.get(name)} for "
+                    f"{source.path}. Process all with the same."
+                )
+    lines = paths[0][1].read_text(encoding="utf-8").splitlines()
+    others = [set(path.read_text(encoding="utf-8").splitlines()) for _, path in paths[1:]]
+    return "".join(f"{line}\n" for line in lines if all(line in other for other in others))
+
+
+def _origins(output_dir: Path, staged: Sequence[Staged]) -> str:
+    """Where each recording came from."""
+    rows: dict[str, dict[str, Any]] = {}
+    if (output_dir / ORIGINS).is_file():
+        before = read_declared(output_dir / ORIGINS, COMBINED)
+        rows = {str(row["recording"]): row for row in before.to_dict("records")}  # type: ignore[misc]
+    for source, _ in staged:
+        there = {new: label for label, new in source.labels.items()}
+        for name in source.recordings:
+            person = name.partition("_")[0].removeprefix("sub-")
+            rows[name] = {
+                "recording": name,
+                "participant_id": f"sub-{person}",
+                "site": source.site or None,
+                "participant_id_there": f"sub-{there.get(person, person)}",
+                "source": str(source.path),
+            }
+    frame = pd.DataFrame([rows[name] for name in sorted(rows)], columns=list(COMBINED.columns))
+    return declared_text(frame, COMBINED)
+
+
+def _people(output_dir: Path, staged: Sequence[Staged]) -> str:
+    """People of the sites with their site and what the tables of their datasets say; nothing where no site is named."""
+    frames = [read_phenotype_table(output_dir / PEOPLE)] if (output_dir / PEOPLE).is_file() else []
+    for source, folder in staged:
+        if source.site:
+            frames.append(_people_of(source, folder))
+    if not frames:
+        return ""
+    whole = pd.concat(frames, ignore_index=True).drop_duplicates("participant_id", keep="last")
+    return table_text(whole.sort_values("participant_id", kind="stable"))
+
+
+def _people_of(source: Source, folder: Path) -> pd.DataFrame:
+    people = pd.DataFrame({"participant_id": [f"sub-{label}" for label in source.labels], "site": source.site})
+    tables = [folder / PEOPLE] if (folder / PEOPLE).is_file() else []
+    if source.path.is_dir():
+        tables += people_tables(source.path / source.root)
+    for path in tables[:1]:
+        own = read_phenotype_table(path).drop_duplicates("participant_id").rename(columns={"site": "site_there"})
+        people = people.merge(own, how="left", on="participant_id")
+    new = {f"sub-{label}": f"sub-{label_here}" for label, label_here in source.labels.items()}
+    return people.assign(participant_id=people["participant_id"].map(new))

@@ -1,0 +1,181 @@
+"""What is put together: outputs as folders or zips, of jobs of one dataset or of sites with people of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.status import RECORDED, STATUSES
+from fcpower_bids.store import is_inner, stored_path
+
+STATUS = re.compile(rf"((?:[^/]+/)?){STATUSES}/[^/]+\.json")
+"""In a zip the outputs may lie in a folder."""
+OWN = (
+    *("logs/claims/", "logs/command_", "logs/slurm/", "work/", "group", "corpus/", "encoder/"),
+    *("logs/status.tsv", "logs/shared_ids.tsv", "index.html"),
+)
+"""What the outputs of a job may have besides: it is of no use elsewhere, or made anew."""
+FOREIGN = ("._", ".DS_Store")
+"""What macOS puts beside files."""
+ORDINARY = re.compile(r"[A-Za-z0-9_.+/-]+")
+"""Characters of the names of our files: those of copies that a client made, such as ``NAME (1).json``, have others."""
+PERSON = re.compile(r"sub-([A-Za-z0-9+]+)")
+URI = re.compile(r'"bids:([^:"]*):([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Source:
+    """The outputs of one job.
+
+    Attributes
+    ----------
+    path : Path
+        A folder or a zip.
+    root : str
+        Where in it the outputs are: nothing, or a folder and a slash.
+    site : str
+        Name of the site; empty for one of several jobs of one dataset.
+    files : mapping of str to str
+        By the place in the outputs of all, the place in the folder or the zip.
+    copies : tuple of str
+        Files that are none of ours.
+    labels : mapping of str to str
+        By the label of a person here, that in the outputs of all.
+    """
+
+    path: Path
+    root: str
+    site: str
+    files: Mapping[str, str]
+    copies: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def recordings(self) -> list[str]:
+        """Names of the recordings, as the outputs of all have them."""
+        return [PurePosixPath(name).stem for name in self.files if name.startswith(f"{STATUSES}/")]
+
+    def called(self, labels: Mapping[str, str]) -> Source:
+        """Return the source with its people under other labels."""
+        files = {_rename(name, labels): place for name, place in self.files.items()}
+        return Source(self.path, self.root, self.site, files, self.copies, labels)
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield names and contents, people and datasets called as in the outputs of all.
+
+        Raises
+        ------
+        DatasetError
+            A file is damaged, or closed.
+        """
+        try:
+            if self.path.is_dir():
+                for name in names:
+                    yield name, self._convert(name, stored_path(self.path, self.files[name]).read_bytes())
+                return
+            with zipfile.ZipFile(self.path) as archive:
+                for name in names:
+                    yield name, self._convert(name, archive.read(self.files[name]))
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # the last: encrypted
+            raise DatasetError(f"{self.path} cannot be read to its end ({error}). Fetch it again.") from error
+
+    def _convert(self, name: str, content: bytes) -> bytes:
+        if not self.site or not name.endswith((".json", ".html")):
+            return content
+        text = content.decode("utf-8", "surrogateescape")
+        if name.startswith("sub-") and name.endswith(".json"):
+            return URI.sub(self._uri, text).encode("utf-8", "surrogateescape")
+        return _rename(text, self.labels).encode("utf-8", "surrogateescape")
+
+    def _uri(self, found: re.Match[str]) -> str:
+        """The inputs keep their labels; they are those of the site."""
+        dataset, place = found[1], found[2]
+        return f'"bids::{_rename(place, self.labels)}"' if not dataset else f'"bids:{self.link(dataset)}:{place}"'
+
+    def link(self, dataset: str) -> str:
+        """Name of an input dataset in the outputs of all."""
+        return f"{self.site}_{dataset}" if self.site else dataset
+
+    def statuses(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Yield place and content of every status."""
+        own = [name for name in self.files if name.startswith(f"{STATUSES}/")]
+        for name, content in self.read(own):
+            try:
+                yield name, dict(json.loads(content))
+            except (ValueError, TypeError) as error:
+                raise DatasetError(f"{name} of {self.path} is no status. Fetch it again.") from error
+
+
+def _rename(text: str, labels: Mapping[str, str]) -> str:
+    return PERSON.sub(lambda found: f"sub-{labels.get(found[1], found[1])}", text) if labels else text
+
+
+def find_sources(path: Path, site: str = "") -> list[Source]:
+    """Outputs at a place: those of a folder or of a zip, else those of every folder and zip that are in the folder.
+
+    Raises
+    ------
+    DatasetError
+        There are none.
+    """
+    own = _open(path, site)
+    if own is None and path.is_dir():
+        inside = [_open(one, site) for one in sorted(path.iterdir()) if one.is_dir() or one.suffix == ".zip"]
+        several = [one for one in inside if one is not None]
+        if several:
+            return several
+    if own is None:
+        raise DatasetError(f"{path} holds no outputs of the participant level: there is no logs/status in it.")
+    return [own]
+
+
+def find_held(output_dir: Path) -> Source | None:
+    """What the folder of all holds already."""
+    return _find_root(output_dir, "", _names(output_dir)) if (output_dir / STATUSES).is_dir() else None
+
+
+def _open(path: Path, site: str) -> Source | None:
+    if path.is_dir():
+        return _find_root(path, site, _names(path))
+    if not path.exists():
+        raise DatasetError(f"There is no {path}. Check the path (and the mount of a container).")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{path} cannot be read as a folder or a zip ({error}). Fetch it again.") from error
+    if outside := [name for name in names if not is_inner(name)]:
+        raise DatasetError(f"{path} has a file that would lie outside of the outputs ({outside[0]}). Do not use it.")
+    return _find_root(path, site, names)
+
+
+def _names(folder: Path) -> list[str]:
+    """Files of outputs, which lie in the folder itself or one below, as in a zip that was unpacked."""
+    roots = [one for one in (folder, *sorted(folder.iterdir())) if (one / STATUSES).is_dir()]
+    return [path.relative_to(folder).as_posix() for root in roots[:1] for path in root.rglob("*") if path.is_file()]
+
+
+def _find_root(path: Path, site: str, names: list[str]) -> Source | None:
+    """The outputs among files: in the folder in which ``logs/status`` is."""
+    roots = {found[1] for found in map(STATUS.fullmatch, names) if found is not None}
+    if len(roots) != 1:
+        return None
+    (root,) = roots
+    ours = [name for name in names if name.startswith(root) and not PurePosixPath(name).name.startswith(FOREIGN)]
+    files = {name.removeprefix(root): name for name in ours}
+    copies = tuple(name for name in files if _is_copy(name))
+    taken = {name: place for name, place in files.items() if name not in copies and not name.startswith(OWN)}
+    return Source(path, root, site, taken, copies)
+
+
+def _is_copy(name: str) -> bool:
+    """Whether a file among those of recordings has a name that none of ours has."""
+    if name.startswith(f"{STATUSES}/"):
+        return RECORDED.fullmatch(PurePosixPath(name).name) is None
+    return name.startswith("sub-") and ORDINARY.fullmatch(name) is None
