@@ -32,6 +32,7 @@ QUICK = (
     "cpu",
     "--accept-unproven",
 )
+PACKED = ("--window", "20", "--nprocs", "1")
 
 
 def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]]]) -> dict[str, Path]:
@@ -55,5 +56,6 @@ def plant_outputs(folder: Path, recordings: list[tuple[dict, NDArray[np.float64]
 
 
 def run_pretrain(folder: Path, *options: object, out: str = "out", level: str = "pretrain") -> int:
-    """Run the pretrain level on the planted outputs in this process."""
-    return main([str(folder / "bids"), str(folder / out), level, *QUICK, *map(str, options)])
+    """Run the pretrain level, or that which packs, on the planted outputs in this process."""
+    quick = QUICK if level == "pretrain" else PACKED
+    return main([str(folder / "bids"), str(folder / out), level, *quick, *map(str, options)])

@@ -290,7 +290,8 @@ def test_whole_datasets_can_be_held_out(tmp_path):
         plant_outputs(tmp_path / str(seed), made_recordings(people=8, seed=seed))
         (tmp_path / str(seed) / "bids").rename(tmp_path / str(seed) / f"site{seed}")
         words = [str(tmp_path / str(seed) / f"site{seed}"), str(tmp_path / str(seed) / "out"), "pack", "--quiet"]
-        assert main([*words, "--nprocs", "1", "--corpus", str(tmp_path / "corpus")]) == 0
+        words += ["--nprocs", "1", "--corpus", str(tmp_path / "corpus"), "--dataset-name", f"site{seed}"]
+        assert main(words) == 0
     words = [
         str(tmp_path / "0" / "site0"),
         str(tmp_path / "out"),
