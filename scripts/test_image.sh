@@ -199,19 +199,6 @@ check_stop() { # `docker stop` is heard
   result "docker stop" "$(since "$start") s, exit code $code"
 }
 
-# run_wrapper ENGINE IMAGE ARGUMENT...: fcpower-docker; paths are the same inside, so that nothing differs but times
-run_wrapper() {
-  "${bounded[@]}" "$PYTHON" -c 'from fcpower_bids.cli.container import entry_point; entry_point()' \
-    --engine "$1" --image "$2" "$SCRATCH/data" "${@:3}" --quiet
-}
-check_wrapper() {
-  say "fcpower-docker --engine $engine"
-  local out=$SCRATCH/wrapper
-  run_wrapper "$engine" "$IMAGE" "$out" participant "${OPTIONS[@]}"
-  run_wrapper "$engine" "$IMAGE" "$out" group "${GROUP[@]}"
-  "$PYTHON" compare_outputs.py "$SCRATCH/host" "$out" "$SCRATCH/host=$out"
-}
-
 check_sif() { # clean environment, nothing of the host but the two folders, no network
   local out start strict=(--cleanenv --containall --net --network none)
   say "apptainer test"
@@ -226,10 +213,6 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
   "${bounded[@]}" apptainer run "${strict[@]}" -B "$SCRATCH/data:/data:ro" -B "$out:/out" "$SIF" /data /out group "${GROUP[@]}" --quiet
   compare "$out"
   result ".sif" "$(( $(stat -c %s "$SIF") / 1000000 )) MB"
-  say "fcpower-docker --engine apptainer"
-  out=$(open_folder sif_wrapper)
-  run_wrapper apptainer "$SIF" "$out" participant --participant-label 01 "${OPTIONS[@]}"
-  "$PYTHON" compare_outputs.py "$SCRATCH/host/sub-01" "$out/sub-01" "$SCRATCH/host=$out"
 }
 
 check_array() { # the example for clusters, with a queue that runs two jobs at a time, and the group once all are done
@@ -262,7 +245,7 @@ check_size() {
 }
 
 rm -f "$SCRATCH/results.tsv"
-for step in ${STEPS:-start selftest content imports size demo host known unknown ${ATLAS:+atlas} resume stop wrapper ${SIF:+sif array}}; do
+for step in ${STEPS:-start selftest content imports size demo host known unknown ${ATLAS:+atlas} resume stop ${SIF:+sif array}}; do
   "check_$step"
 done
 say "results"

@@ -10,9 +10,6 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION
-from fcpower_bids.cli.reference.group_tables import describe_tables
-from fcpower_bids.cli.reference.recording_tables import declared_tables as recording_tables
-from fcpower_bids.cli.reference.recording_tables import fill_columns
 from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.group import write_group_tables
 from fcpower_bids.outputs.tables import read_declared, read_json, write_declared
@@ -21,6 +18,9 @@ from fcpower_bids.reports.cohort.sections.identification import identification_s
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES, GroupTables
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
+from scripts.reference.group_tables import describe_tables
+from scripts.reference.recording_tables import declared_tables as recording_tables
+from scripts.reference.recording_tables import fill_columns
 from tests.docs.pages import DOCS, read
 from tests.reports.group_outputs import SETTINGS, make_cohort
 

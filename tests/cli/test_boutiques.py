@@ -9,7 +9,7 @@ import pytest
 
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import parse_settings
-from fcpower_bids.cli.reference.boutiques import descriptor, descriptor_text
+from scripts.reference.boutiques import descriptor, descriptor_text
 from tests.docs.pages import ROOT
 
 boutiques = pytest.importorskip("boutiques", reason="boutiques is not installed (pip install -e '.[test]')")
@@ -18,7 +18,7 @@ PATH = ROOT / "boutiques.json"
 
 def test_the_file_is_that_of_the_settings():
     assert PATH.read_text(encoding="utf-8") == descriptor_text(), (
-        "write it anew: python -m fcpower_bids.cli.reference.boutiques > boutiques.json"
+        "write it anew: python -m scripts.reference.boutiques > boutiques.json"
     )
     named = {one["id"] for one in json.loads(PATH.read_text())["inputs"]}
     assert named == {"bids_dir", "output_dir", "level", *(field.name for field in option_fields())}

@@ -14,8 +14,6 @@ from fcpower_bids.cli.completion import with_names
 from fcpower_bids.cli.options import known_names
 from fcpower_bids.cli.parser import build_parser
 
-ENTRY_POINTS = {"fcpower_bids": "fcpower_bids.cli.run", "fcpower-docker": "fcpower_bids.cli.container"}
-
 
 def offered(line: str, folder: Path) -> set[str]:
     """What the program offers after this beginning of a command line."""
@@ -27,7 +25,7 @@ def offered(line: str, folder: Path) -> set[str]:
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
     }
-    program = f"from {ENTRY_POINTS[line.split()[0]]} import entry_point; entry_point()"
+    program = "from fcpower_bids.cli.run import entry_point; entry_point()"
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **asked}, cwd=folder, check=True)
     return {word.strip() for word in (folder / "offered").read_text().split("\v")}
 
@@ -47,8 +45,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("fcpower_bids in out group --analyses ", {ALL, *ANALYSES}),
         ("fcpower_bids prefetch --wei", {"--weights"}),
         ("fcpower_bids predict --part", {"--participant-label"}),
-        ("fcpower-docker --engine po", {"podman"}),
-        ("fcpower-docker in out participant --transforms pow", {"power"}),
+        ("fcpower_bids in out participant --transforms pow", {"power"}),
     ],
 )
 def test_what_is_offered(line, expected, tmp_path):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.reference.nipoppy import main
+from scripts.reference.nipoppy import main
 
 
 @pytest.fixture(params=[(), ("--without-container",)], ids=["container", "installed"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.reference.usage import reference
+from scripts.reference.usage import reference
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fcpower_bids.cli import container, selftest
+from fcpower_bids import __version__
+from fcpower_bids.cli import selftest
 from fcpower_bids.cli.help import short_help
 from fcpower_bids.cli.models.push import build_parser as push_parser
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
-from fcpower_bids.cli.reference import boutiques, group_tables, nipoppy, recording_tables, usage
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
@@ -32,6 +32,7 @@ from fcpower_bids.encoders import audit, cohort
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
 from fcpower_bids.store import write_text
+from scripts.reference import boutiques, group_tables, nipoppy, recording_tables, usage
 from tests.derivatives.pipelines import hcp_surface, make_surface
 from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
@@ -81,11 +82,11 @@ OVERRIDDEN = re.compile(r" --(?:batch-size|window|steps|warmup) \S+")
 PARSED = ("--encoder brain-jepa", "--encoder brainlm-111m", "--atlas A424.nii.gz", "--encoder-weights best_model.pth")
 """Commands on files of others, which nobody may ship: the real parser reads them, with empty files of these names."""
 
+IMAGES = (f"fcpower_bids:{__version__}", f"localhost/fcpower_bids:{__version__}")
 FAKES = ("docker", "podman", "apptainer", "sbatch", "pip-audit")
-PROGRAMS = ("fcpower_bids", "GROUP", "fcpower-docker", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
+PROGRAMS = ("fcpower_bids", "GROUP", "python", "pip", "make", "bash", "eval", "export", *FAKES[:3])
 MENTIONS = re.compile(
     r"(fcpower_bids (predict|identify|model|selftest FOLDER|prefetch|status OUTPUT_DIR)"
-    r"|fcpower-docker (prefetch \.\.\.|--\S+( [A-Z]+)?)"
     r"|docker (stop|--cpus))"
 )
 """Parts of commands that the text speaks of."""
@@ -326,17 +327,12 @@ def run_status(text: str, study: Path, place: Path) -> None:
     assert (place / "out" / "logs" / "status.tsv").is_file()
 
 
-@kind(r"fcpower-docker ")
-def print_container_command(text: str, study: Path, place: Path) -> None:
-    assert container.main(["--print", "--engine", "docker", *arguments_of(text, study, place)]) == 0
-
-
 @kind(r"(docker|podman|apptainer) (run|exec) ")
 def start_fake_engine(text: str, study: Path, place: Path) -> None:
     """The engine gets known options, the image that `make image` makes, and what the application can read."""
     subprocess.run(["bash", "-c", text], check=True, capture_output=True)
     given = (place / "calls").read_text().split("\n\n")[0].splitlines()
-    images = [word for word in given if word in container.IMAGES.values() or word.endswith(".sif")]
+    images = [word for word in given if word in IMAGES or word.endswith(".sif")]
     assert len(images) == 1
     inside = given[given.index(images[0]) + 1 :]
     if "--entrypoint" in given:
@@ -392,28 +388,28 @@ def make_small_demo(text: str, study: Path, place: Path) -> None:
     assert make_demo([str(place / "bids"), *shlex.split(text)[4:], *options]) == 0
 
 
-@kind(r"python -m fcpower_bids\.cli\.reference\.usage$")
+@kind(r"python -m scripts\.reference\.usage$")
 def print_usage(text: str, study: Path, place: Path) -> None:
     assert usage.reference() == read(ROOT / "docs" / "usage.md")
 
 
-@kind(r"python -m fcpower_bids\.cli\.reference\.boutiques$")
+@kind(r"python -m scripts\.reference\.boutiques$")
 def print_descriptor(text: str, study: Path, place: Path) -> None:
     assert boutiques.descriptor_text() == read(ROOT / "boutiques.json")
 
 
-@kind(r"python -m fcpower_bids\.cli\.reference\.nipoppy FOLDER")
+@kind(r"python -m scripts\.reference\.nipoppy FOLDER")
 def run_nipoppy(text: str, study: Path, place: Path) -> None:
     assert nipoppy.main([str(place / "pipeline"), *shlex.split(text)[4:]]) == 0
     assert (place / "pipeline" / "descriptor.json").is_file()
 
 
-@kind(r"python -m fcpower_bids\.cli\.reference\.group_tables$")
+@kind(r"python -m scripts\.reference\.group_tables$")
 def print_group_tables(text: str, study: Path, place: Path) -> None:
     assert group_tables.describe_tables() == read(ROOT / "docs" / "group_outputs.md")
 
 
-@kind(r"python -m fcpower_bids\.cli\.reference\.recording_tables docs/outputs\.md$")
+@kind(r"python -m scripts\.reference\.recording_tables docs/outputs\.md$")
 def fill_recording_tables(text: str, study: Path, place: Path) -> None:
     page = read(ROOT / "docs" / "outputs.md")
     assert recording_tables.fill_columns(page) == page

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fcpower_bids.cli.reference.group_tables import describe_tables
-from fcpower_bids.cli.reference.recording_tables import fill_columns
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
+from scripts.reference.group_tables import describe_tables
+from scripts.reference.recording_tables import fill_columns
 from tests.docs.pages import DOCS, read
 from tests.page_sentences import unchecked_sentences
 from tests.page_sentences_of_analyses import EVERY, FURTHER, WITHOUT_TABLE
@@ -167,11 +167,9 @@ def test_every_column_of_a_recording_has_a_unit():
 
 def test_the_columns_of_the_pages_are_those_of_the_declarations():
     page = read(DOCS / "outputs.md")
-    assert fill_columns(page) == page, (
-        "write it anew: python -m fcpower_bids.cli.reference.recording_tables docs/outputs.md"
-    )
+    assert fill_columns(page) == page, "write it anew: python -m scripts.reference.recording_tables docs/outputs.md"
     assert read(DOCS / "group_outputs.md") == describe_tables(), (
-        "write it anew: python -m fcpower_bids.cli.reference.group_tables > docs/group_outputs.md"
+        "write it anew: python -m scripts.reference.group_tables > docs/group_outputs.md"
     )
 
 

@@ -1,6 +1,6 @@
 """The Boutiques descriptor ``boutiques.json``, generated from Settings, for platforms that start tools from one.
 
-``python -m fcpower_bids.cli.reference.boutiques > boutiques.json`` writes it anew.
+``python -m scripts.reference.boutiques > boutiques.json`` writes it anew.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns of the tables of the participant level, filled into a page from their declarations.
 
-``python -m fcpower_bids.cli.reference.recording_tables docs/outputs.md`` writes the page anew.
+``python -m scripts.reference.recording_tables docs/outputs.md`` writes the page anew.
 """
 
 from __future__ import annotations

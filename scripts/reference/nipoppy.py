@@ -1,6 +1,6 @@
 """A pipeline folder for Nipoppy (https://nipoppy.readthedocs.io), generated from Settings.
 
-``python -m fcpower_bids.cli.reference.nipoppy FOLDER`` writes it; ``nipoppy pipeline install FOLDER`` takes it into a
+``python -m scripts.reference.nipoppy FOLDER`` writes it; ``nipoppy pipeline install FOLDER`` takes it into a
 dataset. One job is one session of one participant. With ``--without-container`` an installed program is started.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids import __version__
-from fcpower_bids.cli.reference.boutiques import descriptor
 from fcpower_bids.outputs.tables import write_json
+from scripts.reference.boutiques import descriptor
 
 FMRIPREP = "25.1.4"
 """Version of fMRIPrep in the address of its outputs; ``--fmriprep`` names another."""

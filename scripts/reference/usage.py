@@ -1,6 +1,6 @@
 """The option reference ``docs/usage.md``, generated from Settings.
 
-``python -m fcpower_bids.cli.reference.usage > docs/usage.md`` writes it anew.
+``python -m scripts.reference.usage > docs/usage.md`` writes it anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fcpower_bids.settings import LEVELS, SECTIONS
 INTRODUCTION = f"""\
 # Every option
 
-<!-- Generated from fcpower_bids/settings by `python -m fcpower_bids.cli.reference.usage`; a test compares. -->
+<!-- Generated from fcpower_bids/settings by `python -m scripts.reference.usage`; a test compares. -->
 
 ```
 fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
@@ -29,7 +29,7 @@ The shell completes options, choices and the names of atlases, transforms and an
 to, for example in `~/.bashrc` or `~/.zshrc`:
 
 ```sh
-eval "$(register-python-argcomplete fcpower_bids fcpower-docker)"
+eval "$(register-python-argcomplete fcpower_bids)"
 ```
 
 In zsh `autoload -U compinit && compinit` comes before it. `fcpower_bids participant --help` shows the options that this

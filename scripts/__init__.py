@@ -1,0 +1,1 @@
+"""Programs for who changes this project: images, references, comparisons."""
