@@ -190,7 +190,6 @@ KNOWN = {
     "outputs/status.py": ("output_dir / STATUSES / f'{recording}.json'",),
     "workflows/merging/shared.py": ("folder / name", "root / unquote(str(link))", "source.path / source.root"),
     # words of the command line
-    "cli/parser.py": ("CONFIGURATIONS / f'{path}.toml'",),
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
         "source / file",

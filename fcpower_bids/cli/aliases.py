@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 MEMORY = {"--mem": "G", "--mem-gb": "G", "--memory-gb": "G"}
 """Memory as others give it, and the unit of a bare number."""
@@ -33,6 +34,18 @@ REFUSED = {
     "--custom-confounds": "Give a strategy of your own as a YAML file: --strategy FILE.",
 }
 """Options of others that would change numbers, and what to give instead."""
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def as_shipped(name: str, folder: str) -> str:
+    """Return a name as a file of a folder of ``data`` spells it, whatever its capitals, ``-`` and ``_``."""
+    return next((path.stem for path in (DATA / folder).iterdir() if _plain(path.stem) == _plain(name)), name)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def understand(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
-from fcpower_bids.cli.aliases import understand
+from fcpower_bids.cli.aliases import DATA, as_shipped, understand
 from fcpower_bids.cli.anchoring import MAY_BE_PATHS, anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
@@ -27,7 +27,6 @@ PLACES = ("bids_dir", "output_dir", "level")
 PREFIXES = {"participant_label": "sub-", "session_label": "ses-", "accept_pair": "sub-"}
 IN_PAIRS = "accept_pair"
 """Its values come two by two, and one person can be of several pairs."""
-CONFIGURATIONS = Path(__file__).parents[1] / "data" / "configurations"
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,7 +141,10 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 
 
 def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
-    settings = Settings(**{name: _clean(name, value) for name, value in values.items()})
+    clean = {name: _clean(name, value) for name, value in values.items()}
+    if clean["level"] == "group":
+        clean["derivatives"] = tuple(_spell_source(text) for text in clean.get("derivatives", ()))
+    settings = Settings(**clean)
     found = [*errors, *problems_of(settings)]
     if found:
         raise UsageError("\n".join(found))
@@ -158,7 +160,7 @@ def _made_with(record: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _shipped(path: Path) -> Path:
     """Return the file of a configuration that comes with the program, or the path as it is."""
-    shipped = CONFIGURATIONS / f"{path}.toml"
+    shipped = DATA / "configurations" / f"{as_shipped(str(path), 'configurations')}.toml"
     return shipped if not path.exists() and shipped.is_file() else path
 
 
@@ -236,6 +238,12 @@ def _convert(name: str, value: Any) -> Any:
     if any(isinstance(item, (list, dict)) for item in items):
         raise TypeError(name)
     return [kind(item) for item in items] if is_list(name) else kind(value)
+
+
+def _spell_source(text: str) -> str:
+    """``xcp_d=PATH`` as ``xcpd=PATH``, the layout of the program; the participant level takes names as they are."""
+    name, equals, place = text.partition("=")
+    return text if not equals or Path(text).exists() else f"{as_shipped(name, 'layouts')}={place}"
 
 
 def _clean(name: str, value: Any) -> Any:

@@ -10,10 +10,10 @@ import grimp
 import pytest
 
 import fcpower_bids
-from fcpower_bids.cli.aliases import IGNORED, MEMORY, REFUSED
+from fcpower_bids.cli.aliases import DATA, IGNORED, MEMORY, REFUSED
 from fcpower_bids.cli.help import SUMMARIES, level_help, short_help
 from fcpower_bids.cli.options import option_fields
-from fcpower_bids.cli.parser import CONFIGURATIONS, build_parser, parse_settings
+from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
@@ -138,7 +138,7 @@ def test_a_slip_is_answered_in_the_documented_spelling():
 def test_the_page_about_xcp_d_shows_the_file_and_knows_what_is_understood():
     page = read(DOCS / "from_xcp_d.md")
     (shown_there,) = code_blocks(page, "toml")
-    file = (CONFIGURATIONS / "xcp_d.toml").read_text()
+    file = (DATA / "configurations" / "xcp_d.toml").read_text()
     assert shown_there.splitlines() == [row for row in file.splitlines() if not row.startswith("#")]
     own = {flag for action in build_parser()._actions for flag in action.option_strings}
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page, re.M)

@@ -155,6 +155,14 @@ def test_toml_round_trip_reproduces_the_settings(tmp_path):
     assert again.configuration_hash() == chosen.configuration_hash()
 
 
+@pytest.mark.parametrize("spelling", ["xcp_d", "xcpd", "XCP-D"])
+def test_a_program_is_known_by_each_of_its_spellings(spelling):
+    assert parse_settings([*BASE, "--config-file", spelling]).convention == "xcp_d"
+    sources = ["-d", f"{spelling}=/data/a=b", "fmriprep=/x"]
+    assert parse_settings([*BASE[:-1], "group", *sources]).derivatives == ("xcpd=/data/a=b", "fmriprep=/x")
+    assert parse_settings([*BASE, *sources]).derivatives == tuple(sources[1:])
+
+
 @pytest.mark.parametrize("name", ["nilearn", "xcp_d"])
 def test_shipped_configurations_go_by_name_and_the_command_line_wins(name):
     chosen = parse_settings([*BASE, "--config-file", name, "--padding", "even"])
