@@ -86,6 +86,8 @@ def test_edges_are_tested_within_a_site_that_nobody_named(cohort):
     for options in ((), ("--site-column", "site")):
         run(cohort, "--permutations", "49", "--analyses", "edges", "--name", "edges", *options)
         tables[options] = read_table(cohort.out / "group" / "edges" / "edges_summary.tsv")
+        text = (cohort.out / "group" / "edges" / "CITATION.md").read_text()
+        assert ("score goes with the site (column site), so that its model had" in text) == (not options)
     pd.testing.assert_frame_equal(*tables.values())
 
 

@@ -40,7 +40,7 @@ WITHOUT_EDGES = (
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
     """Refuse embeddings alone, targets that no edge can go with, and blocks that allow no exchange."""
     _, people = _choose(cohort, settings)
-    for _ in _ask(cohort, people, settings):
+    for _ in _ask(cohort, plan_exchange(cohort, people, settings), settings):
         pass
 
 
@@ -67,10 +67,11 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         There are no phenotypes.
     """
     names, people = _choose(cohort, settings)
-    questions = list(_ask(cohort, people, settings))
+    exchange = plan_exchange(cohort, people, settings)
+    questions = list(_ask(cohort, exchange, settings))
     tested = list(_test(cohort, people, names, questions, settings))
     tested.sort(key=lambda each: questions.index(each.question))
-    return tell_edges(tested, cohort, _facts(cohort, people, questions, settings))
+    return tell_edges(tested, cohort, _facts(cohort, exchange, questions, settings))
 
 
 def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People]:
@@ -84,10 +85,10 @@ def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People
     return edges, people
 
 
-def _ask(cohort: Cohort, people: People, settings: Analysis) -> Iterator[Question]:
+def _ask(cohort: Cohort, exchange: Exchange, settings: Analysis) -> Iterator[Question]:
     """Model and permutations of every target."""
-    preset, exchange = resolve_preset(settings), plan_exchange(cohort, people, settings)
-    for target in choose_targets(people.phenotypes, settings, cohort.targets or None, preset.covariates):
+    preset = resolve_preset(settings)
+    for target in choose_targets(exchange.people.phenotypes, settings, cohort.targets or None, preset.covariates):
         try:
             yield _ask_of(target, exchange, settings)
         except Unfit as error:
@@ -129,8 +130,8 @@ def _test(
             yield Tested(asked, each.name, each.weight, found, of_pairs)
 
 
-def _facts(cohort: Cohort, people: People, questions: list[Question], settings: Analysis) -> dict[str, Any]:
-    covariates = resolve_preset(settings).covariates
+def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:
+    covariates, people = resolve_preset(settings).covariates, exchange.people
     number = len(questions[0].orders)
     return {
         "Model": (
@@ -162,6 +163,7 @@ def _facts(cohort: Cohort, people: People, questions: list[Question], settings: 
         "FeaturesOfAPerson": tell_combination(settings),
         "NumberOfPeople": len(people.names),
         "ListedEdges": f"All significant ones, and the {edge_tables.STRONGEST} with the largest |t|.",
+        **exchange.facts([each.target for each in questions], covariates),
         **people.facts,
         **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),
     }

@@ -82,14 +82,14 @@ class Exchange:
         )
         return permuted_rows(known.size, number, self.settings.random_seed, families, sites)
 
-    def facts(self, targets: Sequence[Target], covariates: Sequence[str]) -> dict[str, Any]:
+    def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site, no covariate, and what the site alone scores."""
         told = {}
         for target in targets:
-            shares = [each for each in self.shares(target.name) if each.column not in covariates]
+            shares = [each for each in self.shares(target) if each.column not in covariates]
             if shares:
                 columns, most = [each.column for each in shares], shares[0]
-                told[target.name] = {"Columns": columns, "Share": most.share, "Score": most.score}
+                told[target] = {"Columns": columns, "Share": most.share, "Score": most.score}
         return {"TargetsThatGoWithSites": told} if told else {}
 
 
@@ -156,7 +156,7 @@ class Protocol:
         """Describe the unit and the sites for a sidecar."""
         if self.held_out is not None:
             return {"Unit": self.unit, "SitesHeldOut": self.held_out}
-        return {"Unit": self.unit, **self.exchange.facts(targets, self.preset.covariates)}
+        return {"Unit": self.unit, **self.exchange.facts([each.name for each in targets], self.preset.covariates)}
 
 
 def plan_protocol(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from fcpower_bids.analyses.prediction.people import tabulate_folds
 from fcpower_bids.cohort.fold_files import load_folds
 from tests.analyses.cohorts import choose, single_session
 
+PACKAGE = Path(__file__).parents[3] / "fcpower_bids"
 PEOPLE = 400
 SITES = np.array([f"s{number % 5}" for number in range(PEOPLE)])
 
@@ -84,3 +87,22 @@ def test_a_target_that_goes_with_a_site_is_permuted_within_it_without_being_aske
     means = cohort.phenotypes.groupby("site")["told"].transform("mean")
     assert about["Score"] == pytest.approx(np.corrcoef(cohort.phenotypes["told"], means)[0, 1])
     assert about["Share"] == pytest.approx(about["Score"] ** 2)
+
+
+def test_nothing_else_draws_a_fold_or_a_permutation():
+    """Of the analyses the protocol alone is given the functions that draw."""
+    drawing = {"replicated_folds", "cbig_folds", "leave_one_site_out", "inner_folds", "matlab_inner_folds"}
+    drawing |= {"deal_families", "permuted_rows", "permutations", "sign_flips"}
+    users = set()
+    for path in PACKAGE.rglob("*.py"):
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        users |= {path.relative_to(PACKAGE).as_posix()} if imported & drawing else set()
+    assert {name for name in users if not name.startswith("core/")} == {
+        "analyses/engine/protocol.py",
+        "estimators/folds.py",  # for scikit-learn, without a cohort
+    }
