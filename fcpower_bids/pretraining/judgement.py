@@ -166,14 +166,13 @@ class Judge:
         """Search every person's first window among the last windows of all, and the other way round."""
         pairs = two_windows(self.held_out, self.config.window)
         corpus = self.held_out.corpus
-        vectors = [one(corpus.windows(pairs[f"row_{k}"], pairs[f"place_{k}"], self.config.window)) for k in (0, 1)]
-        dimensions = vectors[0].shape[1]
         n = len(pairs["person"])
-        if n < 2:
-            return np.nan, dimensions
+        if n < 2:  # the size of a vector is known from any window
+            return np.nan, one(corpus.windows(self.rows[:1], np.zeros(1, int), self.config.window)).shape[1]
+        vectors = [one(corpus.windows(pairs[f"row_{k}"], pairs[f"place_{k}"], self.config.window)) for k in (0, 1)]
         rows = normalise_rows(np.concatenate(vectors), keep_constant=True)
         sessions = np.repeat(["first", "last"], n)
-        return identify(rows @ rows.T, np.tile(pairs["person"], 2), sessions).accuracy, dimensions
+        return identify(rows @ rows.T, np.tile(pairs["person"], 2), sessions).accuracy, vectors[0].shape[1]
 
     def _chance(self, kernel: Array, teacher: Array) -> dict[str, float]:
         rng = np.random.default_rng((self.held_out.seed, EVALUATION, 1))
@@ -270,12 +269,13 @@ def two_windows(held_out: HeldOut, window: int) -> dict[str, NDArray[Any]]:
         ``person`` (n,), and ``row_0``, ``place_0``, ``row_1``, ``place_1`` (n,).
     """
     table, places = held_out.corpus.table.iloc[held_out.rows], held_out.corpus.places(window)
+    apart = held_out.corpus.windows_apart(window)
     people = (table["dataset"] + "/" + table["subject"]).to_numpy(dtype=str)
     found: list[tuple[str, int, int, int, int]] = []
     for person in np.unique(people):
         rows = held_out.rows[people == person]
         first, last = int(rows[0]), int(rows[-1])
-        if first != last or places[first] > window:
+        if first != last or apart[first] > 1:
             found.append((person, first, 0, last, int(places[last]) - 1))
     return {
         "person": np.array([one[0] for one in found], dtype=str),

@@ -315,6 +315,7 @@ class _Run:
             score = "debiased CKA with the teacher" if self.held_out.probe is None else "downstream probe"
             how = f"best of {len(saved)} checkpoints by {score} on held-out families (family-disjoint from training)"
         optimism = None if choice is None else choice.optimism
+        self.processes.first_only(lambda: self._write_model(replace(self.card, step=step, selection=how)))
         verdict = self.processes.first_only(lambda: self._compare(step, choice is not None))
         card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict.sentence)
         result = Pretrained(
@@ -330,7 +331,8 @@ class _Run:
             proven=verdict.proven,
             verdict=verdict.sentence,
         )
-        self.processes.first_only(lambda: self._write_model(card, result))
+        about = asdict(replace(result, folder=Path("model")))
+        self.processes.first_only(lambda: self._write_model(card, about))
         return result
 
     def _compare(self, step: int, chosen: bool) -> Verdict:
@@ -350,6 +352,7 @@ class _Run:
         check_proof(source.parent, model.config, model.state_dict())
         return model
 
-    def _write_model(self, card: ModelCard, result: Pretrained) -> None:
-        model = self._saved_model(result.step)
-        save_checkpoint(result.folder, model, model.config, card, asdict(replace(result, folder=Path("model"))))
+    def _write_model(self, card: ModelCard, about: Mapping[str, Any] | None = None) -> None:
+        """Write the model, first without a verdict: a comparison that fails costs the comparison alone."""
+        model = self._saved_model(card.step or 0)
+        save_checkpoint(self.folder.path / "model", model, model.config, card, about or {})

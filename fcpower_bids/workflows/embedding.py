@@ -56,6 +56,8 @@ def embed_stored(settings: Settings) -> None:
     done, failed = 0, list[str]()
     for parcels, of_parcels in _by_parcels(lacking):
         encoder = open_encoder(settings, parcels, {})
+        if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
+            continue  # it is fitted to the training people of every fold where encoders are compared
         for one in of_parcels:
             state = _embed(one, encoder, label, settings)
             done, failed = done + (state == DONE), failed + [one.recording] * (state == FAILED)

@@ -143,7 +143,7 @@ def _fc_of(path: Path) -> np.ndarray:
 def trains(entered: Entered) -> str:
     """Pack, train and embed: the pack holds the series, and each series gets the vector that the encoder gives."""
     words = ("--steps", "2", "--batch-size", "4", "--architecture", "d=16", "layers=1", "heads=2", "--quiet")
-    window = ("--window", "30", "--held-out", "0.3", "--accept-unproven", "--dataset-name", "study")
+    window = ("--window", "30", "--held-out", "0.5", "--accept-unproven", "--dataset-name", "study")
     ended = run(entered.bids, entered.out, "pretrain", *words, *window)
     if ended.code:
         return ended.said

@@ -10,6 +10,7 @@ import pytest
 
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.pretraining.corpus import public as public_corpus
+from fcpower_bids.pretraining.corpus.pack import load_corpus
 from tests.pretraining.conftest import NAMES, made_recordings
 from tests.pretraining.outputs import CLOCKED, plant_outputs, run_pretrain
 
@@ -154,3 +155,13 @@ def test_the_hub_id_of_the_corpus_is_no_folder(tmp_path):
     words = [str(tmp_path / "bids"), str(tmp_path / "out"), "pretrain", "--corpus"]
     assert parse_settings([*words, "Marraffini-Giovanni/fbert-corpus"]).corpus == "Marraffini-Giovanni/fbert-corpus"
     assert parse_settings([*words, str(tmp_path / "x")]).corpus == str(tmp_path / "x")
+
+
+def test_both_layouts_agree_on_the_windows_that_share_no_volume(public, tmp_path, tables):
+    pack = load_corpus(tmp_path / "out" / "corpus")
+    public_corpus.prepare_corpus(public, tmp_path / "run")
+    layout = public_corpus.open_corpus(public, tmp_path / "run", ())
+    counts = [
+        pd.Series(each.windows_apart(WINDOW), each.table["subject"]).groupby(level=0).sum() for each in (pack, layout)
+    ]
+    assert counts[0].sum() == counts[1].sum() == sum(len(standard(path)) // WINDOW for path in tables.values())

@@ -16,6 +16,7 @@ from fcpower_bids.encoders import load_encoder
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.pretraining.judgement import Judge
 from fcpower_bids.pretraining.run_state import OPTIMIZER
 from fcpower_bids.pretraining.train import pretrain
 from tests.pretraining.conftest import NAMES, as_sources, made_recordings
@@ -207,3 +208,13 @@ def test_mixed_precision_follows_full_precision(tmp_path, pack, precision):
     assert losses[1][0] == pytest.approx(losses[0][0], abs=1e-3)
     np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=5e-2)
     assert (losses[1] != losses[0]).any()
+
+
+def test_a_comparison_that_fails_costs_the_comparison_and_not_the_model(tmp_path, pack, monkeypatch):
+    def slip(*_):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(Judge, "compare", slip)
+    with pytest.raises(ZeroDivisionError):
+        pretrain(pack, tmp_path / "run", config())
+    assert load_encoder("fbert", tmp_path / "run" / "model").card.verdict == "n/a"

@@ -62,6 +62,10 @@ class Corpus(ABC):
         """Windows of this length that can be cut out of each recording, shape (N,)."""
 
     @abstractmethod
+    def windows_apart(self, length: int) -> Indices:
+        """Windows of this length in each recording that share no volume, shape (N,)."""
+
+    @abstractmethod
     def signatures(self, rows: Indices) -> list[str]:
         """Signatures of whole recordings (`fcpower_bids.encoders.seen`); none where only windows of them are left."""
 

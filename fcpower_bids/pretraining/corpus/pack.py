@@ -67,6 +67,10 @@ class Pack(Corpus):
         """First volumes at which a window fits."""
         return np.maximum(self.table["T"].to_numpy(dtype=np.intp) - length + 1, 0)
 
+    def windows_apart(self, length: int) -> Indices:
+        """Windows end to end."""
+        return self.table["T"].to_numpy(dtype=np.intp) // length
+
     def signatures(self, rows: Indices) -> list[str]:
         """Of the stored series, whose signs are those of the written ones."""
         found = self.table.iloc[rows]

@@ -87,6 +87,10 @@ class WindowCorpus(Corpus):
         counts = np.diff(np.append(self.first, len(self.order)))
         return counts * self._shifts(length)
 
+    def windows_apart(self, length: int) -> Indices:
+        """Stored windows, which share no volume, and what fits into each."""
+        return np.diff(np.append(self.first, len(self.order))) * (self.shape[2] // length)
+
     def _load(self, device: torch.device) -> Tensor:
         whole = torch.empty(self.shape, dtype=torch.float32, device=device)
         windows = np.load(self.path, mmap_mode="r")
