@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import compress
 
 from fcpower_bids.cohort.cache import Edges, read_edges
-from fcpower_bids.cohort.decisions import decisions_file, exclude_by_file
+from fcpower_bids.cohort.decisions import accepted_recordings, decisions_file, exclude_by_file
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.fold_files import load_folds
@@ -23,7 +23,7 @@ from fcpower_bids.cohort.inclusion import (
     read_quality,
     tabulate_exclusions,
 )
-from fcpower_bids.cohort.joining import count_people, match_people
+from fcpower_bids.cohort.joining import count_people, count_values
 from fcpower_bids.cohort.phenotype_columns import Columns, resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
@@ -65,14 +65,12 @@ def load_cohort(settings: Assembly) -> Cohort:
     """
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
-    phenotypes, renamed = match_people(load_phenotypes(settings, people), people)
-    _columns_of(phenotypes, people, settings)  # a wrong column is told before thousands of files are read
-    count_people(phenotypes, people, renamed, settings)
+    phenotypes = check_phenotypes(settings, people)  # a wrong column is told before thousands of files are read
     folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
     edges = read_edges([one.path for one in chosen], folder, settings)
     keep, said = exclude_unreadable(chosen, edges.unreadable, settings)
     rows += said
-    scans, said = _make_scans(list(compress(chosen, keep)), list(compress(quality, keep)), edges)
+    scans, said = _make_scans(list(compress(chosen, keep)), list(compress(quality, keep)), edges, settings)
     rows += said
     places = [(scan[0].connectome.participant, scan[0].connectome.session) for scan in scans]
     kept_scans, kept_parcels, said = choose_parcels(missing_parcels(scans, edges), places, edges.parcels, settings)
@@ -113,8 +111,25 @@ def load_cohort(settings: Assembly) -> Cohort:
         folds=folds,
         atlas=chosen[0].atlas_name,
         cleaning=cleaning_of(chosen),
-        joined=count_people(phenotypes, people, renamed, settings),
+        joined={
+            **count_people(phenotypes.frame.index, people, phenotypes.renamed, settings),
+            **count_values(columns.frame, columns.targets),
+        },
     )
+
+
+def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
+    """Read the phenotype tables, and refuse those that cannot be used with the people who are scanned.
+
+    Raises
+    ------
+    DatasetError
+        A table or a column cannot be used, or too few people match.
+    """
+    phenotypes = load_phenotypes(settings, people)
+    _columns_of(phenotypes, people, settings)
+    count_people(phenotypes.frame.index, people, phenotypes.renamed, settings)
+    return phenotypes
 
 
 def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
@@ -144,9 +159,10 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
 
 
 def _make_scans(
-    chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges
+    chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
 ) -> tuple[list[Scan], list[Exclusion]]:
-    keep, rows = exclude_duplicates(chosen, edges.digests)
+    accepted = accepted_recordings(chosen, decisions_file(settings))
+    keep, rows = exclude_duplicates(chosen, edges.digests, accepted)
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
     scans, said = group_scans(list(compress(runs, keep)))
     if not scans:

@@ -107,6 +107,12 @@ def _decision(row: dict[str, str], place: str, path: Path) -> Decision:
     return Decision(wanted, row.get("recording", ""), decision, row.get("reason", ""), row.get("decided", ""))
 
 
+def accepted_recordings(found: Sequence[Connectome], path: Path | None) -> set[str]:
+    """Names of the recordings that the user's file accepts."""
+    decisions = [one for one in read_decisions(path) if one.decision == ACCEPT] if path is not None else []
+    return {one.recording for one in found if any(each.means(one.recording, dict(one.entities)) for each in decisions)}
+
+
 def exclude_by_file(
     found: Sequence[Connectome], path: Path | None
 ) -> tuple[list[Connectome], list[Exclusion], list[str]]:

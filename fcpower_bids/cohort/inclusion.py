@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
+from fcpower_bids.core.inference.lookalikes import COPIED, NEITHER
 from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
@@ -301,19 +302,49 @@ def _by_number(label: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
-def exclude_duplicates(found: Sequence[Connectome], digests: Sequence[str]) -> tuple[list[bool], list[Exclusion]]:
-    """Keep the first of connectomes that are equal to the bit; two recordings never are."""
-    first: dict[str, Connectome] = {}
-    keep, rows = [], []
+def exclude_duplicates(
+    found: Sequence[Connectome], digests: Sequence[str], accepted: Collection[str] = ()
+) -> tuple[list[bool], list[Exclusion]]:
+    """Leave out connectomes that are equal to the bit, as two recordings never are.
+
+    Of one person the first is kept. Of several people none is, since one of the names is wrong and nothing says which;
+    where the user has accepted one recording, that one is kept.
+
+    Parameters
+    ----------
+    found : sequence of Connectome
+    digests : sequence of str
+        Of the connectomes.
+    accepted : collection of str
+        Recordings that the user has accepted.
+    """
+    alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):
-        other = first.setdefault(digest, one)
-        keep.append(other is one)
-        if other is not one:
-            reason = (
-                f"{one.recording}: its connectome is identical to that of {other.recording}; only the first is used"
-            )
-            rows.append(Exclusion(one.participant, one.session, RECORDING, reason))
-    return keep, rows
+        alike.setdefault(digest, []).append(one)
+    kept = {id(_kept(copies, accepted)) for copies in alike.values()}
+    rows = []
+    for one, digest in zip(found, digests, strict=True):
+        if id(one) not in kept:
+            reason = _why_copied(one, alike[digest], _kept(alike[digest], accepted))
+            rows.append(Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}"))
+    return [id(one) in kept for one in found], rows
+
+
+def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome | None:
+    named = [one for one in copies if one.recording in accepted]
+    if len({one.participant for one in copies}) == 1:
+        return (named or copies)[0]
+    return named[0] if len(named) == 1 else None
+
+
+def _why_copied(one: Connectome, copies: Sequence[Connectome], kept: Connectome | None) -> str:
+    if kept is not None:
+        return f"{COPIED} {kept.recording}; only that is used"
+    other = next(each for each in copies if each.participant != one.participant)
+    return (
+        f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, or accept "
+        "the right one, in exclude.tsv"
+    )
 
 
 def choose_parcels(

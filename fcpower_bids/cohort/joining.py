@@ -4,61 +4,86 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from fcpower_bids.cohort.phenotypes import Phenotypes
+import pandas as pd
+
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Assembly
 
+LONG_NUMBER = 4
+"""Digits from which on a number alone tells people apart, as the SUB_ID of ABIDE does."""
+WITH = "with "
+"""Before the name of a target: how many of the people in both have it."""
 
-def match_people(phenotypes: Phenotypes, people: Collection[str]) -> tuple[Phenotypes, int]:
-    """Call people of the tables as the scans do where only leading zeros or capitals differ.
 
-    Spreadsheets turn ``0012`` into ``12``. A name is changed only where it has no scan of its own, and where there is
-    exactly one candidate on both sides.
+def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
+    """Call people of a table as the scans do where only zeros, capitals, signs or the text before a number differ.
+
+    Spreadsheets turn ``0012`` into ``12``; ABIDE has ``Pitt_0050003`` and ``50003`` for ``sub-Pitt0050003``. A name is
+    changed only where it has no scan of its own, and where there is exactly one candidate on both sides.
 
     Parameters
     ----------
-    phenotypes : Phenotypes
+    there : sequence of str
+        ``sub-12`` of a table.
     people : collection of str
         ``sub-0012`` of the scans.
 
     Returns
     -------
-    phenotypes : Phenotypes
-    renamed : int
-        How many names were changed.
+    dict of str to str
+        By the name in the table, that of the scans.
     """
-    there = [str(name) for name in phenotypes.frame.index]
-    free = [name for name in people if name not in set(there)]
-    scanned = {_bare(name): name for name in free}
-    counts = Counter(map(_bare, people)), Counter(map(_bare, there))
-    names = {
-        name: scanned[_bare(name)]
-        for name in there
-        if name not in people and _bare(name) in scanned and all(each[_bare(name)] == 1 for each in counts)
-    }
-    if not names:
-        return phenotypes, 0
-    example = next(iter(names))
-    note = (
-        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros or capitals "
-        f"(such as {example} and {names[example]})."
-    )
-    rows = tuple(
-        row._replace(participant_id=names.get(row.participant_id, row.participant_id)) for row in phenotypes.rows
-    )
-    frame = phenotypes.frame.rename(index=names).sort_index()
-    return replace(phenotypes, frame=frame, rows=rows, notes=(*phenotypes.notes, note)), len(names)
+    names: dict[str, str] = {}
+    for key in (_without_zeros, _without_signs, _number):
+        names |= _unique(there, people, names, key)
+    return names
+
+
+def _unique(
+    there: Sequence[str], people: Collection[str], known: Mapping[str, str], key: Callable[[str], str]
+) -> dict[str, str]:
+    here, taken = set(there), set(known.values())
+    counts = Counter(map(key, people)), Counter(map(key, there))
+    scanned = {key(name): name for name in people if name not in here and name not in taken and key(name)}
+    found = {}
+    for name in (one for one in there if one not in people and one not in known and key(one) in scanned):
+        scan, is_only = scanned[key(name)], all(each[key(name)] == 1 for each in counts)
+        if is_only and (key is not _number or _bare(name).isdigit() or _bare(scan).isdigit()):
+            found[name] = scan
+    return found
 
 
 def _bare(name: str) -> str:
+    return name.removeprefix("sub-")
+
+
+def _without_zeros(name: str) -> str:
     """``sub-0012A`` and ``sub-12a`` alike."""
-    return re.sub(r"(?<!\d)0+(?=\d)", "", name.removeprefix("sub-")).casefold()
+    return re.sub(r"(?<!\d)0+(?=\d)", "", _bare(name)).casefold()
 
 
-def count_people(phenotypes: Phenotypes, people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
+def _without_signs(name: str) -> str:
+    return re.sub(r"[\W_]", "", _without_zeros(name))
+
+
+def _number(name: str) -> str:
+    """The number that a name ends with, if it is long; nothing matches without."""
+    found = re.search(rf"\d{{{LONG_NUMBER},}}$", _bare(name))
+    return found[0].lstrip("0") if found else ""
+
+
+def describe_matches(names: Mapping[str, str]) -> str:
+    """Say which ids were taken for those of scans."""
+    example = next(iter(names))
+    return (
+        f"{len(names)} participant_id of the phenotype tables match scans only without leading zeros, capitals, "
+        f"underscores or what is before a number (such as {example} and {names[example]})."
+    )
+
+
+def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both.
 
     Raises
@@ -66,21 +91,33 @@ def count_people(phenotypes: Phenotypes, people: Collection[str], renamed: int, 
     DatasetError
         Fewer than ``min_matched`` of the smaller side match.
     """
-    tables = {str(name) for name in phenotypes.frame.index}
-    matched = len(tables & set(people))
-    counts = {"scanned": len(people), "phenotypes": len(tables), "matched": matched, "renamed": renamed}
-    if tables and matched < settings.min_matched * min(len(people), len(tables)):
+    named = {str(name) for name in tables}
+    matched = len(named & set(people))
+    counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}
+    if named and matched < settings.min_matched * min(len(people), len(named)):
         raise DatasetError(
-            f"{len(people)} people have scans and {len(tables)} are in the phenotype tables, but only {matched} are in "
-            f"both (scans such as {min(set(people) - tables)}, tables such as {min(tables - set(people))}). Correct "
+            f"{len(people)} people have scans and {len(named)} are in the phenotype tables, but only {matched} are in "
+            f"both (scans such as {min(set(people) - named)}, tables such as {min(named - set(people))}). Correct "
             "the participant_id, or accept it with --min-matched 0."
         )
     return counts
 
 
+def count_values(frame: pd.DataFrame, targets: Collection[str]) -> dict[str, int]:
+    """Count the people who have each target."""
+    return {f"{WITH}{name}": int(frame[name].notna().sum()) for name in targets if name in frame}
+
+
 def describe_join(counts: Mapping[str, int]) -> str:
-    """``172 people with scans, 172 in the phenotype tables, 72 in both``."""
-    return (
-        f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables, "
-        f"{counts['matched']} in both"
+    """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
+    known = {name: n for name, n in counts.items() if name.startswith(WITH)}
+    told = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
+    some = told if len(told) <= 3 else [*told[:2], f"and fewer than all have {len(told) - 2} more"]
+    return ", ".join(
+        [
+            f"{counts['scanned']} people with scans",
+            f"{counts['phenotypes']} in the phenotype tables",
+            f"{counts['matched']} in both",
+            *some,
+        ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.inclusion import Exclusion
+from fcpower_bids.cohort.joining import describe_matches, match_ids
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING, is_table, read_spreadsheet
 from fcpower_bids.outputs.tables import read_json
@@ -67,6 +68,8 @@ class Phenotypes:
         Codes for missing values, per person.
     notes : tuple of str
         What a reader of the results should know.
+    renamed : int
+        People whose id in a table differs from that of their scans.
     """
 
     frame: pd.DataFrame
@@ -74,6 +77,7 @@ class Phenotypes:
     conflicts: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[Exclusion, ...] = ()
     notes: tuple[str, ...] = ()
+    renamed: int = 0
 
 
 def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
@@ -101,6 +105,8 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
         ),
         *_sessions_table(settings, people, notes),
     ]
+    tables, matched = _as_scanned(tables, people)
+    notes += [describe_matches(matched)] if matched else []
     _check_codes(settings.missing_values, tables)
     rows: list[Exclusion] = []
     cleaned = []
@@ -108,7 +114,17 @@ def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
         frame, codes = remove_codes(table.frame, table.hints, settings.missing_values)
         rows += [Exclusion(str(person), "n/a", "value", f"{table.path.name}: {text}") for person, text in codes]
         cleaned.append(frame)
-    return _merge(tables, cleaned, tuple(rows), notes)
+    return replace(_merge(tables, cleaned, tuple(rows), notes), renamed=len(matched))
+
+
+def _as_scanned(tables: Iterable[PhenotypeTable], people: Sequence[str]) -> tuple[list[PhenotypeTable], dict[str, str]]:
+    """Call the people of every table as their scans; each table may have its own way to write an id."""
+    found, matched = [], dict[str, str]()
+    for table in tables:
+        names = match_ids([str(name) for name in table.frame.index], people)
+        matched |= names
+        found.append(replace(table, frame=table.frame.rename(index=names)) if names else table)
+    return found, matched
 
 
 def _dataset_tables(settings: Assembly) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fcpower_bids._version import __version__
+from fcpower_bids.cohort.assembly import check_phenotypes
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
 from fcpower_bids.core.connectome.declared import Rounding, correlations_from, rounding_step, without_rounding
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit, UsageError
@@ -51,6 +52,10 @@ def import_sources(settings: Settings) -> None:
     sources = list(_sources(settings))
     if not sources:
         return
+    there = {f"sub-{dict(one.entities)['sub']}" for _, _, of_source in sources for one in of_source}
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    if people := sorted(there & asked if asked else there):
+        check_phenotypes(settings, people)  # what is wrong with a table is told before a thousand series are read
     roots = {name: root for name, root, _ in sources}
     prepare_dataset(settings, roots)
     for name, root, offered in sources:

@@ -11,7 +11,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from fcpower_bids.outputs.reasons import tell_reasons
-from fcpower_bids.outputs.status import Status
+from fcpower_bids.outputs.status import FAILED, Status
 from fcpower_bids.outputs.tables import write_declared
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Settings
@@ -117,8 +117,10 @@ class Progress:
         """Print the status of the recordings, with the reason of each that is not done."""
         rows = table[table["state"] != "done"].itertuples()
         statuses = [Status(str(row.recording), str(row.state), str(row.stage), str(row.reason)) for row in rows]
-        for line in tell_reasons(statuses, self.settings.verbose):
+        for line in tell_reasons([one for one in statuses if one.state != FAILED], self.settings.verbose):
             self.say(line)
+        for line in tell_reasons([one for one in statuses if one.state == FAILED], self.settings.verbose):
+            tqdm.write(line, file=sys.stderr)  # an error is told with --quiet too
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
         where = f"{output_dir}/logs/status.tsv" if has_table else f"fcpower_bids status {output_dir}"

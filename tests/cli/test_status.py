@@ -99,3 +99,19 @@ def test_outputs_that_are_closed_to_the_user_are_named(exact_run, tmp_path, caps
 def test_an_unknown_option_leads_to_the_help_of_its_own_command(capsys):
     assert main(["status", "somewhere", "--nonsense"]) == 2
     assert "--nonsense. See fcpower_bids status --help." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "remedy"),
+    [
+        (["1"], "Did you mean 01? There are 01, 02."),
+        (["99"], "correct --participant-label. There are 01, 02."),
+        (["sub-01,sub-02"], "labels are divided by blanks, so write --participant-label 01 02."),
+    ],
+)
+def test_a_label_that_is_not_there_is_told_with_the_remedy_even_when_quiet(exact_demo, tmp_path, labels, remedy):
+    for others, code in (([], 3), (["02"], 4)):
+        words = (*ATLAS, "--quiet", "--session-id", "a", "--participant-label", *labels, *others)
+        found = run_app(exact_demo[0], tmp_path / str(code), *words)
+        assert found.code == code
+        assert remedy in found.err

@@ -77,11 +77,11 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     choices = {"max_mean_fd": 0.5, "max_missing_parcels": 0.3, "exclude_file": listed, "targets": ("score",)}
     cohort = load_cohort(replace(settings, **choices))
     left_out = {(person, session) for person, session, _ in rows_of(cohort, "recording")}
-    twins = {("sub-05", "ses-a")}
+    twins = {("sub-05", "ses-a"), ("sub-04", "ses-b")}
     assert left_out == {("sub-01", "ses-a"), ("sub-02", "ses-a"), ("sub-08", "ses-a"), ("sub-08", "ses-b")} | twins
     kept = set(zip(cohort.scans["participant_id"], cohort.scans["session"], strict=True))
     assert kept.isdisjoint(left_out)
-    assert len(kept) == len(cohort.edges) == 11
+    assert len(kept) == len(cohort.edges) == 10
     assert cohort.parcels == PARCELS[:5]
     assert rows_of(cohort, "parcel")[0][2].startswith("LH_f: ")
     assert np.isfinite(cohort.edges).all()
@@ -97,9 +97,10 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
 def test_the_same_recording_under_two_names_is_found(tmp_path):
     settings = make_outputs(tmp_path, people=3)
     add_output(settings.output_dir, "sub-03_ses-b", series_of(ord("a")))
-    (row,) = rows_of(load_cohort(settings), "recording")
-    assert row[:2] == ("sub-03", "ses-b")
-    assert "identical to that of sub-01_ses-a_task-rest" in row[2]
+    one, other = rows_of(load_cohort(settings), "recording")
+    assert (one[:2], other[:2]) == (("sub-01", "ses-a"), ("sub-03", "ses-b"))
+    assert "identical to that of sub-01_ses-a_task-rest" in other[2]
+    assert "identical to that of sub-03_ses-b_task-rest" in one[2]
 
 
 def test_people_without_phenotypes_stay_for_identification(tmp_path):

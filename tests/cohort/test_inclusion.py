@@ -143,12 +143,15 @@ def test_quality_limits(tmp_path):
     assert ["0.400 mm, more than" in rows[0].reason, "58 s are left" in rows[1].reason, "not known" in rows[2].reason]
 
 
-def test_of_equal_connectomes_the_first_is_kept(tmp_path):
-    found, _ = tree(tmp_path, "sub-01", "sub-02", "sub-03")
-    keep, rows = exclude_duplicates(found, ["x", "y", "x"])
-    assert keep == [True, True, False]
-    assert rows[0].participant_id == "sub-03"
+def test_of_equal_connectomes_of_one_person_the_first_is_kept_and_of_two_people_none(tmp_path):
+    found, _ = tree(tmp_path, "sub-01_ses-a", "sub-01_ses-b", "sub-02", "sub-03")
+    keep, rows = exclude_duplicates(found, ["x", "x", "y", "z"])
+    assert keep == [True, False, True, True]
     assert found[0].recording in rows[0].reason
+    keep, rows = exclude_duplicates(found, ["w", "x", "y", "x"])
+    assert keep == [True, False, True, False]
+    assert [row.participant_id for row in rows] == ["sub-01", "sub-03"]
+    assert exclude_duplicates(found, ["w", "x", "y", "x"], {found[3].recording})[0] == [True, False, True, True]
 
 
 def parcels_of(missing, **choices):

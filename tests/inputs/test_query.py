@@ -88,7 +88,7 @@ def test_participants_asked_for_that_are_not_there(root):
     (problem,) = found.problems
     assert (problem.recording, problem.kind) == ("sub-09", "failed")
     assert f"There is no sub-09 in {root}" in problem.sentence
-    assert "there are 01, 02" in problem.sentence
+    assert "There are 01, 02." in problem.sentence
     with pytest.raises(DatasetError, match=r"no sub-08 in .*no sub-09 in "):
         names(root, participant_label=("08", "09"))
 

@@ -6,7 +6,7 @@ from fcpower_bids.analyses.check.columns import check_columns
 from fcpower_bids.analyses.check.combined import CHECK_COMBINED, tabulate_combined, tell_negative
 from fcpower_bids.analyses.check.damage import check_damage
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, tabulate_findings
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_pairs
+from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
 from fcpower_bids.analyses.check.recognition import check_recognition
 from fcpower_bids.analyses.check.seen import check_seen
 from fcpower_bids.records import Cohort, Table
@@ -35,6 +35,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),
+        *check_copies(cohort),
         *check_damage(cohort),
         *_joins(cohort),
         *check_columns(cohort, settings),
@@ -52,8 +53,9 @@ def _joins(cohort: Cohort) -> list[Finding]:
         return []
     lost = counts["scanned"] - counts["matched"]
     without = counts["phenotypes"] - counts["matched"]
+    targets = [n for name, n in counts.items() if name.startswith("with ")]
     found = []
-    if lost or without:
+    if lost or without or min([counts["matched"], *targets]) < counts["matched"]:
         found.append(
             Finding(
                 "scans and phenotypes",
@@ -62,7 +64,7 @@ def _joins(cohort: Cohort) -> list[Finding]:
                 counts["matched"] / counts["scanned"],
                 f"{counts['scanned']} people with scans, {counts['phenotypes']} in the phenotype tables, "
                 f"{counts['matched']} in both.",
-                f"Prediction sees {counts['matched']} people.",
+                f"Prediction sees {min([counts['matched'], *targets])} people{' or more' * (len(set(targets)) > 1)}.",
                 "If more should match, compare the participant_id of both: the table 'excluded' names them.",
             )
         )
@@ -73,7 +75,7 @@ def _joins(cohort: Cohort) -> list[Finding]:
                 NOTE,
                 counts["renamed"],
                 float("nan"),
-                f"{counts['renamed']} participant_id of the phenotype tables match scans only without leading zeros.",
+                f"{counts['renamed']} ids of the phenotype tables match scans only by their number or letters.",
                 "They were matched by their number, which is unique on both sides.",
                 "Store participant_id as text.",
             )

@@ -14,8 +14,10 @@ from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name
 from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.lookalikes import (
+    COPIED,
     FAR_FROM_MANY,
     MISNAMED_GAIN,
+    NEITHER,
     SAME_SCORE,
     SAME_SIMILARITY,
     STRANGE_SCORE,
@@ -129,6 +131,25 @@ def check_pairs(
     ]
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
+
+
+def check_copies(cohort: Cohort) -> Iterator[Finding]:
+    """Scans that are one to the bit under the names of two people: neither takes part."""
+    excluded = cohort.excluded
+    copied = excluded[[COPIED in str(one) and NEITHER in str(one) for one in excluded["reason"]]]
+    if len(copied):
+        people = list(dict.fromkeys(copied["participant_id"].astype(str)))
+        yield Finding(
+            "copied scans",
+            ALARM,
+            len(copied),
+            1.0,
+            f"{len(copied)} recordings of different people are copies of one another, equal to the bit "
+            f"({name_some(people)}).",
+            "One of the names is wrong; neither takes part, since with the wrong one a scan would stand beside the "
+            "phenotypes of somebody else.",
+            "Find out which name is right. Reject the other in exclude.tsv, or accept the right one there.",
+        )
 
 
 def build_similarity(cohort: Cohort, settings: Analysis) -> FeatureSource:

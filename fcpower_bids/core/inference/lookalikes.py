@@ -35,6 +35,10 @@ SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
 MISNAMED_GAIN = 4.0
 """By how much a scan must score higher with another person than with its own; 3.0 at most in thirty sound cohorts."""
 
+COPIED = "its connectome is identical to that of"
+NEITHER = "neither takes part"
+"""In the reason why a scan was left out: equal to the bit, as two scans never are; and of two people."""
+
 STRIP_NUMBERS = 2**22
 """Scores that are looked at together: 34 MB."""
 REACH, BINS = 8.0, 2**18

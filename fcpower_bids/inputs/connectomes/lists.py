@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ def _offer(row: _Row) -> Offered:
     if not row.text("participant_id") or not row.text("path"):
         raise DatasetError(f"{row.table}, line {row.line} lacks participant_id or path.")
     path = (row.table.parent / row.text("path")).resolve()
+    _refuse_another(row)
     return Offered(
         path,
         row.choice("kind", (SERIES, MATRIX), SERIES if path.name.endswith(".ptseries.nii") else MATRIX),
@@ -102,3 +104,14 @@ def _offer(row: _Row) -> Offered:
         mean_fd=row.number("mean_fd"),
         strategy=row.text("strategy", "unknown"),
     )
+
+
+def _refuse_another(row: _Row) -> None:
+    """Refuse a row whose path names somebody else: lines of two columns have slipped against each other."""
+    label = row.text("participant_id").removeprefix("sub-")
+    named = set(re.findall(r"(?:^|[/_])sub-([A-Za-z0-9+]+)", row.text("path")))
+    if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):
+        raise DatasetError(
+            f"{row.table}, line {row.line}: the path {row.text('path')} is of sub-{others[0]}, and participant_id says "
+            f"{label}. Correct one of them."
+        )
