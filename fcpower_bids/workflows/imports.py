@@ -33,6 +33,8 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.progress import say
 
 LIST = "list"
+PEOPLE = "raw"
+"""Name of the link to the dataset with the tables of people, which `combine` and `predict` follow."""
 OWN = re.compile(r"fmriprep\d*|nibabies")
 """Names of sources that the participant level reads; the group level has no use for them."""
 
@@ -57,7 +59,7 @@ def import_sources(settings: Settings) -> None:
     if people := sorted(there & asked if asked else there):
         check_phenotypes(settings, people)  # what is wrong with a table is told before a thousand series are read
     roots = {name: root for name, root, _ in sources}
-    prepare_dataset(settings, roots)
+    prepare_dataset(settings, {**roots, PEOPLE: settings.bids_dir})
     for name, root, offered in sources:
         done = [_import_recording(list(of_one), name, root, settings) for _, of_one in _by_recording(offered)]
         count = {state: done.count(state) for state in ("new", "unchanged", FAILED)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -42,7 +42,12 @@ class Shape:
 SHORT = Shape(volumes=40, decided="one rejected")
 ONE = Shape(decided="all accepted")
 TWO = Shape(sessions=2)
-SHAPES = {"one short scan, one person rejected": SHORT, "one scan, all accepted": ONE, "two sessions": TWO}
+SHAPES = {
+    "one short scan, one person rejected": SHORT,
+    "one scan, all accepted": ONE,
+    "one scan": Shape(),
+    "two sessions": TWO,
+}
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,18 @@ class Truth:
     bids : Path
         Dataset with voxels, and the table of people.
     series : dict of Scan to ndarray (T, P)
+    known_as : dict of str to str
+        The label in the table of people, where the outputs have another.
     """
 
     bids: Path
     series: dict[Scan, np.ndarray]
+    known_as: dict[str, str] = field(default_factory=dict)
 
     def scores(self) -> dict[str, float]:
         table = pd.read_csv(self.bids / "participants.tsv", sep="\t")
-        return dict(zip(table["participant_id"].str.removeprefix("sub-"), table[SCORE], strict=True))
+        scores = dict(zip(table["participant_id"].str.removeprefix("sub-"), table[SCORE], strict=True))
+        return {own: scores[label] for own, label in self.known_as.items()} or scores
 
 
 def make_truth(folder: Path, shape: Shape) -> Truth:
@@ -209,18 +218,23 @@ def by_cpac(folder: Path, truth: Truth, shape: Shape) -> Entered:
 
 def by_list(folder: Path, truth: Truth, shape: Shape, kind: str = "series") -> Entered:
     """Every second file is text and the others are arrays; the table states no repetition time."""
+    source = write_list(folder, truth.series, kind)
+    return Entered(
+        people_only(folder, truth), folder / "out", truth, shape, has_series=kind == "series", options=source
+    )
+
+
+def write_list(folder: Path, scans: dict[Scan, np.ndarray], kind: str) -> tuple[str, str]:
+    """Write series or their matrices and the list of them; return the option that names it."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, ((label, session), series) in enumerate(truth.series.items()):
+    for number, ((label, session), series) in enumerate(scans.items()):
         values = series if kind == "series" else np.corrcoef(series.T)
         path = folder / f"{label}{session}{'.1D' if number % 2 else '.npy'}"
         np.savetxt(path, values, fmt="%.17g") if number % 2 else np.save(path, values)
         rows.append({"participant_id": f"sub-{label}", "session_id": session, "path": path.name, "kind": kind})
     pd.DataFrame(rows).to_csv(folder / "list.tsv", sep="\t", index=False)
-    source = ("-d", f"list={folder / 'list.tsv'}")
-    return Entered(
-        people_only(folder, truth), folder / "out", truth, shape, has_series=kind == "series", options=source
-    )
+    return ("-d", f"list={folder / 'list.tsv'}")
 
 
 def by_list_of_matrices(folder: Path, truth: Truth, shape: Shape) -> Entered:
@@ -236,6 +250,29 @@ def by_combined(folder: Path, truth: Truth, shape: Shape) -> Entered:
     return Entered(truth.bids, folder / "out", truth, shape)
 
 
+def by_two_sites(folder: Path, truth: Truth, shape: Shape) -> Entered:
+    """Two sites whose five people have the same labels, put together; each site has a table of people of its own."""
+    labels, table = sorted({label for label, _ in truth.series}), pd.read_csv(truth.bids / "participants.tsv", sep="\t")
+    sources, series, known_as = [], {}, {}
+    for site, own in (("siteA", labels[:5]), ("siteB", labels[5:])):
+        here = {label: f"{number:02d}" for number, label in enumerate(own, 1)}
+        scans = {(here[label], ses): each for (label, ses), each in truth.series.items() if label in own}
+        bids = folder / site / "people"
+        bids.mkdir(parents=True)
+        of_site = table[table["participant_id"].isin([f"sub-{label}" for label in own])]
+        ids = [f"sub-{here[label.removeprefix('sub-')]}" for label in of_site["participant_id"]]
+        of_site.assign(participant_id=ids).to_csv(bids / "participants.tsv", sep="\t", index=False, na_rep="n/a")
+        (bids / "dataset_description.json").write_text(json.dumps({"Name": site, "BIDSVersion": "1.9.0"}))
+        source = write_list(folder / site, scans, "series")
+        words = [str(bids), str(folder / site / "out"), "group", *source, "--check", "--min-time", "30", "--quiet"]
+        assert main(words) == 0
+        sources.append(f"{site}={folder / site / 'out'}")
+        series |= {(f"{site}{label}", ses): each for (label, ses), each in scans.items()}
+        known_as |= {f"{site}{here[label]}": label for label in own}
+    assert main(["combine", str(folder / "out"), *sources]) == 0
+    return Entered(folder / "siteA" / "people", folder / "out", Truth(truth.bids, series, known_as), shape)
+
+
 WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
     "fMRIPrep": by_fmriprep,
     "HCP": by_hcp,
@@ -245,6 +282,7 @@ WAYS_IN: dict[str, Callable[[Path, Truth, Shape], Entered]] = {
     "list of matrices": by_list_of_matrices,
     "combined": by_combined,
     "compact": by_compact,
+    "two sites": by_two_sites,
 }
 ONE_SESSION = ("HCP", "C-PAC")
 
