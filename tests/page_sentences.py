@@ -604,7 +604,7 @@ CATALOGUE: Catalogue = (
         highest_within,
     ),
     (
-        rf"The offset of a new site does not differ between them \(difference in size {NUMBER}, {P}\)\.",
+        rf"No evidence that the offset of a new site differs between them \(difference in size {NUMBER}, {P}\)\.",
         offset,
     ),
     (

@@ -239,7 +239,7 @@ def _tell_offset(row: pd.Series, later: str, earlier: str) -> str:
     """The level of a new site, which is its own question."""
     numbers = f"difference in size {row['offset_difference']:+.2f}, {say_p(float(row['p_offset']))}"
     if row["p_offset"] >= SIGNIFICANT:
-        return f"The offset of a new site does not differ between them ({numbers})."
+        return f"No evidence that the offset of a new site differs between them ({numbers})."
     better = "smaller" if row["offset_difference"] < 0 else "larger"
     return f"The offset of a new site is {better} under {later} than under {earlier} ({numbers})."
 
