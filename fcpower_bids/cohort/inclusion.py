@@ -24,7 +24,7 @@ from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, Status, known_status, recorded
+from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, known_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
@@ -197,7 +197,7 @@ def _lost(statuses: Iterable[Status], like: Connectome, files: Container[str]) -
 def read_statuses(output_dir: Path) -> Iterator[Status]:
     """Yield the status of each recording at participant level; a damaged one is a failure."""
     for name in recorded(output_dir):
-        if not name.endswith("_embedding") and (status := known_status(output_dir, name)) is not None:
+        if not name.endswith(EMBEDDING) and (status := known_status(output_dir, name)) is not None:
             yield status
 
 

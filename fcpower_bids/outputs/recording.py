@@ -18,7 +18,15 @@ from fcpower_bids.measures import MEASURES
 from fcpower_bids.outputs.dataset import bids_uri, parcels_path
 from fcpower_bids.outputs.names import CONNECTIVITY, DESIGN, OUTLIERS, TIMESERIES, output_path
 from fcpower_bids.outputs.recording_tables import VOLUMES
-from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, peak_megabytes, write_status
+from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
+    Status,
+    embedding_names,
+    peak_megabytes,
+    status_path,
+    write_status,
+)
 from fcpower_bids.outputs.tables import (
     SERIES_COLUMNS,
     declared_text,
@@ -94,7 +102,9 @@ def finish_recording(
         ``done``, or ``excluded`` with the reason.
     """
     written = write_recording(output_dir, results)
-    return conclude_recording(output_dir, results.recording.name, written, fingerprint, seconds())
+    name, atlases = results.recording.name, [atlas.name for atlas in results.atlases]
+    embedded = embedding_names(name, atlases, results.settings)
+    return conclude_recording(output_dir, name, written, fingerprint, seconds(), embedded)
 
 
 def write_recording(output_dir: Path, results: Results) -> Written:
@@ -106,13 +116,35 @@ def write_recording(output_dir: Path, results: Results) -> Written:
     return Written(names, results.cleaning.excluded, problems)
 
 
-def conclude_recording(output_dir: Path, recording: str, written: Written, fingerprint: str, seconds: float) -> Status:
-    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
+def conclude_recording(
+    output_dir: Path,
+    recording: str,
+    written: Written,
+    fingerprint: str,
+    seconds: float,
+    embedded: Mapping[str, str] | None = None,
+) -> Status:
+    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same.
+
+    Parameters
+    ----------
+    output_dir : Path
+    recording : str
+    written : Written
+    fingerprint : str
+    seconds : float
+    embedded : mapping of str to str, optional
+        Names of the statuses of the embeddings that were asked for, by atlas; of one that is there nothing stays.
+    """
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
     write_status(output_dir, status)
-    for atlas, (problem, sentence) in written.problems.items():
-        write_status(output_dir, Status(f"{recording}_{atlas}_embedding", problem, "embed", sentence))
+    for atlas, name in (embedded or {}).items():
+        if atlas in written.problems:
+            problem, sentence = written.problems[atlas]
+            write_status(output_dir, Status(name, problem, "embed", sentence))
+        else:
+            status_path(output_dir, name).unlink(missing_ok=True)
     return status
 
 

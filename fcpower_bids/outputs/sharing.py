@@ -17,7 +17,7 @@ from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.dataset import linked_folders
-from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, known_status, recorded
+from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import json_text, read_json
 from fcpower_bids.store import file_in_the_way, replace_folder, stored_path, write_bytes, write_text
 
@@ -211,7 +211,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
 
 
 def _statuses(output_dir: Path) -> list[Status]:
-    return [status for name in recorded(output_dir) if (status := known_status(output_dir, name)) is not None]
+    return [status for name in recorded(output_dir) if (status := current_status(output_dir, name)) is not None]
 
 
 def _check_place(output_dir: Path, share: Path) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import resource
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,8 +20,9 @@ import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import CLAIMS, turn
+from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import read_json, write_declared, write_json
+from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared, write_json
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
@@ -29,6 +30,8 @@ from fcpower_bids.store import is_inner, stored_path
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+EMBEDDING = "_embedding"
+"""End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8
 """Bytes at the end of a gzip stream: checksum and size of what was compressed."""
 TABLE, STATUSES = "logs/status.tsv", "logs/status"
@@ -37,6 +40,9 @@ RECORDED = re.compile(r"(sub-[A-Za-z0-9_+-]+)\.json")
 ENCODER_FILES = (".safetensors", ".bin", ".pth", ".pt", ".tar", ".json", ".csv", ".tsv", ".dat")
 """Endings of weights, configurations and auxiliary tables; other files in their folder are nothing to an encoder."""
 
+
+WHOLE = ("_relmat.tsv", "_relmat.npy", "_timeseries.tsv", "_timeseries.npy")
+"""Outputs that are looked at for a cut: series and connectomes."""
 
 STATUS_TABLE = TableSpec(
     "logs/status",
@@ -153,6 +159,15 @@ def peak_megabytes() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
+def embedding_names(recording: str, atlases: Iterable[str], settings: Embedding) -> dict[str, str]:
+    """Return the names of the statuses of the embeddings that were asked for, by atlas; none without an encoder.
+
+    They name the encoder, so that no run tells of the encoder of another.
+    """
+    label = embedding_label(settings)
+    return {atlas: f"{recording}_{atlas}_desc-{label}{EMBEDDING}" for atlas in atlases} if label else {}
+
+
 def status_path(output_dir: Path, recording: str) -> Path:
     """Return the file with the status of one recording."""
     return output_dir / STATUSES / f"{recording}.json"
@@ -183,15 +198,38 @@ def known_status(output_dir: Path, recording: str) -> Status | None:
     return status
 
 
+def current_status(output_dir: Path, recording: str) -> Status | None:
+    """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since.
+
+    Returns
+    -------
+    Status or None
+        None where the recording has no status.
+    """
+    status = known_status(output_dir, recording)
+    if status is None or status.state not in (DONE, EXCLUDED):
+        return status
+    for name, path in zip(status.outputs, own_files(output_dir, status.outputs), strict=True):
+        fault = "is gone" if path is None or not path.is_file() else "is cut short" if _is_cut(path) else ""
+        if fault:
+            return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
+    return status
+
+
+def _is_cut(path: Path) -> bool:
+    try:
+        return path.name.endswith(WHOLE) and is_cut_short(path)
+    except OSError:
+        return True
+
+
 def is_finished(output_dir: Path, recording: str, mark: str) -> bool:
-    """Whether a recording was finished with this fingerprint and all its files are still there."""
-    status = read_status(output_dir, recording)
-    return (
-        status is not None
-        and status.state in (DONE, EXCLUDED)
-        and status.fingerprint == mark
-        and all(path is not None and path.is_file() for path in own_files(output_dir, status.outputs))
-    )
+    """Whether a recording was finished with this fingerprint, and all its files are still there and whole."""
+    noted = read_status(output_dir, recording)
+    if noted is None or noted.fingerprint != mark:
+        return False
+    status = current_status(output_dir, recording)
+    return status is not None and status.state in (DONE, EXCLUDED)
 
 
 def own_files(output_dir: Path, names: Iterable[str]) -> Iterator[Path | None]:
@@ -215,7 +253,7 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
 def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
     """Return one row per recording that has a status, sorted by name; nothing else is read."""
     columns = list(STATUS_TABLE.columns)
-    found = [status for name in sorted(set(recordings)) if (status := known_status(output_dir, name))]
+    found = [status for name in sorted(set(recordings)) if (status := current_status(output_dir, name))]
     return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
 
 

@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError, Incomplete, RecordingError
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.status import DONE, FAILED, Status, status_path, write_status
+from fcpower_bids.outputs.status import DONE, FAILED, Status, embedding_names, status_path, write_status
 from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
@@ -86,9 +86,10 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     series = series_file(one.beside(TIMESERIES))
     target = one.beside(Output("embedding", (("desc", label),)))
     about = {**encoder.provenance(settings.encoder_read), OF_SERIES: hashlib.sha256(series.read_bytes()).hexdigest()}
+    name = embedding_names(one.recording, [one.atlas_name], settings)[one.atlas_name]
     if _is_current(target, about):
+        _clear_status(settings.output_dir, name)
         return ""
-    name = f"{one.recording}_{one.atlas_name}_embedding"
     person = dataset_identity(settings.bids_dir, settings.dataset_name), one.participant
     try:
         values, parcels = read_series(series)

@@ -16,7 +16,7 @@ from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
-from fcpower_bids.outputs.status import DONE, EXCLUDED, status_rows, write_status, write_status_table
+from fcpower_bids.outputs.status import DONE, EXCLUDED, embedding_names, status_rows, write_status, write_status_table
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_shared
@@ -88,8 +88,8 @@ def _run_participants(settings: Settings) -> int:
         run_in_turn(jobs, settings, datasets, work, progress)
     combined = _combine(jobs, settings, progress)
     names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
-    if settings.encoder is not None:  # one of an earlier run is no matter of this one
-        names += [f"{recording.name}_{atlas.name}_embedding" for recording, atlases in jobs for atlas in atlases]
+    for recording, atlases in jobs:
+        names += embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
     return _finish(names, jobs, work, progress)
 
 

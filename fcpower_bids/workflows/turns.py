@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
 from fcpower_bids.outputs.names import previews_of
-from fcpower_bids.outputs.status import own_files, read_status, status_path
+from fcpower_bids.outputs.status import embedding_names, own_files, read_status, status_path
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
 from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
@@ -62,7 +62,7 @@ def _sweep(jobs: Iterable[Job], settings: Settings) -> None:
         status = read_status(settings.output_dir, recording.name)
         if status is not None:
             written = [path for path in own_files(settings.output_dir, status.outputs) if path is not None]
-            embedded = [f"{recording.name}_{atlas.name}_embedding" for atlas in atlases]
+            embedded = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
             statuses = [status_path(settings.output_dir, name) for name in (recording.name, *embedded)]
             sweep([*written, *previews_of(written), *statuses])
 

@@ -93,7 +93,10 @@ def test_an_excluded_recording_keeps_its_reason(results, tmp_path):
 
 def test_an_embedding_that_fails_has_a_status_of_its_own(results, tmp_path):
     problem = ({}, {f"problem/{ATLAS.name}": ["skipped", "The weights are for other parcels."]})
-    finish_recording(tmp_path / "out", replace(results, embeddings=problem), "mark")
+    asked = replace(results.settings, encoder="fbert")
+    finish_recording(tmp_path / "out", replace(results, embeddings=problem, settings=asked), "mark")
     assert read_status(tmp_path / "out", results.recording.name).state == "done"
-    embedding = read_status(tmp_path / "out", f"{results.recording.name}_{ATLAS.name}_embedding")
+    embedding = read_status(tmp_path / "out", f"{results.recording.name}_{ATLAS.name}_desc-fbert_embedding")
     assert (embedding.state, embedding.stage) == ("skipped", "embed")
+    finish_recording(tmp_path / "out", replace(results, settings=asked), "mark")
+    assert read_status(tmp_path / "out", embedding.recording) is None

@@ -18,15 +18,13 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
-from fcpower_bids.outputs.status import Status, read_status
+from fcpower_bids.outputs.status import EMBEDDING, Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
 MOST_SESSIONS = 4
 """A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
-EMBEDDING = "_embedding"
-"""End of the name of a status that is about an embedding only; the recording has one of its own."""
 JUDGED_BY = ("bold", "timeseries")
 """Tables of an atlas whose sidecars hold what is wrong with a recording."""
 
@@ -199,8 +197,15 @@ class Account:
         return list(dict.fromkeys(found))
 
 
-def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[Status]]:
+def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
     """Collect what was written about one participant.
+
+    Parameters
+    ----------
+    output_dir : Path
+    subject : str
+    label : str
+        Of the encoder that was asked for; of all where it is empty.
 
     Returns
     -------
@@ -214,7 +219,8 @@ def read_accounts(output_dir: Path, subject: str) -> tuple[list[Account], list[S
     names = sorted(path.stem for pattern in patterns for path in folder.glob(pattern))
     statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
     accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
-    return accounts, [_told(output_dir, status) for status in statuses if status.recording.endswith(EMBEDDING)]
+    end = f"_desc-{label}{EMBEDDING}" if label else EMBEDDING
+    return accounts, [_told(output_dir, status) for status in statuses if status.recording.endswith(end)]
 
 
 def _told(output_dir: Path, status: Status) -> Status:

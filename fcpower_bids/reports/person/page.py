@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.sharing import without_folders
@@ -115,7 +116,7 @@ def _try(settings: ParticipantOutputs, subject: str) -> Written:
 
 def write_participant_report(settings: ParticipantOutputs, subject: str) -> Written:
     """Write the page of one participant, and one per session where there are many."""
-    accounts, embeddings = read_accounts(settings.output_dir, subject)
+    accounts, embeddings = read_accounts(settings.output_dir, subject, embedding_label(settings))
     written = Written(atlases=_atlases(accounts, settings))
     sessions = [(name, list(members)) for name, members in groupby(accounts, key=lambda account: account.session)]
     if len(sessions) <= MOST_SESSIONS:

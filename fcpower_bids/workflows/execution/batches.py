@@ -17,6 +17,7 @@ from fcpower_bids.outputs.status import (
     FAILED,
     RUNNING,
     Status,
+    embedding_names,
     fingerprint,
     is_finished,
     read_status,
@@ -144,9 +145,13 @@ def workflow_name(recording: Recording) -> str:
 
 
 def is_done(job: Job, settings: Settings) -> bool:
-    """Whether a recording was finished before, with the same inputs, atlases and choices."""
+    """Whether a recording was finished before, with the same inputs, atlases and choices, and no embedding failed."""
     recording, atlases = job
-    return is_finished(settings.output_dir, recording.name, fingerprint(recording, settings, atlases))
+    if not is_finished(settings.output_dir, recording.name, fingerprint(recording, settings, atlases)):
+        return False
+    names = embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
+    embeddings = (read_status(settings.output_dir, name) for name in names)
+    return not any(one is not None and one.state == FAILED for one in embeddings)
 
 
 def _is_open(recording: Recording, settings: Settings) -> bool:

@@ -16,9 +16,10 @@ from nipype import Node
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
+from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.recording import Written, conclude_recording
-from fcpower_bids.outputs.status import FAILED, RUNNING, Status, peak_megabytes, write_status
+from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, peak_megabytes, write_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.cluster import configure_nipype
@@ -105,9 +106,9 @@ def process_recording(
         return Outcome(recording.name, stage[0], _nodes(plugin))
     outputs = plugin.results["sink"].outputs
     written = Written(tuple(outputs.files), outputs.excluded, outputs.problems)
-    conclude_recording(
-        settings.output_dir, recording.name, written, fingerprint, round(time.perf_counter() - started, 3)
-    )
+    seconds = round(time.perf_counter() - started, 3)
+    embedded = embedding_names(recording.name, [open_atlas(path).name for path in atlases], settings)
+    conclude_recording(settings.output_dir, recording.name, written, fingerprint, seconds, embedded)
     if not settings.debug:
         shutil.rmtree(work, ignore_errors=True)
     return Outcome(recording.name, "", _nodes(plugin))

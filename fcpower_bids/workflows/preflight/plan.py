@@ -20,7 +20,7 @@ from fcpower_bids.imaging.atlas.loading import load_atlas
 from fcpower_bids.imaging.confounds.strategies import load_strategy
 from fcpower_bids.inputs.query import Discovery, Problem, find_recordings
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, read_status
+from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status, embedding_names, read_status
 from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
@@ -277,4 +277,4 @@ def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
         if atlases not in known:
             known[atlases] = refusals(settings.method_only(), atlases)
         for name, (state, sentence) in known[atlases].items():
-            yield Status(f"{recording.name}_{name}_embedding", state, EMBED, sentence)
+            yield Status(embedding_names(recording.name, [name], settings)[name], state, EMBED, sentence)

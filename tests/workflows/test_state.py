@@ -1,0 +1,65 @@
+"""What is told of a recording is what is true now, for this request."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from fcpower_bids.cli.run import main
+from tests.running import PLAIN, run_app
+
+WORDS = ("--atlas", "builtin", *PLAIN, "--transforms", "power", "fisher_z", "--quiet")
+
+
+@pytest.fixture
+def output(exact_run, tmp_path):
+    return shutil.copytree(exact_run.output, tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+
+
+def remove(path):
+    path.unlink()
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize("damage", [remove, cut])
+def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, tmp_path, damage, capsys):
+    table = sorted(output.rglob("sub-01*_stat-pearsoncorrelation_relmat.tsv"))[0]
+    whole = table.read_bytes()
+    damage(table)
+    for command in (["status", output], ["combine", tmp_path / "all", output]):
+        assert main([*map(str, command)]) == 4
+        told = capsys.readouterr().out
+        assert f"{table.name} is {'gone' if damage is remove else 'cut short'}: run the participant level" in told
+        assert "3 done, 1 failed" in told
+    assert main(["export", str(output), str(tmp_path / "share")]) == 0
+    assert "its status is failed" in capsys.readouterr().out
+    found = run_app(exact_demo[0], output, *WORDS)
+    assert found.code == 0, found.err
+    assert table.read_bytes() == whole
+    assert main(["status", str(output)]) == 0
+
+
+def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp_path, monkeypatch):
+    """The weights are there and broken for a while, as on a disk that was full; nothing of the request changes."""
+    from fcpower_bids.interfaces import embedding
+
+    (here := tmp_path / "here.yml").write_text("plugin: Linear\n")
+    asked = (*WORDS, "--encoder", "random-init", "--use-plugin", here, "--participant-label", "01", "--session-id", "a")
+    real = embedding._embed
+
+    def broken(path, settings, atlases, person):
+        _, facts = real(path, settings, atlases, person)
+        return {}, {"atlas": facts["atlas"], "label": facts["label"], "problem": ["failed", "The disk was full."]}
+
+    monkeypatch.setattr(embedding, "_embed", broken)
+    assert run_app(exact_demo[0], output, *asked).code == 4
+    other = run_app(exact_demo[0], output, *WORDS, "--participant-label", "01", "--session-id", "a")
+    assert other.code == 0, "a request without an encoder is not about it"
+    monkeypatch.setattr(embedding, "_embed", real)
+    assert run_app(exact_demo[0], output, *asked).code == 0
+    assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
+    assert main(["status", str(output)]) == 0
