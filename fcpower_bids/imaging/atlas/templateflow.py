@@ -1,8 +1,7 @@
-"""Label images of TemplateFlow, by file name: from its folder, else over the network, never hanging.
+"""Label images of TemplateFlow, by file name: from its folder, else by its client, never hanging.
 
-The ``templateflow`` client is not used: it unpacks 2,540 empty files into an empty home when it is imported, fails
-at import where the home cannot be written, and writes downloads in place, so that a parallel process can read half
-a file. The names below are the archive's own, and a file fetched here is where that client would have put it.
+The client runs in a process of its own on a scratch folder (see `client`); a file that it has fetched is verified and
+moved whole to where the client would have put it.
 """
 
 from __future__ import annotations
@@ -10,20 +9,23 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas.client import LACKS
 from fcpower_bids.store import stored_path, write_bytes
 
-STORE = "https://templateflow.s3.amazonaws.com"
+ARCHIVE = "https://templateflow.s3.amazonaws.com"
 RESOLUTIONS = ("02", "01")
 CHECKSUMS = "checksums.tsv"
-SECONDS_PER_FILE = 30.0
+SECONDS_PER_FILE, SECONDS_OF_CLIENT = 30.0, 120.0
+"""The client unpacks and indexes its list of files first, which takes some seconds of processing."""
 MAGIC = {"gz": b"\x1f\x8b", "nii": b"\x1c\x02\x00\x00"}
 """How a compressed file and a NIfTI-2 (CIFTI) file begin."""
 
@@ -121,17 +123,13 @@ def _obtain(names: Sequence[str], space: str, folders: Sequence[Path], also_in: 
             path = folder / below / name
             if path.is_file() and path.stat().st_size > 0:  # the client's stubs are empty files
                 return path
-    reasons = []
-    for name in names:
-        try:
-            return _keep(_fetch(f"{STORE}/{below}/{name}"), Path(below, name), folders)
-        except HTTPError as error:  # the archive answers, but has no such file: try the next name
-            reasons.append(f"{name}: HTTP {error.code}")
-        except OSError as error:
-            reasons.append(f"{name}: {error}")
-            break
+    try:
+        name, content = _fetch_by_client(names, space)
+        return _keep(content, Path(below, name), folders)
+    except OSError as error:
+        reason = str(error)
     raise DatasetError(
-        f"The TemplateFlow file {names[0]} is not in {folders[0]} and could not be fetched ({'; '.join(reasons)}). "
+        f"The TemplateFlow file {names[0]} is not in {folders[0]} and could not be fetched ({reason}). "
         "On a machine with network run 'fcpower_bids prefetch --atlas NAME --folder FOLDER', copy the folder here and "
         "set TEMPLATEFLOW_HOME to it; or give the atlas as FILE:TSV, or its folder with --atlas-dir."
     )
@@ -161,10 +159,41 @@ def _keep(content: bytes, name: Path, folders: Sequence[Path]) -> Path:
     return write_bytes(folders[-1] / name, content)
 
 
-def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
-    """Download within a time limit that also holds for name resolution, which no socket timeout covers."""
+def _fetch_by_client(names: Sequence[str], space: str) -> tuple[str, bytes]:
+    """Fetch the first of the names that TemplateFlow has; return it with its content."""
+    _refuse_offline()
+    with tempfile.TemporaryDirectory(prefix="templateflow-") as scratch:
+        words = [sys.executable, "-m", "fcpower_bids.imaging.atlas.client", ARCHIVE, space, *names]
+        own = {"TEMPLATEFLOW_HOME": scratch, "TEMPLATEFLOW_AUTOUPDATE": "0", "TEMPLATEFLOW_USE_DATALAD": "0"}
+        try:
+            ended = subprocess.run(
+                words, env={**os.environ, **own}, capture_output=True, text=True, timeout=SECONDS_OF_CLIENT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"no answer within {SECONDS_OF_CLIENT:g} s") from None
+        if ended.returncode == LACKS:
+            raise OSError("TemplateFlow has no such file")
+        if ended.returncode:
+            raise OSError((ended.stderr.strip().splitlines() or ["the TemplateFlow client ended without a word"])[-1])
+        path = Path(ended.stdout.splitlines()[-1])
+        return path.name, _checked(path.read_bytes(), path.name)
+
+
+def _refuse_offline() -> None:
     if os.environ.get("FCPOWER_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
         raise OSError("FCPOWER_OFFLINE is set")
+
+
+def _checked(content: bytes, name: str) -> bytes:
+    """Return the content of a file if it begins as one of its kind."""
+    if not content or not content.startswith(MAGIC.get(name.rpartition(".")[2], b"")):
+        raise OSError("the answer is not the file, perhaps the page of a login portal")
+    return content
+
+
+def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
+    """Download within a time limit that also holds for name resolution, which no socket timeout covers."""
+    _refuse_offline()
     outcome: list[bytes | Exception] = []
 
     def download() -> None:
@@ -183,9 +212,7 @@ def _fetch(url: str, seconds: float = SECONDS_PER_FILE) -> bytes:
         raise outcome[0]
     if isinstance(outcome[0], Exception):
         raise OSError(str(outcome[0])) from outcome[0]
-    if not outcome[0] or not outcome[0].startswith(MAGIC.get(url.rpartition(".")[2], b"")):
-        raise OSError("the answer is not the file, perhaps the page of a login portal")
-    return outcome[0]
+    return _checked(outcome[0], url)
 
 
 def _verify(path: Path, recorded: str | None) -> str:

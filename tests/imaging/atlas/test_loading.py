@@ -7,9 +7,10 @@ import hashlib
 import io
 import json
 import logging
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from urllib.error import HTTPError
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import nibabel
 import numpy as np
@@ -29,6 +30,7 @@ from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.running import PATIENCE
 
 SPACE = "MNI152NLin2009cAsym"
+FETCH_BY_CLIENT = templateflow_atlases._fetch_by_client
 OTHER = "MNI152NLin6Asym"
 AFFINE = np.diag([2.0, 2, 2, 1])
 SHAPE = (6, 6, 6)
@@ -60,6 +62,7 @@ def no_network(monkeypatch, tmp_path):
         raise OSError("Temporary failure in name resolution")
 
     monkeypatch.setattr(templateflow_atlases, "urlopen", refuse)
+    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", refuse)
     monkeypatch.setenv("TEMPLATEFLOW_HOME", str(tmp_path / "templateflow"))
     monkeypatch.delenv("FCPOWER_OFFLINE", raising=False)
 
@@ -103,7 +106,8 @@ def test_a_stub_of_zero_bytes_is_not_a_file(home):
 
 
 def test_offline_switch_is_honoured(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: pytest.fail("network was used"))
+    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", FETCH_BY_CLIENT)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("the client was started"))
     monkeypatch.setenv("FCPOWER_OFFLINE", "1")
     with pytest.raises(DatasetError, match="FCPOWER_OFFLINE is set"):
         load_atlas("Schaefer400", SPACE)
@@ -115,25 +119,66 @@ def test_a_network_that_never_answers_does_not_hang(monkeypatch):
     with pytest.raises(TimeoutError, match=r"within 0\.2 s"):
         templateflow_atlases._fetch("https://example.org/x.nii.gz", seconds=0.2)
     release.set()
+    monkeypatch.setattr(templateflow_atlases, "SECONDS_OF_CLIENT", 0.1)
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+        FETCH_BY_CLIENT(["any"], SPACE)
+
+
+THALAMUS = "MIAL67ThalamicNuclei"
+"""An atlas that TemplateFlow has at 1 mm alone."""
+TABLE = b"index\tname\n1\tleft-one\n2\tright-two\n"
+
+
+def test_the_client_fetches_into_a_scratch_folder_and_what_is_whole_is_kept(monkeypatch, tmp_path):
+    """An archive on this machine serves small files under the names of real ones; then a login page for all."""
+    image = save_labels(tmp_path / "image.nii.gz", cube(2)).read_bytes()
+    content, asked = {".gz": image, ".tsv": TABLE}, []
+
+    class Archive(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            body = content[self.path[self.path.rindex(".") :]]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", FETCH_BY_CLIENT)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Archive) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(templateflow_atlases, "ARCHIVE", f"http://127.0.0.1:{server.server_port}")
+        atlas = load_atlas(f"templateflow:{THALAMUS}", SPACE)
+        content[".gz"] = b"<html>please log in</html>"
+        with pytest.raises(DatasetError, match="login portal"):
+            load_atlas("Schaefer400", SPACE)
+        server.shutdown()
+    folder = tmp_path / "templateflow" / f"tpl-{SPACE}"
+    assert atlas.image == folder / f"tpl-{SPACE}_res-01_atlas-{THALAMUS}_dseg.nii.gz"
+    assert atlas.image.read_bytes() == image
+    assert asked[0] == f"/tpl-{SPACE}/{atlas.image.name}"
+    assert len(list((tmp_path / "templateflow").rglob("*.*"))) == 2, "no stub is left in the home"
+    assert load_atlas(f"templateflow:{THALAMUS}", SPACE) == atlas, "the second time nothing is fetched"
 
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """A pretended TemplateFlow archive that has 1 mm only of one atlas; returns what was asked for."""
+    """Files that the client would fetch: 1 mm only of one atlas; returns the names it was asked for."""
     image = save_labels(tmp_path / "store" / "image.nii.gz", cube(2)).read_bytes()
-    table = b"index\tname\n1\tleft-one\n2\tright-two\n"
-    base = f"{templateflow_atlases.STORE}/tpl-{SPACE}/tpl-{SPACE}"
-    content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": table}
+    base = f"tpl-{SPACE}"
+    content = {f"{base}_res-01_atlas-Toy_desc-th25_dseg.nii.gz": image, f"{base}_atlas-Toy_desc-th25_dseg.tsv": TABLE}
     asked = []
 
-    def answer(url, timeout):
-        assert timeout > 0
-        asked.append(url)
-        if url not in content:
-            raise HTTPError(url, 404, "Not Found", {}, None)
-        return io.BytesIO(content[url])
+    def fetch(names, space):
+        asked.extend(names)
+        name = next((name for name in names if name in content), None)
+        if name is None:
+            raise OSError("TemplateFlow has no such file")
+        return name, content[name]
 
-    monkeypatch.setattr(templateflow_atlases, "urlopen", answer)
+    monkeypatch.setattr(templateflow_atlases, "_fetch_by_client", fetch)
     return asked
 
 
@@ -154,12 +199,6 @@ def test_a_home_that_cannot_be_written_is_replaced_by_the_cache(store, tmp_path,
     assert atlas.image.is_relative_to(tmp_path / "cache")
     with pytest.raises(DatasetError, match="could not be fetched"):
         load_atlas("templateflow:Toy_desc-th25", SPACE)
-
-
-def test_a_login_page_is_not_an_atlas(monkeypatch):
-    monkeypatch.setattr(templateflow_atlases, "urlopen", lambda *_, **__: io.BytesIO(b"<html>please log in</html>"))
-    with pytest.raises(DatasetError, match="login portal"):
-        load_atlas("Schaefer400", SPACE)
 
 
 def test_prefetch_writes_checksums_that_are_checked(store, tmp_path):
