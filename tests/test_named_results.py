@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import shlex
 
 import pytest
@@ -61,3 +62,16 @@ def test_a_file_where_the_tables_would_go_is_refused_and_stays(cohort, capsys):
     assert f"Nothing can be written to {taken}" in capsys.readouterr().err
     assert taken.read_text() == "mine"
     taken.unlink()
+
+
+def test_an_analysis_without_a_headline_is_not_told_as_no_results(cohort):
+    words = [word if word != "prediction" else "transform_screen" for word in QUICK]
+    assert main([*map(str, [cohort.bids, cohort.out, "group", *words, "--name", "screened"])]) == 0
+    assert run(cohort, "--targets", "age", "--name", "untested") == 0
+    index = html.unescape((cohort.out / "group_index.html").read_text())
+    card = index.partition('group_screened.html"><bdi>')[2].partition("</section>")[0]
+    assert "no results" not in index
+    assert "transform screen: done; the page has the tables." in index
+    assert card
+    marks = dict(re.findall(r'class="badge" aria-hidden="true">(.)</span> <a href="(?:[^"]*)"><bdi>([^<]*)', index))
+    assert "○" in marks

@@ -63,3 +63,12 @@ def test_an_embedding_that_failed_is_made_when_it_can_be(exact_demo, output, tmp
     assert run_app(exact_demo[0], output, *asked).code == 0
     assert list(output.rglob("sub-01_ses-a_*_desc-randominit_embedding.tsv"))
     assert main(["status", str(output)]) == 0
+
+
+@pytest.mark.parametrize("weights", [[], ["--encoder-weights", "/nowhere"]])
+def test_an_encoder_that_cannot_be_loaded_is_refused_before_the_first_recording(exact_demo, tmp_path, weights):
+    for dry in ([], ["--dry-run"]):
+        found = run_app(exact_demo[0], tmp_path / "out", *WORDS, "--encoder", "fbert", *weights, *dry)
+        assert found.code == 2
+        assert "No recording can be embedded." in found.err
+        assert not (tmp_path / "out" / "sub-01").exists()

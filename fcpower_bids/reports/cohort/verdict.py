@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -54,6 +55,9 @@ class GroupVerdict:
         What limits the findings.
     overview : Grid or None
         Targets against representations.
+    mark : str
+        What stands beside the results among others: ``ok`` where something was found, ``caution`` where the check
+        alarms or a part failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing.
     """
 
     level: str
@@ -63,6 +67,7 @@ class GroupVerdict:
     further: tuple[tuple[str, str, str], ...]
     cautions: tuple[str, ...]
     overview: Grid | None = None
+    mark: str = "stop"
 
 
 def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> GroupVerdict:
@@ -78,7 +83,8 @@ def judge_cohort(tables: GroupTables, sections: Sequence[Section] = ()) -> Group
     broken = tuple(f"{problem} What it would show is left out." for problem in tables.problems.values())
     broken += tuple(f"A part of this page is missing. {failure}" for failure in tables.failures.values())
     level = "caution" if broken and verdict.level == "ok" else verdict.level
-    return replace(verdict, level=level, cautions=broken + verdict.cautions)
+    mark = "caution" if broken else verdict.mark
+    return replace(verdict, level=level, mark=mark, cautions=broken + verdict.cautions)
 
 
 def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
@@ -97,12 +103,36 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     cautions = (*warned, *prediction_cautions(targets, tables), *describe_approximations(tables))
     cautions += tuple(_identification_cautions(tables))
     checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
-    level = "stop" if not answers and not further and not checked else "caution" if cautions else "ok"
-    headline = _headline(targets, tables, further)
+    done = tuple(name for name in FinishedAnalyses(tables.settings.results).names if name != "check")
+    level = "stop" if not (answers or further or checked or done) else "caution" if cautions else "ok"
+    headline = _headline(targets, tables, further) or _without_headline(done, tables, checked)
     if alarms := count_alarms(tables):
         headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
     overview = targets_by_representation(targets, tables)
-    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions, overview)
+    mark = "stop" if level == "stop" else "caution" if alarms or _failed(tables) else _mark(targets, tables)
+    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions, overview, mark)
+
+
+def _failed(tables: GroupTables) -> int:
+    """How many analyses the program has not finished."""
+    return sum(str(state) == "failed" for state in tables.rows("left_out").get("state", ()))
+
+
+def _mark(targets: Sequence[Finding], tables: GroupTables) -> str:
+    if any(one.state == FOUND for one in targets):
+        return "ok"
+    rows = identification_rows(tables)
+    rows = rows[~seen_rows(rows)]
+    return "ok" if len(rows) and (rows["p_permutation"] < SIGNIFICANT).any() else "open"
+
+
+def _without_headline(done: Sequence[str], tables: GroupTables, checked: bool) -> str:
+    """What there is where nothing was predicted and nobody identified."""
+    if done:
+        return f"{listed([name.replace('_', ' ') for name in done], 4)}: done; the page has the tables."
+    return (
+        "The cohort was checked; no analysis was done." if checked else "There are no results of the group level yet."
+    )
 
 
 def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tuple[str, str, str]]) -> str:
@@ -129,7 +159,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     said += [one for _, one, anchor in further if anchor == "edges" and (not said or one.startswith(ANSWERS))]
     if not said and further:
         return "Nothing was predicted and nobody identified; the other analyses are below."
-    return " ".join(said) or "There are no results of the group level yet."
+    return " ".join(said)
 
 
 def _beside_site(finding: Finding) -> str:

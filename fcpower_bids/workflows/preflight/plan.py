@@ -264,17 +264,22 @@ def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status
 
 
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
-    """Embeddings that there will not be, because the encoder cannot be loaded or is not for the atlas."""
+    """Embeddings that there will not be, because the encoder is not for the atlas.
+
+    Raises
+    ------
+    UsageError
+        The encoder cannot be loaded, or is for no atlas of any recording: it is tried once, before the first recording.
+    """
     if settings.encoder is None:
         return
     from fcpower_bids.interfaces.embedding import refusals  # loads nipype, and then torch
 
-    known: dict[tuple[Atlas, ...], dict[str, tuple[str, str]]] = {}
-    for one in ready:
-        recording, atlases = one.job
-        if one.excluded:
-            continue
-        if atlases not in known:
-            known[atlases] = refusals(settings.method_only(), atlases)
+    jobs = [one.job for one in ready if not one.excluded]
+    known = {atlases: refusals(settings.method_only(), atlases) for atlases in dict.fromkeys(own for _, own in jobs)}
+    if known and all(len(known[atlases]) == len(atlases) for atlases in known):
+        sentence = next(sentence for refused in known.values() for _, sentence in refused.values())
+        raise UsageError(f"No recording can be embedded. {sentence} Mend that, or leave out --encoder.")
+    for recording, atlases in jobs:
         for name, (state, sentence) in known[atlases].items():
             yield Status(embedding_names(recording.name, [name], settings)[name], state, EMBED, sentence)
