@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
+from fcpower_bids.analyses.models.reference import drawn_from
 from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage, site_radius
 from fcpower_bids.core.regression.folds import Rows, family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
@@ -34,7 +35,7 @@ RESIDUALS = TableSpec(
             levels={SITE: "all people of a site", FOLD: "a part of the people, families whole"},
         ),
         Column.text("group", "Site, or number of the fold"),
-        Column.number("person", "Number of the person, drawn at random", digits=0),
+        Column.number("person", "Number of the person, arbitrary", digits=0),
         Column.number("residual", "Predicted minus observed, in the unit of the target"),
         Column.text("observed_class", "Class, for a target of two classes; n/a for numbers"),
         Column.number("similarity", "How like the training people the scan is"),
@@ -96,7 +97,6 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
     """
     built = join_target_builders(study.targets, study.people.covariates)
     target = study.targets[0]
-    number = np.random.default_rng((seed, 1)).permutation(len(study.people.names))
     parts, similarity = [], np.full(len(given.person), np.nan)
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for held_out, group, test, train in _splits(study, given.known, seed):
@@ -106,7 +106,7 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
         found = predict_from_arrays(arrays, given.single[scans])
         # classes stay 0 and 1 where covariates were regressed from what the model is trained on
         observed = (target.measures[:, 0] if target.is_binary else values)[given.person[scans]]
-        part = pd.DataFrame({"held_out": held_out, "group": group, "person": number[given.person[scans]]})
+        part = pd.DataFrame({"held_out": held_out, "group": group, "person": given.person[scans]})
         part["residual"] = found.predicted[:, 0] - observed
         scores.setdefault(held_out, {})[group] = _score(target, observed, found.predicted[:, 0])
         pair = (str(negative_class(study)), str(target.positive))
@@ -115,7 +115,17 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
         parts.append(part)
         if held_out == FOLD:
             similarity[scans] = found.similarity
-    return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
+    return HeldOut(_without_order(pd.concat(parts, ignore_index=True)), similarity, scores)
+
+
+def _without_order(residuals: pd.DataFrame) -> pd.DataFrame:
+    """Number people and order rows by `drawn_from`: a seed and a list of the participants would undo a draw."""
+    of_person = residuals[residuals["held_out"] == FOLD].groupby("person")["residual"].mean()
+    number = {person: place for place, person in enumerate(of_person.index[drawn_from(of_person.to_numpy())])}
+    shuffled = residuals.assign(person=residuals["person"].map(number)).iloc[
+        drawn_from(residuals["residual"].to_numpy())
+    ]
+    return shuffled.sort_values(["held_out", "group"], kind="stable", ignore_index=True)
 
 
 def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,10 +109,12 @@ def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representat
     arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
     facts = _describe(study, known, representation, penalty) | {"Interval": interval_facts(residuals)}
     facts["HeldOutScores"] = held_out.scores
+    if not study.targets[0].is_binary:
+        arrays["target_range"] = np.array(_outwards(*arrays["target_range"][:, 0].tolist()))[:, None]
     facts["TargetRange"] = [float(each) for each in arrays["target_range"][:, 0]]
     if study.targets[0].is_binary:
         facts["Interval"]["RadiusOfClasses"] = class_radii(residuals)
-    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _of_people(cohort), seed))
+    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _of_people(cohort)))
 
 
 def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
@@ -176,7 +179,6 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "Penalty": penalty,
         "Preset": study.preset.name,
         "Selection": study.preset.selection,
-        "RandomSeed": study.settings.random_seed,
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
         "Sites": _counts(study.people.sites, known),
@@ -197,4 +199,13 @@ def _counts(sites: NDArray[np.str_] | None, known: NDArray[np.intp]) -> dict[str
 
 def _range(values: pd.Series) -> list[float]:
     known = values.dropna()
-    return [float(known.min()), float(known.max())] if len(known) else []
+    return list(_outwards(float(known.min()), float(known.max()))) if len(known) else []
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    """Round the ends of a range outwards to a tenth of its order: exact extremes are numbers of single people."""
+    if not high > low:
+        return low, high
+    digits = 1 - math.floor(math.log10(high - low))
+    step = 10.0**-digits
+    return round(math.floor(low / step) * step, digits), round(math.ceil(high / step) * step, digits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,9 +23,9 @@ QUALITY = ("mean_fd", "seconds", "degrees_of_freedom")
 
 REFERENCE = TableSpec(
     "reference",
-    "The training scans in a few numbers each, in a random order and without names.",
+    "The training scans in a few numbers each, without names and in an arbitrary order.",
     join_columns(
-        Column.number("scan", "Number of the scan, drawn at random", digits=0),
+        Column.number("scan", "Number of the scan, arbitrary", digits=0),
         Column.text(
             "measure",
             "What is given",
@@ -122,6 +123,12 @@ def compare_with_reference(
     return rows
 
 
+def drawn_from(values: NDArray[np.float64]) -> Rows:
+    """Order values by their digests: arbitrary, and no seed and no list of the participants can undo it."""
+    digests = [hashlib.sha256(np.float64(value).tobytes()).digest() for value in values]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.intp)
+
+
 def is_female(column: pd.Series) -> pd.Series:
     """Say 1 where a table has F, female or woman, 0 for M, male or man, NaN for all else, codes too."""
     words = column.astype(object).map(lambda cell: str(cell).strip().casefold())
@@ -129,9 +136,9 @@ def is_female(column: pd.Series) -> pd.Series:
 
 
 def reference_scans(
-    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series], seed: int
+    cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
 ) -> pd.DataFrame:
-    """Describe scans of a cohort.
+    """Describe scans of a cohort, in the order that `drawn_from` gives to their similarity.
 
     Parameters
     ----------
@@ -142,8 +149,6 @@ def reference_scans(
         See `RESIDUALS`; NaN where it is not known.
     people : mapping of str to pandas.Series
         ``age`` and ``female`` as far as they are known, by participant.
-    seed : int
-        Of the order.
 
     Returns
     -------
@@ -151,7 +156,7 @@ def reference_scans(
         `REFERENCE`.
     """
     parts = []
-    for number, place in enumerate(np.random.default_rng(seed).permutation(len(rows))):
+    for number, place in enumerate(drawn_from(similarity)):
         scan = cohort.scans.iloc[rows[place]]
         fc = rebuild_matrix(np.asarray(cohort.edges[rows[place]], dtype=float), 1.0, weighted=False)
         found = connectome_summary(fc, cohort.networks) | {"similarity": float(similarity[place])}
