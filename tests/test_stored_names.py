@@ -187,7 +187,10 @@ KNOWN = {
         "self.folder / f'{run}.run'",
         "output_dir / name",
     ),
-    "outputs/status.py": ("output_dir / STATUSES / f'{recording}.json'",),
+    "outputs/status.py": (
+        "output_dir / ASKED / f'{key}.txt'",
+        "output_dir / STATUSES / f'{recording}.json'",
+    ),
     "workflows/merging/shared.py": ("folder / name", "root / unquote(str(link))", "source.path / source.root"),
     # words of the command line
     "cli/prefetch.py": (

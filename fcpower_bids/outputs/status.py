@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,10 +26,13 @@ from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared,
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, stored_path
+from fcpower_bids.store import is_inner, stored_path, write_shared
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
+ASKED, REQUESTED = "logs/asked", re.compile(r"sub-[A-Za-z0-9_+-]+")
+"""Folder with a file per request, and its lines: recordings, or people in a list that came before the jobs."""
+NOT_BEGUN = "It was asked for, and no job has begun it or it was lost: run the participant level on it again."
 EMBEDDING = "_embedding"
 """End of the name of a status that is about an embedding only; the recording has one of its own."""
 TRAILER = 8
@@ -250,11 +253,36 @@ def remove_outdated(output_dir: Path, earlier: Status) -> None:
                 path.unlink(missing_ok=True)
 
 
-def status_rows(output_dir: Path, recordings: Iterable[str]) -> pd.DataFrame:
-    """Return one row per recording that has a status, sorted by name; nothing else is read."""
+def status_rows(output_dir: Path, recordings: Iterable[str], others: Iterable[Status] = ()) -> pd.DataFrame:
+    """Return one row per recording that has a status, and for others, sorted by name."""
     columns = list(STATUS_TABLE.columns)
     found = [status for name in sorted(set(recordings)) if (status := current_status(output_dir, name))]
+    found = sorted([*found, *others], key=lambda status: status.recording)
     return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
+
+
+def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:
+    """Keep which recordings a job was asked for, so that those that it never begins are missed.
+
+    Parameters
+    ----------
+    output_dir : Path
+    participants : sequence of str
+        Labels of the request, nothing for everybody; a later request for the same takes the place of this.
+    recordings : iterable of str
+        What the job will process.
+    """
+    key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]
+    write_shared(output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))
+
+
+def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:
+    """Return a status for everything that a job was asked for, and that has none: a recording, or a whole person."""
+    people = {name.partition("_")[0] for name in names}
+    files = sorted((output_dir / ASKED).glob("*.txt")) if (output_dir / ASKED).is_dir() else []
+    asked = {line for file in files for line in file.read_text(encoding="utf-8").split()}
+    lacking = sorted(asked - set(names) - people)
+    return [Status(name, FAILED, reason=NOT_BEGUN) for name in lacking if REQUESTED.fullmatch(name)]
 
 
 def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
@@ -279,7 +307,7 @@ def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFram
         if most is not None and len(names) > most:
             path.unlink(missing_ok=True)
             return None
-        table = status_rows(output_dir, names)
+        table = status_rows(output_dir, names, not_begun(output_dir, names))
         write_declared(path, table, STATUS_TABLE)
     return table
 

@@ -16,7 +16,15 @@ from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
-from fcpower_bids.outputs.status import DONE, EXCLUDED, embedding_names, status_rows, write_status, write_status_table
+from fcpower_bids.outputs.status import (
+    DONE,
+    EXCLUDED,
+    embedding_names,
+    note_request,
+    status_rows,
+    write_status,
+    write_status_table,
+)
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_shared
@@ -102,7 +110,10 @@ def _dry_run(settings: Settings) -> int:
 
 
 def _note(plan: Plan, settings: Settings) -> None:
-    """Write the status of what is not processed, and the atlases of what is."""
+    """Write what was asked for, the status of what is not processed, and the atlases of what is."""
+    if not (settings.reports_only or settings.boilerplate_only):
+        labels = [label.removeprefix("sub-") for label in settings.participant_label]
+        note_request(settings.output_dir, labels, (recording.name for recording, _ in plan.jobs))
     for status in plan.refused:
         write_status(settings.output_dir, status)
     for atlas in {atlas for _, atlases in plan.jobs for atlas in atlases}:

@@ -19,7 +19,7 @@ def contents(folder):
     return {
         name: path.read_bytes()
         for name, path in files.items()
-        if not name.startswith(("work/", "logs/claims/", "logs/command_")) and name not in ALL
+        if not name.startswith(("work/", "logs/claims/", "logs/asked/", "logs/command_")) and name not in ALL
     }
 
 

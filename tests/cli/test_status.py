@@ -115,3 +115,18 @@ def test_a_label_that_is_not_there_is_told_with_the_remedy_even_when_quiet(exact
         found = run_app(exact_demo[0], tmp_path / str(code), *words)
         assert found.code == code
         assert remedy in found.err
+
+
+def test_what_a_job_was_asked_for_and_never_began_is_missed(exact_run, tmp_path, capsys):
+    output = shutil.copytree(exact_run.output, tmp_path / "out")
+    lost = sorted((output / "logs" / "status").glob("*.json"))[-1]
+    lost.unlink()  # as after a job that was killed before its turn came
+    (output / "logs" / "asked" / "array.txt").write_text(
+        "sub-01\nsub-02\nsub-77\n"
+    )  # sub-77 had a job that never began
+    assert main(["status", str(output)]) == 4
+    said = capsys.readouterr().out
+    assert f"failed: {lost.stem}: It was asked for" in said
+    assert "failed: sub-77: It was asked for" in said
+    assert "2 failed" in said
+    assert table_of(output)["state"]["sub-77"] == "failed"

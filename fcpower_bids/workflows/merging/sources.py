@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.status import RECORDED, STATUSES
+from fcpower_bids.outputs.status import ASKED, RECORDED, STATUSES
 from fcpower_bids.store import is_inner, stored_path
 
 STATUS = re.compile(rf"((?:[^/]+/)?){STATUSES}/[^/]+\.json")
@@ -170,7 +170,8 @@ def _find_root(path: Path, site: str, names: list[str]) -> Source | None:
     ours = [name for name in names if name.startswith(root) and not PurePosixPath(name).name.startswith(FOREIGN)]
     files = {name.removeprefix(root): name for name in ours}
     copies = tuple(name for name in files if _is_copy(name))
-    taken = {name: place for name, place in files.items() if name not in copies and not name.startswith(OWN)}
+    own = (*OWN, f"{ASKED}/") if site else OWN
+    taken = {name: place for name, place in files.items() if name not in copies and not name.startswith(own)}
     return Source(path, root, site, taken, copies)
 
 
