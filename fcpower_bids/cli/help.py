@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import is_read
+from fcpower_bids.settings.levels import FIRST, is_read
 
-FLAGS = ("-h", "--help")
+FLAGS = ("-h", "--help", "--help-all")
 SUMMARIES = {
     "participant": "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
     "group": "prediction, identification and the other analyses of a cohort, one page",
@@ -61,7 +61,7 @@ def asked_for_help(argv: Sequence[str]) -> bool:
 def help_for(argv: Sequence[str], parser: argparse.ArgumentParser) -> str:
     """Return the help that a command line asks for: of the level that it names, else the short one."""
     level = next((word for word in argv if word in LEVELS), None)
-    return short_help() if level is None else level_help(level, parser)
+    return short_help() if level is None else level_help(level, parser, "--help-all" in argv)
 
 
 def explain_places(words: Sequence[str], message: str) -> str:
@@ -79,19 +79,40 @@ def explain_places(words: Sequence[str], message: str) -> str:
 def short_help() -> str:
     """Return what the program can do, on one screen."""
     lines = [f"  {level:<12} {summary}" for level, summary in SUMMARIES.items()]
-    more = "  the options of a level: fcpower_bids LEVEL --help; all of them: docs/usage.md"
+    more = "  the options of a level: fcpower_bids LEVEL --help, all of them: LEVEL --help-all"
     levels = "\n".join(["levels:", *lines, more])
     return f"usage: {USAGE}\n\n{ABOUT}\n\n{levels}\n\n{EXAMPLES}\n{EPILOG}\n"
 
 
-def level_help(level: str, parser: argparse.ArgumentParser) -> str:
-    """Return the options that a level reads, by section."""
+def level_help(level: str, parser: argparse.ArgumentParser, everything: bool = False) -> str:
+    """Return the options of a first run, or all that a level reads by section."""
     shown = {field.name for field in option_fields() if is_read(level, field.name, field.metadata["section"])}
     own = copy.deepcopy(parser)
     own.usage = f"fcpower_bids bids_dir output_dir {level} [options]"
     own.description = f"{level}: {SUMMARIES[level]}."
+    if not everything:
+        return _first_help(level, own, len(shown))
     next(action for action in own._actions if action.dest == "level").help = argparse.SUPPRESS
     for action in own._actions:
         if action.option_strings and action.dest not in shown and action.dest not in ("help", "version"):
             action.help = argparse.SUPPRESS
     return own.format_help()
+
+
+def _first_help(level: str, parser: argparse.ArgumentParser, number: int) -> str:
+    """Return the help with the options of a first run alone, in their order."""
+    by_name = {action.dest: action for action in parser._actions}
+    short = argparse.ArgumentParser(
+        prog=parser.prog,
+        usage=parser.usage,
+        description=parser.description,
+        epilog=f"All {number} options: fcpower_bids {level} --help-all\n\n{parser.epilog}",
+        formatter_class=HelpFormatter,
+        add_help=False,
+    )
+    for name in ("bids_dir", "output_dir"):
+        short._add_action(by_name[name])
+    group = short.add_argument_group("The options that most people use, in the order of a first run")
+    for name in FIRST[level]:
+        group._add_action(by_name[name])
+    return short.format_help()

@@ -51,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("bids_dir", type=Path, help="BIDS dataset, or fMRIPrep derivatives themselves")
     parser.add_argument("output_dir", type=Path, help="output dataset (made if it is not there)")
     parser.add_argument("level", choices=LEVELS, help="what to do")
+    parser.add_argument("--help-all", action="help", help="show every option of the level and exit")
     parser.add_argument("--version", action="version", version=f"fcpower_bids {__version__}")
     groups = {name: parser.add_argument_group(title) for name, title in SECTIONS.items()}
     for field in option_fields():
@@ -73,7 +74,7 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
     text = help_text(field).replace("%", "%%")
     if kind is bool:
         return {"action": "store_true", "dest": field.name, "help": text}
-    shown = field.default if field.default not in (None, ()) else None
+    shown = field.default if field.default not in (None, (), "") else None
     shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
     arguments: dict[str, Any] = {
         "dest": field.name,

@@ -51,6 +51,29 @@ READ_BY: Mapping[str, tuple[str, str]] = {
 }
 """Options of the group level that one predictor or analysis alone reads: the option that asks for it, and its name."""
 
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "participant": (
+        *("dry_run", "participant_label", "session_label", "task_id", "space", "derivatives", "atlas", "atlas_dir"),
+        *("strategy", "fd_thresh", "high_pass", "low_pass", "min_time", "combine_runs", "alpha", "encoder"),
+        *("encoder_weights", "nprocs", "work_dir", "config_file"),
+    ),
+    "group": (
+        *("targets", "phenotypes", "covariates", "family_column", "site_column", "hold_out_sites", "check", "analyses"),
+        *("representations", "derivatives", "participant_label", "exclude_file", "max_mean_fd", "folds", "repeats"),
+        *("permutations", "preset", "save_models", "name", "nprocs"),
+    ),
+    "pack": (
+        *("participant_label", "atlas", "corpus", "public_corpus", "evaluation", "window", "family_column"),
+        *("dataset_name", "quiet"),
+    ),
+    "pretrain": (
+        *("corpus", "participant_label", "encoder", "atlas", "family_column", "steps", "batch_size", "learning_rate"),
+        *("loss", "window", "held_out", "evaluation", "checkpoint_every", "accelerator", "devices", "precision"),
+        *("accept_unproven", "random_seed", "nprocs", "quiet"),
+    ),
+}
+"""The options that most people use, in the order of a first run: what the help of a level shows before all others."""
+
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
 
 TOLERATED = (

@@ -17,7 +17,7 @@ from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, NOT, is_read
+from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, FIRST, NOT, is_read
 from tests.docs.pages import DOCS, code_blocks, read
 
 BASE = ["in", "out", "participant"]
@@ -66,7 +66,7 @@ def test_every_option_is_shown_by_some_level_and_no_list_names_what_is_not_there
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_help_of_a_level_has_its_options_and_no_others(level, capsys):
-    for words in ([level, "--help"], ["BIDS", "OUT", level, "-h"]):
+    for words in ([level, "--help-all"], ["BIDS", "OUT", level, "--help-all"]):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 0
@@ -74,7 +74,21 @@ def test_the_help_of_a_level_has_its_options_and_no_others(level, capsys):
     flags = set(re.findall(r"^  (--[a-z0-9-]+)", said, re.M))
     assert flags == {"--version"} | {"--" + name.replace("_", "-") for name in shown(level)}
     assert SUMMARIES[level] in said
-    assert said == 2 * level_help(level, build_parser())
+    assert said == 2 * level_help(level, build_parser(), everything=True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_first_help_of_a_level_has_twenty_options_in_the_order_of_a_first_run(level, capsys):
+    for words in ([level, "--help"], ["BIDS", "OUT", level, "-h"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+    said = capsys.readouterr().out
+    flags = re.findall(r"^  (--[a-z0-9-]+)", said, re.M)
+    assert flags == 2 * ["--" + name.replace("_", "-") for name in FIRST[level]]
+    assert len(FIRST[level]) <= 20
+    assert set(FIRST[level]) <= shown(level)
+    assert f"All {len(shown(level))} options: fcpower_bids {level} --help-all" in said
 
 
 def test_the_short_help_fits_on_a_screen(capsys):

@@ -62,7 +62,7 @@ def test_there_is_a_recipe_for_each_of_them():
 
 
 def test_the_new_names_can_be_chosen(extended):
-    shown = "".join(start(extended, "-m", "fcpower_bids", level, "--help") for level in LEVELS)
+    shown = "".join(start(extended, "-m", "fcpower_bids", level, "--help-all") for level in LEVELS)
     assert [name for name in NEW if name not in shown] == ["smoothness", "Mine60"], (
         "an output, and atlases are too many"
     )
