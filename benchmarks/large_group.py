@@ -1,7 +1,6 @@
 """A large cohort through the command: memory of every process, CPU, and the same tables with a worker killed.
 
     python -m benchmarks.large_group --n 4000 --folds 200 --mem-mb 4000
-    python -m benchmarks.large_group --n 20000 --parcels 100 --folds 20 --predictors nystroem --ways serial
 
 Connectomes of 400 parcels are drawn and put where the group level keeps those that it has parsed; the text is that of
 one more person. The figures of `docs/scale.md`.

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.linalg import logm
-from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
@@ -20,7 +19,6 @@ from tests.derivatives.planted import Planted, make_cohort
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
 PEOPLE = 28
 PENALTIES = [1.0, 10.0, 100.0]
-LANDMARKS = 8
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +30,7 @@ def predicted(tmp_path_factory):
     score = edges[:, :30].mean(axis=1)
     made.phenotypes = made.phenotypes.assign(score=score / score.std() + 0.3 * rng.standard_normal(PEOPLE))
     options = ["--targets", "score", "--covariates", "age", "--representations", "fc", "--permutations", "19"]
-    options += ["--predictors", "kernel_ridge", "ridge", "cpm", "nystroem", "--landmarks", LANDMARKS]
-    options += ["--penalties", *PENALTIES]
+    options += ["--predictors", "kernel_ridge", "ridge", "cpm", "--penalties", *PENALTIES]
     assert main([*map(str, [made.bids, made.out, "group", *QUICK, *options])]) == 0
     return made, edges
 
@@ -85,18 +82,6 @@ def test_ridge_is_that_of_scikit_learn(predicted):
     check_ridge(made, "fc:ridge", lambda train: edges)
 
 
-def test_nystroem_is_that_of_scikit_learn(predicted):
-    made, edges = predicted
-    rows = edges - edges.mean(axis=1, keepdims=True)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-
-    def features_of(train):
-        landmarks = drawn_landmarks(train)
-        return Nystroem(kernel="linear", n_components=LANDMARKS).fit(rows[landmarks]).transform(rows)
-
-    check_ridge(made, "fc:nystroem", features_of)
-
-
 def test_a_device_of_torch_gives_the_predictions_of_numpy(predicted, capsys):
     pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
     made, edges = predicted
@@ -117,42 +102,6 @@ def test_a_device_of_torch_gives_the_predictions_of_numpy(predicted, capsys):
     assert "PyTorch" in json.loads((made.out / "group" / "device" / "prediction.json").read_text())["Solver"]
 
 
-def test_the_error_of_nystroem_stands_beside_it(predicted):
-    """The kernel between people who are no landmarks, and the predictions of the exact regression, from the tables."""
-    made, edges = predicted
-    (row,) = made.table("nystroem").to_dict("records")
-    kernel, errors = np.corrcoef(edges), []
-    for _, train, _, _ in folds_of(made):
-        landmarks = drawn_landmarks(train)
-        others = np.setdiff1d(np.arange(PEOPLE), landmarks)
-        cross = kernel[np.ix_(others, landmarks)]
-        approximate = cross @ np.linalg.solve(kernel[np.ix_(landmarks, landmarks)], cross.T)
-        exact = kernel[np.ix_(others, others)]
-        errors.append(np.linalg.norm(exact - approximate) / np.linalg.norm(exact))
-    assert row["kernel_error"] == pytest.approx(np.mean(errors), abs=1e-6)
-    assert row["kernel_error_max"] == pytest.approx(max(errors), abs=1e-6)
-    assert (row["landmarks"], row["clipped"], row["n_compared"]) == (LANDMARKS, 0, PEOPLE - LANDMARKS)
-    pooled = made.table("predictions").pivot(index="participant_id", columns="representation", values="predicted")
-    agreement = np.corrcoef(pooled["fc"], pooled["fc:nystroem"])[0, 1]
-    assert row["agreement"] == pytest.approx(agreement, abs=1e-6)
-    scores = made.table("prediction_pooled").set_index("representation")["r"]
-    assert row["pooled_mean"] == pytest.approx(scores["fc:nystroem"], abs=1e-6)
-    assert row["exact_pooled_mean"] == pytest.approx(scores["fc"], abs=1e-6)
-    page = re.sub(r"\s+", " ", (made.out / "group.html").read_text())
-    said = (
-        "FC, Nystroem approximates kernel ridge regression by 8 landmarks: between people who are no landmarks its "
-        f"kernel is off by {100 * np.mean(errors):.2g} % (Frobenius norm); its predictions correlate {agreement:.4f} "
-        "with those of the exact one."
-    )
-    assert page.count(said) == 2, "among the cautions, and in its section"
-    assert "the landmarks, instead of all (8 landmarks)" in page, "the methods text"
-
-
-def drawn_landmarks(train):
-    """The first training people of a fold in the random order of the seed."""
-    return [row for row in np.random.default_rng(0).permutation(PEOPLE) if row in train][:LANDMARKS]
-
-
 def test_cpm_is_the_published_protocol(predicted):
     made, edges = predicted
     for number, train, test, _ in folds_of(made):
@@ -165,17 +114,16 @@ def test_cpm_is_the_published_protocol(predicted):
 def test_all_stand_in_the_same_tables_and_on_the_page(predicted):
     made, _ = predicted
     summary = made.table("prediction_summary")
-    assert summary["representation"].tolist() == ["fc", "fc:ridge", "fc:cpm", "fc:nystroem"]
-    assert summary["predictor"].tolist() == ["kernel_ridge", "ridge", "cpm", "nystroem"]
+    assert summary["representation"].tolist() == ["fc", "fc:ridge", "fc:cpm"]
+    assert summary["predictor"].tolist() == ["kernel_ridge", "ridge", "cpm"]
     table = made.table("prediction")
-    assert table.groupby("predictor").size().to_dict() == {"cpm": 4, "kernel_ridge": 4, "nystroem": 4, "ridge": 4}
+    assert table.groupby("predictor").size().to_dict() == {"cpm": 4, "kernel_ridge": 4, "ridge": 4}
     assert table.loc[table["predictor"] == "cpm", "penalty"].isna().all()
     assert (summary["n_permutations"] == 19).all()
-    assert len(made.table("comparisons")) == 6
+    assert len(made.table("comparisons")) == 3
     page = re.sub(r"\s+", " ", (made.out / "group.html").read_text())
     assert "FC, CPM" in page
     assert "FC, ridge on edges" in page
-    assert "FC, Nystroem" in page
 
 
 def regress(kernel, target, rows, at, penalty):
@@ -200,7 +148,7 @@ def tried_mixtures(kernels, target, train, test, inner) -> dict:
 
 def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
     made, edges = predicted
-    options = ["--targets", "score", "--covariates", "age", "--predictors", "kernel_ridge", "nystroem", "multikernel"]
+    options = ["--targets", "score", "--covariates", "age", "--predictors", "kernel_ridge", "multikernel"]
     options += ["--penalties", "0.1", "1", "10", "--name", "mixed"]
     assert main([*map(str, [made.bids, made.out, "group", *QUICK, *options])]) == 0
     tables = Planted(made.root, "mixed")
@@ -215,17 +163,12 @@ def test_multikernel_takes_the_mixture_that_its_inner_folds_choose(predicted):
         names = made.phenotypes["participant_id"].to_numpy()[test]
         got = predictions(tables, entry, number).loc[names, "predicted"]
         np.testing.assert_allclose(got, tried[best][1], atol=1e-5)
-    people = tables.table("predictions").pivot(
-        index="participant_id", columns="representation", values="predicted"
-    )  # every training person is a landmark here
-    np.testing.assert_allclose(people["fc:nystroem"], people["fc"], atol=1e-8)
-    assert tables.table("nystroem")["agreement"].tolist() == pytest.approx([1, 1])
     weights = tables.table("multikernel_weights").set_index("kernel")["weight_mean"]
     assert weights["fc"] == pytest.approx(np.mean(shares))
     assert weights.sum() == pytest.approx(1)
     summary = tables.table("prediction_summary").set_index("representation")
     assert summary.loc[entry, ["predictor", "n_permutations"]].tolist() == ["multikernel", 100]
-    assert tables.table("null")["permutation"].max() == 100  # 5 * 500 / (2 * (1 + 1) + 11) = 166
+    assert tables.table("null")["permutation"].max() == 100  # 5 * 500 / (2 + 11) = 192
     page = re.sub(r"\s+", " ", (made.out / "group_mixed.html").read_text())
     assert "FC + FC^0.35, multi-kernel ridge" in page
     assert (

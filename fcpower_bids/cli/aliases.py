@@ -31,9 +31,10 @@ REFUSED = {
     "--skip-parcellation": "Everything here is made of parcels. Name an atlas with --atlas.",
     "--disable-bandpass-filter": "Give --high-pass 0 --low-pass 0.",
     "--aggregate-session-reports": "A page shows all sessions of a participant.",
+    "--landmarks": "Leave it out: the approximation of kernel ridge by landmarks is gone, and kernel_ridge is exact.",
     "--custom-confounds": "Give a strategy of your own as a YAML file: --strategy FILE.",
 }
-"""Options of others that would change numbers, and what to give instead."""
+"""Options of others that would change numbers, and options that are gone: what to give instead."""
 
 
 DATA = Path(__file__).parents[1] / "data"

@@ -25,7 +25,6 @@ TAKEN = ("models", "predicted", "index")
 SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out", "shrinkage")
 POSITIVE = (
     "repeats",
-    "landmarks",
     "folds",
     "inner_folds",
     "steps",

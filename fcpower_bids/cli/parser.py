@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
-from fcpower_bids.cli.aliases import DATA, as_shipped, understand
+from fcpower_bids.cli.aliases import DATA, REFUSED, as_shipped, understand
 from fcpower_bids.cli.anchoring import MAY_BE_PATHS, anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
@@ -216,7 +216,8 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
         name = key.replace("-", "_")
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
-            hint = f"Did you mean {close[0]}?" if close else "See fcpower_bids --help."
+            hint = REFUSED.get(f"--{name.replace('_', '-')}")
+            hint = hint or (f"Did you mean {close[0]}?" if close else "See fcpower_bids --help.")
             errors.append(f"{whose} has '{key}', which is not an option. {hint}")
             continue
         try:

@@ -17,15 +17,12 @@ KERNEL_RIDGE = "kernel_ridge"
 
 MULTIKERNEL = "multikernel"
 
-NYSTROEM = "nystroem"
-
 PREDICTORS = Registry(
     "predictor",
     {
         KERNEL_RIDGE: "fcpower_bids.predictors.kernel_ridge:KernelRidge",
         "ridge": "fcpower_bids.predictors.ridge:Ridge",
         MULTIKERNEL: "fcpower_bids.predictors.multikernel:MultiKernel",
-        NYSTROEM: "fcpower_bids.predictors.nystroem:Nystroem",
         "cpm": "fcpower_bids.predictors.cpm:ConnectomePredictiveModel",
     },
 )

@@ -34,13 +34,6 @@ class Described(Protocol):
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
 
-    def similarity_with(self, people: Rows) -> FloatArray:
-        """Pearson correlation between everyone's features and those of some people (p), shape (n, p)."""
-
-    @property
-    def rounding(self) -> float:
-        """Error of a correlation beyond that of double precision."""
-
 
 class Predictor:
     """A way to predict from features.

@@ -31,9 +31,6 @@ class GroupLevel(Choices):
     hold_out_sites: bool = option(False, "group", "folds are the sites")
     representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
     predictors: tuple[str, ...] = option(("kernel_ridge",), "group", "prediction: what predicts from them")
-    landmarks: int = option(
-        1000, "group", "predictor nystroem: training people of a fold whom everybody is compared with"
-    )
     analyses: tuple[str, ...] = option(
         (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )

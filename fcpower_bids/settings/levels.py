@@ -42,14 +42,13 @@ NOT: Mapping[str, tuple[str, ...]] = {
 }
 """Options of these sections that the level does not read."""
 
-READ_BY: Mapping[str, tuple[str, str]] = {
-    "landmarks": ("predictors", "nystroem"),
-    "nbs_threshold": ("analyses", "edges"),
-    "learned_filters": ("analyses", "spectral_controls"),
-    "scan_minutes": ("analyses", "learning_curves"),
-    "sample_sizes": ("analyses", "learning_curves"),
+READ_BY: Mapping[str, str] = {
+    "nbs_threshold": "edges",
+    "learned_filters": "spectral_controls",
+    "scan_minutes": "learning_curves",
+    "sample_sizes": "learning_curves",
 }
-"""Options of the group level that one predictor or analysis alone reads: the option that asks for it, and its name."""
+"""Options of the group level that one analysis alone reads, and its name."""
 
 FIRST: Mapping[str, tuple[str, ...]] = {
     "participant": (
@@ -110,8 +109,7 @@ def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str])
 
 def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each choice at group level that nothing reads which was asked for, by `READ_BY`."""
-    asked = {"predictors": settings.predictors, "analyses": analyses}
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    for name, (option, reader) in READ_BY.items():
-        if getattr(settings, name) != defaults[name] and reader not in asked[option]:
-            yield f"--{name.replace('_', '-')} is for --{option} {reader}, which was not asked for."
+    for name, reader in READ_BY.items():
+        if getattr(settings, name) != defaults[name] and reader not in analyses:
+            yield f"--{name.replace('_', '-')} is for --analyses {reader}, which was not asked for."

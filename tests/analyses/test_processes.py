@@ -12,7 +12,7 @@ from fcpower_bids.ondisk import ScratchRows
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
-TWO_PREDICTORS = {"predictors": ("kernel_ridge", "nystroem"), "landmarks": 5}
+TWO_PREDICTORS = {"predictors": ("kernel_ridge", "ridge")}
 
 
 @pytest.fixture(scope="module")

@@ -252,17 +252,17 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
 
 
 def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_named(lines, settings, capsys):
-    chosen = lines(analyses=("qc_fc",), landmarks=7, nbs_threshold=3.0)
+    chosen = lines(analyses=("qc_fc",), nbs_threshold=3.0, sample_sizes=(9,))
     assert [line for line in chosen if "not asked for." in line] == [
-        "--landmarks is for --predictors nystroem, which was not asked for.",
         "--nbs-threshold is for --analyses edges, which was not asked for.",
+        "--sample-sizes is for --analyses learning_curves, which was not asked for.",
     ]
     settings.results_page.unlink()
     settings.results_page.mkdir()
     with pytest.raises(
         Incomplete, match=r"group\.html is a folder, and the run keeps a file of that name\. Move it away"
     ):
-        lines(analyses=("qc_fc",), predictors=("nystroem",), landmarks=7)
+        lines(analyses=("qc_fc",))
     assert "not asked for." not in capsys.readouterr().err
     assert not (settings.output_dir / "logs" / "crashes").exists()
 

@@ -21,7 +21,6 @@ from fcpower_bids.core.connectome.spd import clip_tolerance, decompose_range, ei
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
-    correlation_columns,
     correlation_kernel,
     fill_correlations,
     power_features,
@@ -39,9 +38,6 @@ FloatArray = NDArray[np.float64]
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
 """The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""
-
-SINGLE_ERROR = 1e-7
-"""Error of a kernel whose products are in single precision."""
 
 PANEL_COPIES = 4
 """Arrays of the size of a panel of a kernel that are there while it is computed."""
@@ -253,16 +249,6 @@ def tell_precision(shape: tuple[int, ...]) -> str:
     if precision(shape) == np.float64:
         return "double"
     return "features and their products single, sums double: kernels differ from double precision by less than 1e-6"
-
-
-def rounding(shape: tuple[int, ...]) -> float:
-    """Error of a correlation between features of this shape, beyond that of double precision."""
-    return 0.0 if precision(shape) == np.float64 else SINGLE_ERROR
-
-
-def similarity_with(features: FeatureSource, people: Rows) -> FloatArray:
-    """Columns of `similarity`: the correlations of everyone with some people."""
-    return correlation_columns(features, people, dtype=precision(features.shape))
 
 
 def similarity(features: FeatureSource) -> FloatArray:

@@ -19,7 +19,6 @@ from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
-from fcpower_bids.core.regression.solvers.nystroem import NystroemSolver
 from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track
@@ -85,8 +84,6 @@ def run_nested_cv(
     """
     base = getattr(solver, "base", solver)
     here = isinstance(base, FoldSolver) or not getattr(base, "dense", HOST).shared
-    if isinstance(base, NystroemSolver):
-        base.landmarks.cover(folds)
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
         return watch(map(function, items) if here else share(function, items))

@@ -13,9 +13,7 @@ from fcpower_bids.analyses.engine.connectomes import (
     PowerFamily,
     combine_scans,
     precision,
-    rounding,
     similarity,
-    similarity_with,
 )
 from fcpower_bids.analyses.engine.series import series_features
 from fcpower_bids.core.connectome.edges import vectorise_edges
@@ -80,15 +78,6 @@ class Representation:
         if self._similarity is None:
             self._similarity = similarity(self.features())
         return self._similarity
-
-    def similarity_with(self, people: Rows) -> FloatArray:
-        """Pearson correlation between everyone's features and those of some people (p), shape (n, p)."""
-        return similarity_with(self.features(), people)
-
-    @property
-    def rounding(self) -> float:
-        """Error of a correlation beyond that of double precision."""
-        return rounding(self.features().shape)
 
     def keep_similarity(self) -> None:
         """Let go of the features, but for their similarity; asked for again they are computed again."""

@@ -21,7 +21,6 @@ from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
 from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
 from fcpower_bids.errors import Unfit
-from fcpower_bids.predictors import NYSTROEM
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
@@ -79,8 +78,6 @@ class Study:
         """Describe the protocol for a sidecar."""
         brought = self.settings.folds_file or self.settings.test_people
         unused: tuple[str, ...] = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
-        if NYSTROEM not in self.settings.predictors:
-            unused += ("landmarks", "seed")
         how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
@@ -138,8 +135,6 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
         relative_penalties=preset.relative_penalties and not settings.penalties,
         selection=settings.selection or preset.selection,
         group_fit=settings.group_fit or preset.group_fit,
-        landmarks=settings.landmarks,
-        seed=settings.random_seed,
     )
 
 

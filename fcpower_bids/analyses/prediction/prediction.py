@@ -27,7 +27,6 @@ from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
-from fcpower_bids.analyses.prediction.approximation import APPROXIMATION, Approximations
 from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_EDGES,
     IMPORTANCE_FACTS,
@@ -168,7 +167,7 @@ WEIGHTS = TableSpec(
 )
 TABLES = (
     *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
-    *(APPROXIMATION, NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
+    *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
 
@@ -203,7 +202,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         ``prediction_summary``, ``predictions`` (per person; their means over repeats, ``prediction_means``, where
         that is too long), ``prediction_unseen``, ``folds``, ``comparisons``,
         ``reliability``, ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
-        ``prediction_sites`` with a site column; ``nystroem`` with that predictor; the tables of
+        ``prediction_sites`` with a site column; the tables of
         `alpha_selection` where the exponent is chosen inside the folds.
 
     Raises
@@ -213,11 +212,9 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     """
     study = _open(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []
-    approximations = Approximations(study)
     for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
-        approximations.add(entry, representation, solver, result)
         del solver  # The inverses of a large cohort must not be in memory beside its features.
         if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
             importance.add(representation, result)
@@ -232,7 +229,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     tables |= tabulate_sites(study, entries.people())
     tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= _tabulate_weights(entries)
-    return tables | approximations.tables() | importance.tables(IMPORTANCE_FACTS)
+    return tables | importance.tables(IMPORTANCE_FACTS)
 
 
 def _tables_of(entries: Entries) -> dict[str, Table]:

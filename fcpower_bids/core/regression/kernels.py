@@ -104,7 +104,7 @@ def correlation_columns(
     """
     (n, width), chosen = features.shape, np.asarray(people, dtype=np.intp)
     products, total, squares, pivot = np.zeros((n, chosen.size)), np.zeros(n), np.zeros(n), np.zeros(n)
-    panel = narrow_panel(n)
+    panel = _narrow_panel(n)
     for start in range(0, width, panel):
         block = np.asarray(features[:, start : start + panel])
         _refuse_missing(block, start)
@@ -169,28 +169,9 @@ class _Following:
         return self.features[self.start :, key[1]]
 
 
-def narrow_panel(n: int) -> int:
+def _narrow_panel(n: int) -> int:
     """Columns of a panel of n people that takes no more memory for many of them."""
     return min(PANEL, max(64, PANEL_NUMBERS // n))
-
-
-class SomePeople:
-    """Some rows of features, read when they are asked for.
-
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-    people : ndarray of int, shape (p,)
-    """
-
-    def __init__(self, features: FeatureSource, people: NDArray[np.intp]) -> None:
-        self.features, self.people = features, people
-        self.shape: tuple[int, ...] = (len(people), features.shape[1])
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return a block, given by slices of rows and columns."""
-        rows, columns = key
-        return np.asarray(self.features[:, columns])[self.people[rows]]
 
 
 def linear_kernel(

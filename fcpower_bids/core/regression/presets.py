@@ -39,8 +39,6 @@ class PredictionPreset:
         "average" (mean Fisher z).
     permuted : bool
         Whether predictions are tested against permuted targets without being asked to.
-    landmarks, seed : int
-        People whom everybody is compared with in the Nystroem approximation, and the seed of their choice.
     """
 
     name: str
@@ -58,8 +56,6 @@ class PredictionPreset:
     group_fit: str = "cohort"
     combination: str = "average"
     permuted: bool = False
-    landmarks: int = 1000
-    seed: int = 0
 
 
 PAPER = PredictionPreset(

@@ -11,7 +11,7 @@ from fcpower_bids.analyses.spectrum.transform_screen import PAPER_SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
-from fcpower_bids.predictors import KERNEL_RIDGE, NYSTROEM, PREDICTORS, split_entry
+from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
 from fcpower_bids.reports.kit.methods import fill
@@ -171,7 +171,6 @@ def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], r
     """What predicts, as a part of a sentence."""
     if name != KERNEL_RIDGE:
         said = str(PREDICTORS[name].summary).rstrip(".")
-        said += f" ({count(chosen['landmarks'], 'landmark')})" if name == NYSTROEM else ""
         return said[0].lower() + said[1:]
     other = any(one.startswith("embedding") for one in representations) and chosen["kernel"] != "linear"
     said = f"kernel ridge regression with the {chosen['kernel']} kernel between people"

@@ -21,7 +21,6 @@ from fcpower_bids.reports.cohort.findings import (
     prediction_cautions,
 )
 from fcpower_bids.reports.cohort.overview import targets_by_representation
-from fcpower_bids.reports.cohort.sections.approximation import describe_approximations
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.edges import ANSWERS
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
@@ -100,7 +99,7 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
     further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
     warned = warnings_of(tables)
-    cautions = (*warned, *prediction_cautions(targets, tables), *describe_approximations(tables))
+    cautions = (*warned, *prediction_cautions(targets, tables))
     cautions += tuple(_identification_cautions(tables))
     checked = tables.frame("check_pairs") is not None or tables.path("check").is_file()
     done = tuple(name for name in FinishedAnalyses(tables.settings.results).names if name != "check")

@@ -23,7 +23,6 @@ from fcpower_bids.reports.cohort.findings import (
     describe_finding,
     find_targets,
 )
-from fcpower_bids.reports.cohort.sections.approximation import approximation_grid, describe_approximations
 from fcpower_bids.reports.cohort.tables import (
     Grid,
     GroupTables,
@@ -50,7 +49,7 @@ def prediction_sections(tables: GroupTables) -> list[Section]:
     drawn = findings
     if len(findings) > MOST_TARGETS:
         drawn = sorted(findings, key=_rank)[:MOST_TARGETS]
-    said = _protocol(tables.facts("prediction")) + describe_approximations(tables)
+    said = _protocol(tables.facts("prediction"))
     if len(drawn) < len(findings):
         said.append(f"{len(drawn)} of {len(findings)} targets are drawn: the lowest p, then the highest scores.")
     grids = prediction_grids(tables)
@@ -289,7 +288,6 @@ def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
     """Return the tables that are there."""
     return (
         _summary_grid(tables),
-        *approximation_grid(tables),
         *_comparison_grids(tables),
         *reliability_grid(tables, "reliability"),
     )
