@@ -75,3 +75,12 @@ def test_an_analysis_without_a_headline_is_not_told_as_no_results(cohort):
     assert card
     marks = dict(re.findall(r'class="badge" aria-hidden="true">(.)</span> <a href="(?:[^"]*)"><bdi>([^<]*)', index))
     assert "○" in marks
+
+
+def test_results_of_another_question_are_not_replaced_without_a_word(cohort, capsys):
+    words = [word for word in QUICK if word != "--quiet"]
+    for target in ("age", "score"):
+        assert (
+            main([*map(str, [cohort.bids, cohort.out, "group", *words, "--targets", target, "--name", "asked"])]) == 0
+        )
+    assert "are about score, and take the place of those about age" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from fcpower_bids.machine import giving
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
+from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
@@ -111,6 +112,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     _make_folder(folder)
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
+    _tell_replaced(settings)
     write_text(settings.results_record, settings.as_toml())
     named = f"{settings.level}_{settings.name}" if settings.name else settings.level
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
@@ -122,6 +124,21 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
             _run_analyses(cohort, by_atlas, attempts)
     if settings.save_models and not settings.check:
         _save_models(cohort, attempts)
+
+
+def _tell_replaced(settings: Settings) -> None:
+    """Say that results of other targets are replaced, and how both could have been kept."""
+    try:
+        before = read_toml(settings.results_record).get("targets")
+    except (OSError, ValueError, DatasetError):
+        return
+    if before != list(settings.targets):
+        words = [" ".join(map(str, each)) or "all numeric columns" for each in (before or (), settings.targets)]
+        say(
+            f"These results are about {words[1]}, and take the place of those about {words[0]} in {settings.results}. "
+            "To keep both, give each a --name.",
+            settings,
+        )
 
 
 def _make_folder(folder: Path) -> None:
