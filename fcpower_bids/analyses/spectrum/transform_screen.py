@@ -23,7 +23,6 @@ from fcpower_bids.analyses.engine.representations import (
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
-from fcpower_bids.analyses.spectrum.projections import PROJECTIONS, Projections
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
@@ -72,13 +71,12 @@ AS_OTHER_ROWS = ("power", "tangent", "off_log")
 """Transforms that rows of the paper have by other names: the off-log map has the edges of the log-Euclidean one."""
 
 ADDED = tuple(name for name in TRANSFORMS if name not in (*PAPER_SCREEN, *AS_OTHER_ROWS))
-SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}, **PROJECTIONS}
-"""The rows of the paper, then every other transform that there is, and projections of the parcels."""
+SCREEN = {**PAPER_SCREEN, **{name: str(TRANSFORMS[name].summary).removesuffix(".") for name in ADDED}}
+"""The rows of the paper, then every other transform that there is."""
 
 GROUP_FIT = (
     *TANGENTS,
     *("tucker", "pca", "factor_analysis", "ica"),
-    *PROJECTIONS,
     *(name for name in ADDED if not TRANSFORMS[name].stateless),
 )
 
@@ -129,7 +127,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Parameters
     ----------
     cohort : Cohort
-        Series are read for precision, partial correlation and co-skewness alone.
+        Series are read for precision and partial correlation alone.
     settings : Analysis
         As for the prediction; ``floor`` and ``shrinkage`` for what needs full rank; ``group_fit``.
 
@@ -174,7 +172,6 @@ class ScreenRows:
         self.study, self.settings = study, study.settings
         self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
         self.family = PowerFamily(self.connectivity, study.settings, keep=True)
-        self.projections = Projections(study, self.connectivity)
         self._warned: dict[str, list[str]] = {}
 
     def solver(self, name: str, train: Rows | None = None) -> Solver:
@@ -203,8 +200,6 @@ class ScreenRows:
             return self._of(name, self._logarithms)
         if name in SUBSPACES:
             return self._of(name, lambda: self._reduce(name, train))
-        if name in PROJECTIONS:
-            return self._of(name, lambda: self.projections.features(name, train))
         if name in GROUP_FIT:
             return self._of(name, lambda: self._fit(name, train))
         cohort, scans = self.study.cohort, self.study.people.scans

@@ -124,28 +124,11 @@ def test_test_people_do_not_touch_a_fit_inside_the_fold(cohort):
         np.testing.assert_allclose(after[fold.train], before[fold.train], rtol=0, atol=1e-9)
 
 
-def test_projections_are_those_of_the_training_people(cohort):
-    """Directions from the tensors of their series, FC from the projected series."""
-    study = open_study(cohort, choose(**CHOICES))
-    train = study.folds[0].train
-    series = [(x - x.mean(axis=0)) / x.std(axis=0, ddof=1) for x in (runs()[0] for runs in cohort.series)]
-    tensors = [np.einsum("ti,tj,tk->ijk", x, x, x, optimize=True).reshape(16, -1) / len(x) for x in series]
-    means = {
-        "coskewness": np.mean([tensors[row] @ tensors[row].T for row in train], axis=0),
-        "population_pca": np.mean([np.corrcoef(series[row].T) for row in train], axis=0),
-    }
-    for name, mean in means.items():
-        directions = np.linalg.eigh(mean)[1][:, ::-1][:, :12]
-        expected = [np.corrcoef((x @ directions).T)[np.triu_indices(12, 1)] for x in series]
-        got = np.asarray(ScreenRows(study).representation(name, train).features())
-        np.testing.assert_allclose(np.abs(got), np.sqrt(2) * np.abs(expected), atol=1e-8)
-
-
 def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is_named():
     short = dataclasses.replace(demo_cohort(n_people=12, n_volumes=40), series=())
     choices = {"targets": ("planted_score",), "repeats": 1, "folds": 3}
     refused = scores_of(ANALYSES["transform_screen"](short, choose(**choices)))
-    without_series = {"precision", "partial_correlation", "coskewness"}
+    without_series = {"precision", "partial_correlation"}
     assert set(refused.index[refused["status"] == "refused"]) == FULL_RANK | without_series
     assert refused.loc[list(FULL_RANK), "reason"].str.contains("rank-deficient .* Give a shrinkage or a floor").all()
     assert refused.loc[list(without_series), "reason"].str.contains("needs the series of every scan").all()
