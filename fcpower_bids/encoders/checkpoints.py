@@ -99,7 +99,6 @@ class ModelCard:
     series_held_out: tuple[str, ...] = ()
 
 
-WHAT_TO_GIVE = "give the folder that holds config.json and model.safetensors"
 WEIGHTS = "model.safetensors"
 PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
 """Goes with every model, so that it can be used without this program."""

@@ -238,11 +238,6 @@ class FBert(nn.Module):
         out: Tensor = self.encoder(self.tokens(x), cls_only=True)[:, 0]
         return out
 
-    def every_token(self, x: Tensor) -> Tensor:
-        """Outputs of all tokens (B, T + 1, d), computed without the shortcut of the last layer."""
-        out: Tensor = self.encoder(self.tokens(x), cls_only=False)
-        return out
-
 
 def count_parameters(model: nn.Module) -> int:
     """Number of trainable numbers of a model."""

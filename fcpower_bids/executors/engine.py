@@ -19,8 +19,6 @@ from dask import config
 
 from fcpower_bids.errors import UsageError
 
-ENGINES = ("distributed", "dask_jobqueue")
-"""Packages whose clusters a file may name."""
 PATIENCE = 600.0
 """Seconds without a worker after which a run ends, where the file does not state ``patience``."""
 QUEUE = ("squeue", "-h", "-o", "%i %T %r", "-j")

@@ -177,8 +177,3 @@ def paper_optimisation(encoder: str, loss: str) -> dict[str, Any]:
         return {"batch_size": 1024, "learning_rate": 8.5e-4, "warmup": 100}
     rate, warmup = (1e-4, 2000) if encoder == "fbert-8m" else (3e-4, 100)
     return {"batch_size": 128, "learning_rate": rate, "warmup": warmup}
-
-
-def paper_config(encoder: str = "fbert-1m", loss: str = "cka") -> PretrainConfig:
-    """Return the constants of the paper for one size and objective."""
-    return PretrainConfig(encoder, loss=loss, **paper_optimisation(encoder, loss))

@@ -7,7 +7,11 @@ import dataclasses
 import pytest
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.pretraining.configuration import PretrainConfig, paper_config
+from fcpower_bids.pretraining.configuration import PretrainConfig, paper_optimisation
+
+
+def paper_config(encoder="fbert-1m", loss="cka"):
+    return PretrainConfig(encoder, loss=loss, **paper_optimisation(encoder, loss))
 
 
 def test_constants_of_the_paper():

@@ -6,7 +6,7 @@ connectome computed from them. It is never replaced by zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -155,30 +155,6 @@ def counted_among_all(covered: NDArray[np.bool_]) -> Iterator[None]:
         yield
     except ParcelError as error:
         raise ParcelError(error.reason, np.flatnonzero(covered)[list(error.parcels)]) from error
-
-
-def on_covered(function: Callable[[Array], Array], matrix: ArrayLike) -> Array:
-    """Apply a map of matrices to the covered parcels only; the uncovered ones stay NaN.
-
-    Parameters
-    ----------
-    function : callable
-        From (C, C) to (C, C).
-    matrix : array_like, shape (P, P)
-
-    Returns
-    -------
-    ndarray of float64, shape (P, P)
-
-    Raises
-    ------
-    ParcelError
-        A parcel is missing or infinite in some entries that should have data.
-    """
-    matrix = np.asarray(matrix)
-    covered = covered_parcels(matrix)
-    with counted_among_all(covered):
-        return spread(function(matrix[np.ix_(covered, covered)]), covered)
 
 
 def fisher_z(matrix: ArrayLike) -> Array:

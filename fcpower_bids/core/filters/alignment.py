@@ -206,29 +206,6 @@ def _unit_edges(eigenvalues: Array, eigenvectors: Array, alpha: float) -> tuple[
     return unit, (slopes - unit * (unit @ slopes)) / norm
 
 
-def alignment_slope(
-    kernel: ArrayLike, derivative: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False
-) -> Array:
-    """Slope dA/dalpha = A (dN/N - dD/(2D)), with dN of K' and dD = 2 <HKH, K'>; parameters as in `target_alignment`.
-
-    Parameters
-    ----------
-    kernel, derivative : array_like, shape (n, n)
-        From `kernel_and_derivative`.
-    masks, targets, debiased
-        See `target_alignment`.
-
-    Returns
-    -------
-    ndarray of float64, shape (F, q)
-    """
-    pairs = fold_targets(masks, targets)
-    n = pairs[0][0].shape[1]
-    kernel, derivative = (emptied(checked_kernel(each, n), debiased) for each in (kernel, derivative))
-    moments = fold_moments(kernel, pairs, debiased)
-    return slope_from(moments, fold_moments(derivative, pairs, debiased, other=kernel))
-
-
 def slope_from(moments: Array, slopes: Array) -> Array:
     """The slope dA from (N, D) and (dN, <HKH, K'>): A (dN/N - dD/2D) written so that N = 0 is harmless."""
     numerators, norms = moments

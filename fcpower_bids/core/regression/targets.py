@@ -77,51 +77,6 @@ def composite_target(measures: ArrayLike) -> TargetBuilder:
     return lambda train: fit_composite(values, train).apply(values)[:, None]
 
 
-def component_targets(measures: ArrayLike, n_components: int = 3) -> TargetBuilder:
-    """Targets built in the fold: varimax-rotated principal components of the measures (n, q), on the training rows.
-
-    Components are z-scored, ordered by the variance that they explain after the rotation, and signed by their cubed
-    loadings. Two components that explain nearly the same may change places between folds: score each fold by itself.
-
-    Source: Ooi et al. 2022 (doi:10.1016/j.neuroimage.2022.119636), who predict three such components.
-    """
-    values = np.asarray(measures, dtype=float)
-    if values.ndim != 2 or not 2 <= n_components <= values.shape[1]:
-        raise ValueError(f"There cannot be {n_components} components of measures of shape {values.shape}.")
-
-    def build(train: Rows) -> FloatArray:
-        mean, scale, standard = _standardise(values, train)
-        eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard / len(standard))
-        eigenvalues, eigenvectors = eigenvalues[: -n_components - 1 : -1], eigenvectors[:, : -n_components - 1 : -1]
-        if eigenvalues[-1] <= 1e-10 * eigenvalues[0]:
-            raise Unfit(f"The measures have fewer than {n_components} components; ask for fewer.")
-        rotation = varimax(eigenvectors * np.sqrt(eigenvalues))
-        loadings = eigenvectors * np.sqrt(eigenvalues) @ rotation
-        order = np.argsort(-np.sum(loadings**2, axis=0), kind="stable")
-        weights = (eigenvectors / np.sqrt(eigenvalues)) @ rotation
-        return _weigh(values, mean, scale, (weights * _sign(loadings))[:, order])
-
-    return build
-
-
-def varimax(loadings: FloatArray, tolerance: float = 1e-12, max_iterations: int = 1000) -> FloatArray:
-    """Rotation (k, k) that makes the squared loadings (q, k) vary most within components, rows of unit length first.
-
-    Source: Kaiser 1958 (doi:10.1007/BF02289233), with Kaiser's normalisation as in MATLAB's ``rotatefactors``.
-    """
-    length = np.sqrt(np.sum(loadings**2, axis=1, keepdims=True))
-    rows = loadings / np.where(length > 0, length, 1.0)
-    rotation, before = np.eye(loadings.shape[1]), 0.0
-    for _ in range(max_iterations):
-        turned = rows @ rotation
-        left, singular, right = np.linalg.svd(rows.T @ (turned**3 - turned * np.mean(turned**2, axis=0)))
-        rotation = left @ right
-        if singular.sum() <= before * (1 + tolerance):
-            break
-        before = singular.sum()
-    return rotation
-
-
 def fixed_target(values: ArrayLike) -> TargetBuilder:
     """Targets (n,) or (n, m) that do not depend on the fold, as a builder, to be joined or residualised."""
     columns = np.asarray(values, dtype=float)

@@ -102,32 +102,6 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
     return found
 
 
-def mask_uncovered(parcellation: Parcellation, min_coverage: float) -> Parcellation:
-    """Replace the series of parcels that are covered too little by NaN.
-
-    Parameters
-    ----------
-    parcellation : Parcellation
-        Left as it is.
-    min_coverage : float
-        Between 0 and 1; a parcel with exactly this share is kept.
-
-    Returns
-    -------
-    Parcellation
-        Same coverage, series with NaN columns.
-
-    Raises
-    ------
-    ValueError
-        If the limit is not between 0 and 1.
-    """
-    if not 0 <= min_coverage <= 1:
-        raise ValueError(f"The smallest coverage is a share between 0 and 1, not {min_coverage}.")
-    series = np.where(parcellation.coverage >= min_coverage, parcellation.series, np.nan)
-    return parcellation._replace(series=series)
-
-
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
     """Refuse what the headers alone show to be impossible, and return that of the recording.
 

@@ -137,11 +137,6 @@ def header_summary(path: Path) -> HeaderSummary:
     return summary
 
 
-def repetition_time_of(bold: Path) -> float | None:
-    """Return the seconds between volumes that the header declares, or None where it declares none."""
-    return header_summary(bold).repetition_time
-
-
 def n_volumes(bold: Path) -> int:
     """Return the number of volumes that the header declares."""
     return header_summary(bold).n_volumes

@@ -50,16 +50,6 @@ def encode_matrix(title: str, values: np.ndarray, order: np.ndarray) -> dict[str
     }
 
 
-def decode_matrix(encoded: dict[str, Any], size: int) -> np.ndarray:
-    """Unpack what `encode_matrix` made, shape (size, size), as the page shows it."""
-    packed = np.frombuffer(base64.b64decode(encoded["data"]), dtype="<i2").astype(np.float64)
-    packed[packed == MISSING] = np.nan
-    values = np.empty((size, size))
-    rows, columns = np.tril_indices(size)
-    values[rows, columns] = values[columns, rows] = packed / 10.0 ** encoded["digits"]
-    return values
-
-
 def network_spans(networks: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return name, first and one past the last place of each run of equal networks."""
     spans, start = [], 0

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from fcpower_bids.core.connectome.connectivity import (
     ParcelError,
     average_connectivity,
+    counted_among_all,
     covered_parcels,
     covered_series,
     fisher_z,
-    on_covered,
     pearson_connectivity,
     spread,
     standardise,
@@ -123,10 +123,17 @@ def test_hopeless_series_are_refused():
         pearson_connectivity(np.full((5, 3), np.nan))
 
 
-def test_on_covered_maps_the_block_and_puts_the_rest_back():
+def apply_to_covered(function, matrix):
+    """Apply a map as `Transform.transform` does: to the block of the covered parcels."""
+    covered = covered_parcels(matrix)
+    with counted_among_all(covered):
+        return spread(function(matrix[np.ix_(covered, covered)]), covered)
+
+
+def test_a_map_of_the_covered_block_and_puts_the_rest_back():
     matrix = np.arange(16.0).reshape(4, 4)
     matrix[2] = matrix[:, 2] = np.nan
-    result = on_covered(lambda block: 10 * block, matrix)
+    result = apply_to_covered(lambda block: 10 * block, matrix)
     np.testing.assert_array_equal(result, 10 * matrix)
     np.testing.assert_array_equal(spread([[7.0]], np.array([False, True])), [[np.nan, np.nan], [np.nan, 7.0]])
 
@@ -136,7 +143,7 @@ def test_parcels_named_from_a_block_are_counted_among_all():
     matrix[3, 4] = matrix[4, 3] = 1
     matrix[[0, 2]] = matrix[:, [0, 2]] = np.nan
     with pytest.raises(ParcelError, match=r"perfectly .*counted from 0: 3, 4") as caught:
-        on_covered(fisher_z, matrix)
+        apply_to_covered(fisher_z, matrix)
     assert caught.value.parcels == (3, 4)
 
 

@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.core.filters.alignment import (
-    alignment_slope,
+    emptied,
+    fold_moments,
+    fold_targets,
     kernel_alignment,
     kernel_and_derivative,
+    slope_from,
     target_alignment,
 )
 from fcpower_bids.core.regression.kernels import correlation_kernel, power_features
@@ -133,7 +136,9 @@ def test_the_analytic_slope_is_that_of_central_differences(debiased):
     rng = np.random.default_rng(6)
     masks, y = rng.random((5, 14)) < 0.8, rng.standard_normal((14, 2))
     kernel, derivative = kernel_and_derivative(values, vectors, 0.6)
-    slope = alignment_slope(kernel, derivative, masks, y, debiased)
+    kernel, derivative = (emptied(each, debiased) for each in (kernel, derivative))
+    moments = (fold_moments(each, fold_targets(masks, y), debiased, kernel) for each in (kernel, derivative))
+    slope = slope_from(*moments)
     above, below = (
         target_alignment(kernel_and_derivative(values, vectors, 0.6 + step)[0], masks, y, debiased)
         for step in (1e-5, -1e-5)

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression.targets import (
-    component_targets,
     composite_target,
     encode_binary,
     fit_composite,
@@ -22,7 +21,6 @@ from fcpower_bids.core.regression.targets import (
     permuted_rows,
     remove_covariates,
     residual_target,
-    varimax,
 )
 
 quick = settings(max_examples=30, deadline=None, derandomize=True)
@@ -82,39 +80,6 @@ def test_useless_measure_is_named(column, message):
 def test_composite_needs_two_measures():
     with pytest.raises(ValueError, match="two measures"):
         composite_target(np.ones((5, 1)))
-
-
-def test_varimax_is_the_best_rotation():
-    rng = np.random.default_rng(0)
-    loadings = rng.standard_normal((12, 2))
-
-    def simplicity(rotation):
-        turned = loadings / np.linalg.norm(loadings, axis=1, keepdims=True) @ rotation
-        return np.var(turned**2, axis=0).sum()
-
-    angles = np.linspace(0, np.pi, 20_001)
-    best = max(simplicity(np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])) for a in angles)
-    found = varimax(loadings)
-    np.testing.assert_allclose(found.T @ found, np.eye(2), atol=1e-12)
-    assert simplicity(found) == pytest.approx(best, abs=1e-7)
-
-
-def test_varimax_components_recover_groups_of_measures():
-    rng = np.random.default_rng(1)
-    factors = rng.standard_normal((300, 3))
-    groups = np.repeat([0, 1, 2], [6, 5, 4])
-    measures = factors[:, groups] + 0.5 * rng.standard_normal((300, 15))
-    scores = component_targets(measures)(np.arange(200))
-    assert np.diag(np.corrcoef(scores.T, factors.T)[:3, 3:]).min() > 0.9
-    np.testing.assert_allclose(scores[:200].mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(np.cov(scores[:200].T, ddof=0), np.eye(3), atol=1e-10)
-    changed = measures.copy()
-    changed[200:] *= 100
-    np.testing.assert_array_equal(component_targets(changed)(np.arange(200))[:200], scores[:200])
-    with pytest.raises(ValueError, match="cannot be 4 components"):
-        component_targets(measures[:, :3], 4)
-    with pytest.raises(ValueError, match="fewer than 3 components"):
-        component_targets(factors[:, [0, 0, 1, 1]])(np.arange(200))
 
 
 @quick

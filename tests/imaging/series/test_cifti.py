@@ -13,7 +13,7 @@ from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.label_images import align_labels, read_grayordinate_labels
 from fcpower_bids.imaging.series import cifti
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.streaming import header_summary, repetition_time_of
+from fcpower_bids.imaging.series.streaming import header_summary
 from fcpower_bids.records import Atlas
 
 AFFINE = np.diag([2.0, 2, 2, 1])
@@ -186,8 +186,8 @@ def test_a_dscalar_is_neither_run_nor_atlas(tmp_path):
 def test_repetition_time(tmp_path):
     axis = make_axis()
     data = np.ones((3, len(axis)), np.float32)
-    assert repetition_time_of(save_series(tmp_path / "a.dtseries.nii", data, axis, 0.8)) == 0.8
-    assert repetition_time_of(save_series(tmp_path / "b.dtseries.nii", data, axis, 3, "HERTZ")) is None
+    assert header_summary(save_series(tmp_path / "a.dtseries.nii", data, axis, 0.8)).repetition_time == 0.8
+    assert header_summary(save_series(tmp_path / "b.dtseries.nii", data, axis, 3, "HERTZ")).repetition_time is None
 
 
 def test_painted_91k_labels_give_the_painting_back(shared, tmp_path, rng):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.grids import resample_labels
 from fcpower_bids.imaging.series import streaming
-from fcpower_bids.imaging.series.parcellation import Parcellation, mask_uncovered, parcellate
-from fcpower_bids.imaging.series.streaming import VolumeFigures, header_summary, n_volumes, repetition_time_of
+from fcpower_bids.imaging.series.parcellation import parcellate
+from fcpower_bids.imaging.series.streaming import header_summary, n_volumes
 from fcpower_bids.records import Atlas
 
 SPACE = "MNI152NLin2009cAsym"
@@ -454,7 +454,7 @@ def test_a_probabilistic_atlas(tmp_path, run):
 )
 def test_repetition_time_is_read_with_its_unit(tmp_path, rng, step, unit, expected):
     bold = save_image(tmp_path / "bold.nii.gz", rng.normal(size=(3, 3, 3, 4)), tr=step, unit=unit)
-    assert repetition_time_of(bold) == (None if expected is None else pytest.approx(expected))
+    assert header_summary(bold).repetition_time == (None if expected is None else pytest.approx(expected))
     assert n_volumes(bold) == 4
 
 
@@ -465,17 +465,6 @@ def test_header_summary_reads_no_data(run):
     assert summary.shape == (*SHAPE, 12)
     assert summary.zooms == (2, 2, 2)
     assert summary.dtype == np.float32
-
-
-def test_mask_uncovered_blanks_columns_and_nothing_else():
-    figures = VolumeFigures(*np.zeros((3, 4)))
-    found = Parcellation(np.ones((4, 3)), np.array([1, 0.5, 0.49]), np.array([9, 8, 7]), np.array([9, 4, 3]), figures)
-    kept = mask_uncovered(found, 0.5)
-    np.testing.assert_array_equal(np.isnan(kept.series).all(axis=0), [False, False, True])
-    np.testing.assert_array_equal(kept.coverage, found.coverage)
-    assert not np.isnan(found.series).any()
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        mask_uncovered(found, 50)
 
 
 def test_painted_schaefer_volumes_give_the_painting_back(shared, tmp_path, rng):

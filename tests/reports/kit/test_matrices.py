@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.reports.kit.matrices import decode_matrix, encode_matrix, network_spans
+from fcpower_bids.reports.kit.matrices import MISSING, encode_matrix, network_spans
+
+
+def decode_matrix(encoded, size):
+    """What the page shows: the two-byte numbers of the lower triangle, on both sides of the diagonal."""
+    packed = np.frombuffer(base64.b64decode(encoded["data"]), dtype="<i2").astype(float)
+    packed[packed == MISSING] = np.nan
+    values, (rows, columns) = np.empty((size, size)), np.tril_indices(size)
+    values[rows, columns] = values[columns, rows] = packed / 10.0 ** encoded["digits"]
+    return values
+
 
 quick = settings(max_examples=50, deadline=None, derandomize=True)
 
