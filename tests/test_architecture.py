@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,13 @@ def test_the_tree_of_the_readme_is_the_tree_on_disk():
     there = {p.name + "/" for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     there |= {p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("_")}
     assert told == there
+
+
+def test_the_direction_of_imports_in_the_readme_is_that_of_the_contract():
+    contracts = ConfigParser()
+    contracts.read(ROOT / "setup.cfg", encoding="utf-8")
+    layers = contracts["importlinter:contract:layers"]["layers"].split("\n")
+    assert f"`{' > '.join(filter(None, layers))}`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_no_folder_is_a_warehouse():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
+from functools import cache
 
-from tests.docs.pages import PAGES, ROOT, read
+from tests.docs.pages import PAGES, ROOT, read, without_blocks
 
 SOURCES = sorted((ROOT / "fcpower_bids").rglob("*.py"))
 NEVER = re.compile(r"\b(can(not)? be had|became of|left off)\b", re.I)
@@ -32,3 +35,63 @@ def test_the_words_are_found():
     assert NEVER.search("what became of each")
     assert A_SCAN.search("Average a run within the parcels")
     assert not A_SCAN.search("run fMRIPrep again")
+
+
+DOTTED = re.compile(
+    r"(?<![\w./~-])`{1,2}~?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`|\b(fcpower_bids(?:\.[A-Za-z_]\w*)+)"
+)
+FILES = re.compile(
+    r"\.(py|pyi|md|tsv|json|toml|ya?ml|html|cfg|sh|txt|n?gz|nii|gii|np[yz]|csv|pth|pt|safetensors|zip|log|js|bib|tex|svg|css|sif)$"
+)
+MODULES = {path.parent.name if path.stem == "__init__" else path.stem for path in SOURCES}
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Every module and folder of the package by its path with dots."""
+    found = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): read(path) for path in SOURCES}
+    return {name.removesuffix(".__init__"): text for name, text in found.items()}
+
+
+def defines(text: str, name: str) -> bool:
+    """Whether a module defines or imports a name, or a class of it has an attribute of this name."""
+    defined = rf"(def|class) {name}\b|^\s*(self\.)?{name}\b.*[:=,]|\bimport .*\b{name}\b|^    \"{name}\","
+    return bool(re.search(defined, text, re.M))
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module of the package, perhaps without its first folders, or a name in one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        ending = "." + ".".join(parts[:length])
+        for module, text in sources().items():
+            if ("." + module).endswith(ending) and all(defines(text, part) for part in parts[length:]):
+                return True
+    return False
+
+
+def dotted_names(text: str) -> list[str]:
+    """The dotted names of a text that begin as a module of this package does."""
+    names = [one or other for one, other in DOTTED.findall(text)]
+    return [name for name in names if name.split(".")[0] in MODULES and not FILES.search(name)]
+
+
+def prose(path) -> str:
+    """Comments and strings of a module, where docstrings are."""
+    kinds = (tokenize.COMMENT, tokenize.STRING)
+    return "\n".join(t.string for t in tokenize.generate_tokens(io.StringIO(read(path)).readline) if t.type in kinds)
+
+
+def test_every_dotted_name_of_docstrings_comments_and_pages_is_there():
+    texts = [*((path, prose(path)) for path in SOURCES), *((page, without_blocks(read(page))) for page in PAGES)]
+    assert [(path.name, name) for path, text in texts for name in dotted_names(text) if not resolves(name)] == []
+
+
+def test_dead_names_are_found():
+    assert dotted_names("as `core.nested.nested_cv` does; see `model.pth`, `np.exp` and fcpower_bids.gone") == [
+        "core.nested.nested_cv",
+        "fcpower_bids.gone",
+    ]
+    assert not resolves("core.nested.nested_cv")
+    assert resolves("core.regression.nested.nested_cv")
+    assert resolves("contract.Predictor")

@@ -1,4 +1,6 @@
-"""Group analyses: arrays and tables in, long tables out; nothing here touches the disk.
+"""Group analyses: arrays and tables in, long tables out.
+
+Arrays that exceed the memory lie in scratch files; no file of a dataset is read or written.
 
 An analysis is a function ``(cohort, settings) -> {name of the table: Table}``; ``TABLES`` of its module declares them.
 It raises `errors.Unfit` with one plain sentence where the cohort cannot answer the question. A new one is one file, and

@@ -28,7 +28,7 @@ class Tangent(FullRankTransform):
     floor, shrinkage : float, optional
         How to make a rank-deficient FC full rank, before R and the logarithm: see `FullRankTransform`.
     tolerance : float
-        How near the affine-invariant mean must be: see `core.means.riemannian_mean`.
+        How near the affine-invariant mean must be: see `means.riemannian_mean`.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""nipype workflows: wiring only."""
+"""The levels and commands: plan, lock, run, collect statuses; and the nipype workflow of a recording."""

@@ -77,7 +77,7 @@ def run_nested_cv(
     preset: PredictionPreset,
     watch: Callable[[Iterable[Outcome]], Iterable[Outcome]] = iter,
 ) -> NestedResult:
-    """Run `core.nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so.
+    """Run `nested.nested_cv` with the selection score of the preset, with a grid that goes on where it asks so.
 
     The executor goes through the folds; features that are fitted in the folds stay in this process, which keeps them
     for further penalties. `watch` sees the folds come back.

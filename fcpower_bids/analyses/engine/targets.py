@@ -116,7 +116,7 @@ def choose_targets(
 def join_target_builders(
     targets: Sequence[Target], covariates: FloatArray, orders: Sequence[Rows | None] = (None,)
 ) -> FloatArray | TargetBuilder:
-    """Put targets side by side for `core.nested.nested_cv`, without what the covariates explain.
+    """Put targets side by side for `nested.nested_cv`, without what the covariates explain.
 
     Parameters
     ----------

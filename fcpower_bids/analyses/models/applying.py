@@ -65,7 +65,7 @@ class AppliedModel:
     similarity, similarity_percentile : float
         How like the training people the scan is, and how many per cent of their scans are less like the others.
     summary : mapping of str to float
-        The connectome in the measures of ``model.reference``.
+        The connectome in the measures that the table of the model's training scans has.
     warnings : tuple of str
         What is outside of what the model has seen, the gravest first; empty when nothing is.
     """

@@ -86,7 +86,7 @@ def _modes(values: FloatArray, tolerance: float, first: int, last: int, alpha: f
 
 
 def logarithm(floor: float | None = None, shrinkage: float | None = None) -> Filter:
-    """Logarithm of all eigenvalues, made full rank as in `core.spectrum.regularise`, which refuses where that fails."""
+    """Logarithm of all eigenvalues, made full rank as in `spectrum.regularise`, which refuses where that fails."""
     return partial(_logarithm, floor=floor, shrinkage=shrinkage)
 
 

@@ -2,7 +2,7 @@
 
 Eigenvalues are sorted into bins of log lambda that hold equally many, over all people. The features of a person are
 sum_b exp(theta_b) M_b, where M_b are the edges of the modes in bin b at lambda^alpha; theta = 0 is FC^alpha exactly.
-Kernels come from `core.filter_grams`.
+Kernels come from `filter_grams`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def bin_eigenvalues(eigenvalues: FloatArray, n_bins: int, tolerance: float) -> B
 
 
 def bin_weights(eigenvalues: FloatArray, bins: Bins, alpha: float, tolerance: float) -> FloatArray:
-    """lambda^alpha of the modes of each bin and 0 elsewhere, shape (n, B, P): the basis of `core.filter_grams`."""
+    """lambda^alpha of the modes of each bin and 0 elsewhere, shape (n, B, P): the basis of `filter_grams`."""
     weights = np.stack([power_weights(values, alpha, tolerance) for values in eigenvalues])
     inside = bins.members[:, None, :] == np.arange(bins.centres.size)[:, None]
     return np.where(inside, weights[:, None, :], 0.0)

@@ -114,7 +114,7 @@ def nested_cv(
     Parameters
     ----------
     solver : Solver
-        A kernel (`factorise_kernel`), a linear probe (`core.probe.LinearProbe`), or one whose only penalty is NaN: it
+        A kernel (`factorise_kernel`), a linear probe (`probe.LinearProbe`), or one whose only penalty is NaN: it
         has none to select.
     targets : ndarray, shape (n, m), or TargetBuilder
         NaN marks a missing value: such a row trains nothing for that target and is predicted in its test fold. A
@@ -122,7 +122,7 @@ def nested_cv(
     folds : sequence of Fold
         The outer folds and their inner folds.
     selection : str
-        Selection score, see `core.scores.selection_scores`; the first best penalty is taken.
+        Selection score, see `scores.selection_scores`; the first best penalty is taken.
     strict : bool
         With a builder: build the targets anew on the training rows of every inner fold. The default builds them on the
         outer training rows and uses these in the inner loop too, as CBIG does and the paper's wording allows: the test

@@ -113,7 +113,7 @@ def nested_cv_extending(
     ----------
     ladder : PenaltyLadder
     targets, folds, selection, each
-        As of `core.regression.nested.nested_cv`.
+        As of `nested.nested_cv`.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def score_penalties(solver: Solver, targets: FloatArray, validation: Sequence[Ro
     validation : sequence of ndarray of int
         The rows of each fold; each is predicted from the rows of all others.
     selection : str
-        Selection score, see `core.regression.scores.selection_scores`.
+        Selection score, see `scores.selection_scores`.
 
     Returns
     -------

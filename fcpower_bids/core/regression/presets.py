@@ -14,7 +14,7 @@ class PredictionPreset:
     name : str
         Name of the protocol.
     splits : str
-        "random" (`core.folds.replicated_folds`) or "matlab" (`core.folds.cbig_folds`).
+        "random" (`folds.replicated_folds`) or "matlab" (`folds.cbig_folds`).
     n_repeats, n_folds, n_inner : int
         Repeats, outer folds and inner folds.
     penalties : tuple of float
@@ -23,7 +23,7 @@ class PredictionPreset:
         Whether these are multiples of the kernel's mean diagonal, in a grid that goes on where the best lies at its
         edge (`core.regression.penalties`).
     selection : str
-        Selection score of the penalty (`core.scores.selection_scores`).
+        Selection score of the penalty (`scores.selection_scores`).
     intercept : bool
         Whether there is an unpenalised intercept.
     target : str

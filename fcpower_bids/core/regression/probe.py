@@ -30,9 +30,9 @@ ROUNDING = 1e-12
 
 
 class LinearProbe:
-    """Linear-kernel ridge regression on z-scored features, to be given to `core.nested.nested_cv`.
+    """Linear-kernel ridge regression on z-scored features, to be given to `nested.nested_cv`.
 
-    The scaler depends on the training rows, so the factors of `core.ridge` cannot be shared between folds: every fold
+    The scaler depends on the training rows, so the factors of `ridge` cannot be shared between folds: every fold
     is solved anew: for the weights of up to 512 features (and no more than people), and above that by `SubsetSolver`
     on the kernel of the z-scored features.
 

@@ -280,7 +280,7 @@ def _check_kernel(kernel: FloatArray) -> None:
 class SubsetSolver:
     """A kernel on all people whose block of the training rows is decomposed in every fold, once for all penalties.
 
-    The predictions are those of `core.ridge.KernelSolver`. With ``U diag(s) U'`` the block, centred where there is an
+    The predictions are those of `ridge.KernelSolver`. With ``U diag(s) U'`` the block, centred where there is an
     intercept and without the direction of the ones then, C of the training rows (see there) is
     ``U diag(1 / (s + l)) U'``. The weights are ``a = C y``, and a test row with kernel values k is predicted as
     ``mean(y) - mean(K a) + k'a``.

@@ -90,7 +90,7 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
     """Mean of sensitivity and specificity of 0/1 targets; NaN where only one class is present.
 
     A regression on 0 and 1 predicts values about the share of ones it was trained on, so the threshold is that share
-    (`train.mean`): at 0.5 a rare class would never be predicted.
+    (the mean of `train`): at 0.5 a rare class would never be predicted.
     """
     positive = _is_positive(observed)
     called = predicted > train.mean

@@ -19,7 +19,7 @@ THRESHOLD = 0.01
 
 
 class EdgeSums:
-    """The CPM protocol as a regression for `core.regression.nested.nested_cv`; it has no penalty to choose.
+    """The CPM protocol as a regression for `nested.nested_cv`; it has no penalty to choose.
 
     In the training people every edge is correlated with the target. Those with p below the threshold are summed, the
     positive and the negative ones each, and the target is regressed on both sums and an intercept.
