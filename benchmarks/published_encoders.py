@@ -23,8 +23,8 @@ import torch
 from safetensors.torch import save_file
 
 from fcpower_bids.encoders import PUBLISHED
+from fcpower_bids.encoders.checkpoint_files import same_key
 from fcpower_bids.encoders.cohort import CohortStatistics, write_statistics
-from fcpower_bids.encoders.containers import same_key
 from fcpower_bids.encoders.published import brain_harmonix, brain_jepa, brain_semantoks, brainlm, brainmass
 from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
 

@@ -26,7 +26,7 @@ from fcpower_bids.core.regression.nested import NestedResult, nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.ridge import KernelPenalties, open_kernel
 from fcpower_bids.executors import executing, processes, share
-from fcpower_bids.machine import MEGA, giving
+from fcpower_bids.resources import MEGA, giving
 from fcpower_bids.settings import Resources
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.machine import room, scratch
+from fcpower_bids.resources import room, scratch
 from fcpower_bids.store import atomic, stored_path, write_text
 
 FORMAT = 2

@@ -31,7 +31,7 @@ MAY_TOUCH_FILES = {
     "encoders/checkpoints": "weights",
     "executors": "what workers share, while they work",
     "encoders/cohort": "statistics of a cohort",
-    "encoders/containers": "published weights",
+    "encoders/checkpoint_files": "published weights",
     "encoders/published": "tables beside published weights",
     "encoders/publishing": "a model that is to be published",
     "encoders/statistics": "statistics of a cohort",

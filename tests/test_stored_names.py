@@ -214,7 +214,7 @@ KNOWN = {
     ),
     "inputs/indexer.py": ("database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",),
     "interfaces/kept_means.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
-    "reports/person/accounts.py": ("self.image.parents[1] / f'{name}_description.json'",),
+    "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
     "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),

@@ -74,7 +74,7 @@ def test_a_pair_stands_out_among_the_scores_of_both(cohort, expected, options, m
     assert high, "nobody to be misled by"
     assert all(scores[i, j] < 8 * max(spread[i], spread[j]) / 1.5 for i, j in high)
     if options:  # a cohort of this size is a large one, and no kernel is whole
-        monkeypatch.setattr("fcpower_bids.machine.SHARE", 64)
+        monkeypatch.setattr("fcpower_bids.resources.SHARE", 64)
         monkeypatch.setattr("fcpower_bids.analyses.engine.connectomes.similarity", None)
     found = run_check(cohort, "panels" if options else "whole", *options)
     usual = int(np.argmax(scores[-1, :-1]))

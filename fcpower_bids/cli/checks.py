@@ -13,7 +13,7 @@ from pathlib import Path
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.errors import UsageError
-from fcpower_bids.executors.chosen import make_dense
+from fcpower_bids.executors.select import make_dense
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms import TRANSFORMS

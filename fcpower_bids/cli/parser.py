@@ -14,8 +14,8 @@ from unicodedata import normalize
 
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
+from fcpower_bids.cli.absolute_paths import MAY_BE_PATHS, anchor
 from fcpower_bids.cli.aliases import DATA, REFUSED, as_shipped, understand
-from fcpower_bids.cli.anchoring import MAY_BE_PATHS, anchor
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type

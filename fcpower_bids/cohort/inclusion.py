@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.inference.lookalikes import COPIED, NEITHER
+from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING

@@ -17,7 +17,7 @@ from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
 from fcpower_bids.encoders.seen import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
 from fcpower_bids.outputs.tables import read_series as read_whole

@@ -34,7 +34,7 @@ ENCODERS = Registry(
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
 
 PUBLISHED = tuple(name for name in ENCODERS if ENCODERS.place(name).startswith("fcpower_bids.encoders.published."))
-"""Encoders of others; their loaders also take `fcpower_bids.encoders.containers.PublishedOptions` as ``published``."""
+"""Encoders of others; their loaders also take `checkpoint_files.PublishedOptions` as ``published``."""
 
 
 def load_encoder(
@@ -81,7 +81,7 @@ def load_encoder(
         The weights cannot be read, or do not belong to this encoder or to these parcels.
     """
     if name in PUBLISHED:
-        from fcpower_bids.encoders.containers import PublishedOptions  # loads numpy
+        from fcpower_bids.encoders.checkpoint_files import PublishedOptions  # loads numpy
 
         published = {"published": PublishedOptions(**published)}
     else:

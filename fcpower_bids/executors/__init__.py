@@ -4,7 +4,7 @@ A task is a function of one item that touches nothing else, so what it returns d
 executor gives the same numbers to the last bit.
 """
 
-from fcpower_bids.executors.chosen import executing, share
 from fcpower_bids.executors.contract import Executor, WorkersLost
+from fcpower_bids.executors.select import executing, share
 
 __all__ = ["Executor", "WorkersLost", "executing", "share"]

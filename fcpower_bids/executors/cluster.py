@@ -19,7 +19,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.executors import engine as engines
 from fcpower_bids.executors.contract import Item, Result, WorkersLost, call_alone
 from fcpower_bids.executors.engine import Engine, start_engine
-from fcpower_bids.executors.mapped import Mapped, map_arrays, write_arrays
+from fcpower_bids.executors.memmap import Mapped, map_arrays, write_arrays
 
 AHEAD, LEAST_THREADS = 4, 4
 """Tasks in hand for each thread of the workers, where results wait until they are asked for; and threads at least."""

@@ -13,7 +13,7 @@ from typing import Any
 import nibabel
 import numpy as np
 
-from fcpower_bids.imaging.inflating import DAMAGED, open_gzip
+from fcpower_bids.imaging.gzip_reader import DAMAGED, open_gzip
 
 NIFTI = (nibabel.Nifti1Image, nibabel.Nifti2Image)
 PIECE = 1 << 20

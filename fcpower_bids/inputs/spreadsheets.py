@@ -16,7 +16,7 @@ from typing import NamedTuple
 from unicodedata import category, normalize
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.imaging.rows import rows_fault
+from fcpower_bids.imaging.table_checks import rows_fault
 
 MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
 """Cells without a value."""

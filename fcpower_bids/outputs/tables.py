@@ -16,9 +16,9 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.float_precision import EXACT
+from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
 from fcpower_bids.store import atomic, write_text
 

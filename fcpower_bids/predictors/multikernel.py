@@ -13,8 +13,8 @@ from fcpower_bids.core.regression.penalties import regress_on_kernel, search_pen
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
-from fcpower_bids.machine import room
 from fcpower_bids.predictors.contract import Described, FloatArray, Predictor
+from fcpower_bids.resources import room
 
 
 class MultiKernel(Predictor):

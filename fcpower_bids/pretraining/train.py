@@ -32,10 +32,10 @@ from fcpower_bids.pretraining.interruption import SAVE, STOP, Interrupted, heard
 from fcpower_bids.pretraining.judgement import Judge, Verdict
 from fcpower_bids.pretraining.losses import LOSSES, diagonal_share
 from fcpower_bids.pretraining.processes import Processes, on_all_processes
-from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
 from fcpower_bids.pretraining.run_state import RunFolder
 from fcpower_bids.pretraining.run_tables import ALIGNMENT
 from fcpower_bids.pretraining.selection import TRAIN, VIEWS, HeldOut, Probe, choose_checkpoint, split_families
+from fcpower_bids.pretraining.training_log import Clock, open_tensorboard, step_flops
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from fcpower_bids.outputs.group import write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.attempts import CHECK
-from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.collect_errors import CHECK
+from fcpower_bids.workflows.run_progress import say
 
 READ = (
     *(

@@ -20,7 +20,7 @@ from fcpower_bids.outputs.status import DONE, FAILED, Status, embedding_names, s
 from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.run_progress import say
 
 OF_SERIES = "SeriesSha256"
 """Entry of the sidecar of an embedding: the file that it was made from."""

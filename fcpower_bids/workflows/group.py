@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE, tabulate_people
+from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
@@ -20,24 +20,24 @@ from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.inputs.roots import check_input_folder
-from fcpower_bids.machine import giving
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import giving
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import tell_unread
 from fcpower_bids.store import leftovers, sweep, write_text
-from fcpower_bids.workflows.attempts import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
+from fcpower_bids.workflows.collect_errors import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.imports import import_sources, untouched
+from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.overview import survey
-from fcpower_bids.workflows.progress import say
-from fcpower_bids.workflows.turns import one_at_a_time
+from fcpower_bids.workflows.run_progress import say
 
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""

@@ -18,19 +18,19 @@ import numpy as np
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
-from fcpower_bids.core.connectome.declared import Rounding, correlations_from, rounding_step, without_rounding
+from fcpower_bids.core.connectome.matrix_formats import Rounding, correlations_from, rounding_step, without_rounding
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit, UsageError
 from fcpower_bids.inputs.connectomes.arrays import read_array
-from fcpower_bids.inputs.connectomes.found import SERIES, Offered
 from fcpower_bids.inputs.connectomes.layouts import find_offered, layout_names, load_layout, recognise
 from fcpower_bids.inputs.connectomes.lists import read_list
+from fcpower_bids.inputs.connectomes.source_entry import SERIES, Offered
 from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
 from fcpower_bids.outputs.imported import Imported, path_of, write_imported
 from fcpower_bids.outputs.names import QUALITY
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.run_progress import say
 
 LIST = "list"
 PEOPLE = "raw"

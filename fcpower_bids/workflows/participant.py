@@ -28,15 +28,15 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_shared
-from fcpower_bids.workflows.combination import run_combinations
+from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.execution.endings import WorkerDied
 from fcpower_bids.workflows.execution.pool import FOR_PAGES, processes, run_calls
+from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.locking import run_in_turn
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.preflight.listing import describe_plan
 from fcpower_bids.workflows.preflight.plan import Plan, plan_run
-from fcpower_bids.workflows.progress import Progress, say
-from fcpower_bids.workflows.turns import run_in_turn
+from fcpower_bids.workflows.run_progress import Progress, say
 
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""

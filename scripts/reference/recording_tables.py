@@ -17,7 +17,7 @@ from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.outputs.tables import write_text
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.workflows.merging.sites import COMBINED
-from fcpower_bids.workflows.progress import RESOURCES
+from fcpower_bids.workflows.run_progress import RESOURCES
 
 
 def declared_tables() -> tuple[TableSpec, ...]:

@@ -7,8 +7,8 @@ import pytest
 
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
 from fcpower_bids.executors import executing
-from fcpower_bids.machine import giving
 from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.resources import giving
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}

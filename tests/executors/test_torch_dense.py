@@ -11,8 +11,8 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import KernelPenalties, open_kernel
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.executors.chosen import make_dense
-from fcpower_bids.machine import MEGA, giving
+from fcpower_bids.executors.select import make_dense
+from fcpower_bids.resources import MEGA, giving
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
-from fcpower_bids.reports.person import accounts, index
+from fcpower_bids.reports.person import index, recording_facts
 from fcpower_bids.reports.person.index import write_index
 from tests.running import FOOT
 
@@ -84,13 +84,13 @@ def test_few_files_are_read_each_once_and_the_page_is_that_of_all(output, monkey
         opened[path] += 1
         return read_json(path)
 
-    monkeypatch.setattr(accounts, "read_json", count)
+    monkeypatch.setattr(recording_facts, "read_json", count)
     write_index(output)
     page = FOOT.sub(b"", (output / "index.html").read_bytes())
     assert set(opened.values()) == {1}
     judged_by = ("coverage_bold", "mean_timeseries")
     assert set(opened) == {path for one in judged_by for path in output.rglob(f"*_stat-{one}.json")}
-    monkeypatch.setattr(index, "account_of", lambda place, status, thorough: accounts.account_of(place, status))
+    monkeypatch.setattr(index, "account_of", lambda place, status, thorough: recording_facts.account_of(place, status))
     write_index(output)
     assert FOOT.sub(b"", (output / "index.html").read_bytes()) == page
 

@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.store import beside
-from fcpower_bids.workflows import turns
+from fcpower_bids.workflows import locking
 from fcpower_bids.workflows.group import run_group
 from tests.derivatives.participant_outputs import add_embedding, add_output, make_outputs, series_of
 
@@ -271,7 +271,7 @@ def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, 
     first = Claims(settings.output_dir / "logs" / "claims")
     assert first.take(["group_"])
     waits = []
-    monkeypatch.setattr(turns.time, "sleep", lambda seconds: (waits.append(seconds), first.close()))
+    monkeypatch.setattr(locking.time, "sleep", lambda seconds: (waits.append(seconds), first.close()))
     said = lines(analyses=("qc_fc",))
     assert len(waits) == 1
     assert "Another run is at work on the same tables (" in said[[("same tables" in line) for line in said].index(True)]

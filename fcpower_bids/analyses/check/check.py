@@ -7,8 +7,8 @@ from fcpower_bids.analyses.check.combined import CHECK_COMBINED, tabulate_combin
 from fcpower_bids.analyses.check.damage import check_damage
 from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, tabulate_findings
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
+from fcpower_bids.analyses.check.pretraining_overlap import check_seen
 from fcpower_bids.analyses.check.recognition import check_recognition
-from fcpower_bids.analyses.check.seen import check_seen
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
-from fcpower_bids.core.inference.lookalikes import (
+from fcpower_bids.core.inference.duplicate_scans import (
     COPIED,
     FAR_FROM_MANY,
     MISNAMED_GAIN,

@@ -10,7 +10,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.edgewise import edge_tables
-from fcpower_bids.analyses.edgewise.found import Question, Tested, tell_edges
+from fcpower_bids.analyses.edgewise.result_rows import Question, Tested, tell_edges
 from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
@@ -21,9 +21,9 @@ from fcpower_bids.core.edgewise.model import build_model
 from fcpower_bids.core.edgewise.pairs import average_pairs, number_pairs
 from fcpower_bids.core.edgewise.permuted import permute_edges
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
 
 TABLES = edge_tables.TABLES

@@ -28,10 +28,10 @@ from fcpower_bids.core.regression.kernels import (
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
 from fcpower_bids.executors import share
-from fcpower_bids.machine import room, scratch
 from fcpower_bids.ondisk import make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
+from fcpower_bids.resources import room, scratch
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]

@@ -20,9 +20,9 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.machine import room
 from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
+from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform

@@ -16,10 +16,10 @@ from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
 from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
-from fcpower_bids.machine import room
 from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
+from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
 
 FloatArray = NDArray[np.float64]

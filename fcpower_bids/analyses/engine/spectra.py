@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.machine import room
+from fcpower_bids.resources import room
 
 FloatArray = NDArray[np.float64]
 Spectrum = tuple[FloatArray, FloatArray]

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.people import column_of
-from fcpower_bids.core.inference.odd_values import group_share
+from fcpower_bids.core.inference.sentinel_codes import group_share
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import (

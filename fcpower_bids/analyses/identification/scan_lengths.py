@@ -13,8 +13,8 @@ from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_minutes
 from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.inference.identification import identifiability, identify
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
 from fcpower_bids.records import Cohort
+from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
 
 LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)

@@ -19,9 +19,9 @@ from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
 from fcpower_bids.core.regression.nested import NestedResult
-from fcpower_bids.machine import room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import room
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.check.seen import MARK, mark_rows
+from fcpower_bids.analyses.check.pretraining_overlap import MARK, mark_rows
 from fcpower_bids.analyses.engine.columns import FOLD, KEY_COLUMNS, PERSON, PERSON_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.study import Study

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.check.seen import (
+from fcpower_bids.analyses.check.pretraining_overlap import (
     N_TRAINED,
     PREDICTION_UNSEEN,
     count_trained,

@@ -40,9 +40,9 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import room
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 

@@ -22,8 +22,8 @@ from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
 from fcpower_bids.progress import track
+from fcpower_bids.resources import room
 
 FloatArray = NDArray[np.float64]
 

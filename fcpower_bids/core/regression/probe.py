@@ -15,7 +15,7 @@ from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room
+from fcpower_bids.resources import room
 
 FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512

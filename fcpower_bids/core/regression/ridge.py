@@ -17,8 +17,8 @@ from scipy.linalg import lapack
 from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
 from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
-from fcpower_bids.machine import room, scratch
 from fcpower_bids.ondisk import put_on_disk
+from fcpower_bids.resources import room, scratch
 
 FloatArray = NDArray[np.float64]
 

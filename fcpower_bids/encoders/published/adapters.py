@@ -13,8 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from fcpower_bids.encoders.checkpoint_files import DEFAULTS, Places, PublishedOptions
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.containers import DEFAULTS, Places, PublishedOptions
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.fbert import count_parameters
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.containers import (
+from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
     describe_files,

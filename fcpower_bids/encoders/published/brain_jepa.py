@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.containers import (
+from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
     describe_files,

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.containers import (
+from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
     describe_files,
@@ -29,6 +28,7 @@ from fcpower_bids.encoders.containers import (
     find_weights,
     read_state,
 )
+from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.encoders.published.vit import Block

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.imaging.table_checks import table_fault
 
 UNSTATED = "n/a"
 BACKGROUND = ("", "???", "0", "n/a", "background", "unknown", "unlabeled", "unlabelled", "none")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.core.signal.motion import framewise_displacement
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.imaging.table_checks import table_fault
 
 Columns = dict[str, NDArray[np.float64]]
 """Columns of a table (T,) by today's names."""

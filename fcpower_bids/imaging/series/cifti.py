@@ -19,7 +19,7 @@ from fcpower_bids.imaging.atlas.label_images import (
     is_cifti_labels,
     read_grayordinate_labels,
 )
-from fcpower_bids.imaging.inflating import DAMAGED
+from fcpower_bids.imaging.gzip_reader import DAMAGED
 from fcpower_bids.imaging.series.streaming import HeaderSummary, VolumeFigures, fill, open_stored
 from fcpower_bids.records import Atlas
 

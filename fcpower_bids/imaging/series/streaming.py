@@ -16,7 +16,7 @@ import numpy as np
 from nibabel.cifti2 import BrainModelAxis, SeriesAxis
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.inflating import DAMAGED, open_gzip
+from fcpower_bids.imaging.gzip_reader import DAMAGED, open_gzip
 from fcpower_bids.imaging.integrity import header_fault
 
 SECONDS = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}

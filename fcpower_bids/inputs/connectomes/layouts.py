@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.imaging.rows import table_fault
-from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
+from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.inputs.connectomes.source_entry import MATRIX, SERIES, Offered, check_names, label_of
 from fcpower_bids.inputs.sources import drop
 from fcpower_bids.outputs.names import order_entities, parse_name
 from fcpower_bids.outputs.tables import read_json

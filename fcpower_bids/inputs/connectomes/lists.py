@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.core.connectome.declared import ORDERS, SCALES
+from fcpower_bids.core.connectome.matrix_formats import ORDERS, SCALES
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.connectomes.found import MATRIX, SERIES, Offered, check_names, label_of
+from fcpower_bids.inputs.connectomes.source_entry import MATRIX, SERIES, Offered, check_names, label_of
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.records import Entities
 

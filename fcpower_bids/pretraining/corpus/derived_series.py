@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.decimals import EXACT
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
+from fcpower_bids.float_precision import EXACT
 from fcpower_bids.pretraining.corpus.preparation import Source
 from fcpower_bids.schema import SERIES_VOLUMES
 

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
-from fcpower_bids.reports.cohort.seen import describe_seen_prediction, seen_rows
+from fcpower_bids.reports.cohort.pretraining_overlap import describe_seen_prediction, seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"

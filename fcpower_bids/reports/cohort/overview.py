@@ -15,7 +15,7 @@ from fcpower_bids.reports.cohort.findings import (
     Finding,
     small_folds,
 )
-from fcpower_bids.reports.cohort.seen import seen_rows
+from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.tables import Cell, Grid, GroupTables, missing, say_p
 from fcpower_bids.reports.kit.page import show_number
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from fcpower_bids.errors import Incomplete
 from fcpower_bids.outputs.group import ENDINGS
+from fcpower_bids.reports.cohort.brains_3d import write_brains
 from fcpower_bids.reports.cohort.index import write_index
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
 from fcpower_bids.reports.cohort.sections.check import check_section
@@ -24,7 +25,6 @@ from fcpower_bids.reports.cohort.sections.sites import sites_section
 from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
 from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
-from fcpower_bids.reports.cohort.turning import write_brains
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page

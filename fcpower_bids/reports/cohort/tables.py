@@ -17,7 +17,7 @@ from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.check.combined import CHECK_COMBINED
 from fcpower_bids.analyses.check.finding import CHECK
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
-from fcpower_bids.analyses.check.seen import EMBEDDED_PEOPLE
+from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError

@@ -21,10 +21,10 @@ from fcpower_bids.reports.cohort.findings import (
     prediction_cautions,
 )
 from fcpower_bids.reports.cohort.overview import targets_by_representation
+from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.edges import ANSWERS
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
-from fcpower_bids.reports.cohort.seen import seen_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12

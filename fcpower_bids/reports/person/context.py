@@ -12,8 +12,8 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import preview_path
 from fcpower_bids.outputs.tables import read_series
 from fcpower_bids.reports.kit.page import relative_link
-from fcpower_bids.reports.person.accounts import Account, View
 from fcpower_bids.reports.person.previews import Preview, make_preview, read_preview
+from fcpower_bids.reports.person.recording_facts import Account, View
 from fcpower_bids.settings import ParticipantOutputs
 
 MATRIX_ROOM = 3e6

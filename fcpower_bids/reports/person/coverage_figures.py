@@ -10,8 +10,8 @@ import numpy as np
 from fcpower_bids.reports.kit.figures import draw_bar
 from fcpower_bids.reports.kit.images import colours, encode_png, step_of
 from fcpower_bids.reports.kit.svg import Axes, Box, Drawing, Scale
-from fcpower_bids.reports.person.accounts import Parcellation
 from fcpower_bids.reports.person.brain_figures import UNCOVERED, mark_limit
+from fcpower_bids.reports.person.recording_facts import Parcellation
 
 LIMIT, BARS = "#D55E00", "#0072B2"
 N_SLICES = 9

@@ -19,8 +19,8 @@ from fcpower_bids.outputs.sharing import without_folders
 from fcpower_bids.outputs.status import DONE, Status
 from fcpower_bids.outputs.tables import MISSING, read_toml
 from fcpower_bids.reports.kit.page import render_page, write_page
-from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, account_of
 from fcpower_bids.reports.person.previews import read_thumbnail
+from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, account_of
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, cautions_of, minutes_kept
 from fcpower_bids.settings.command import command_of
 

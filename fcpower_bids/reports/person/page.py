@@ -20,9 +20,9 @@ from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods
 from fcpower_bids.reports.kit.page import relative_link, render_page, show_number, write_page
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import MOST_SESSIONS, Account, read_accounts
 from fcpower_bids.reports.person.index import try_index
 from fcpower_bids.reports.person.panels import make_panels
+from fcpower_bids.reports.person.recording_facts import MOST_SESSIONS, Account, read_accounts
 from fcpower_bids.reports.person.verdict import COMBINED, WORDS, judge, minutes_kept
 from fcpower_bids.settings import METHOD_SECTIONS, Participant, ParticipantOutputs
 from fcpower_bids.settings.command import command_of

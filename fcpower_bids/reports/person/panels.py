@@ -23,11 +23,11 @@ from fcpower_bids.outputs.tables import read_json, read_matrix
 from fcpower_bids.reports.kit import figures
 from fcpower_bids.reports.kit.matrices import encode_matrix, network_spans
 from fcpower_bids.reports.kit.panel import Panel
-from fcpower_bids.reports.person.accounts import Account, Parcellation, View, read_columns
 from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
 from fcpower_bids.reports.person.previews import read_slices
+from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, read_columns
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS

@@ -16,7 +16,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.names import COVERAGE, SLICES, output_path, preview_path
 from fcpower_bids.records import Slices
 from fcpower_bids.reports.kit.figures import shrink
-from fcpower_bids.reports.person.accounts import network_order
+from fcpower_bids.reports.person.recording_facts import network_order
 from fcpower_bids.reports.person.thumbnails import draw_thumbnail
 from fcpower_bids.store import atomic
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.kit.page import short_name
-from fcpower_bids.reports.person.accounts import Account
+from fcpower_bids.reports.person.recording_facts import Account
 
 COMBINED = "combine"
 STAGES = {

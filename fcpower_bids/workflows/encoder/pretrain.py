@@ -11,7 +11,7 @@ from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.workflows.encoder.packing import ready_corpus
-from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.run_progress import say
 
 SHARED = (
     *("loss", "steps", "window", "draw", "surrogates", "compile", "resident_mb", "devices"),

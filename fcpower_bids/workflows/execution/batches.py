@@ -28,9 +28,9 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.execution.endings import WorkerDied
 from fcpower_bids.workflows.execution.pool import FOR_RECORDINGS, processes, run_calls
-from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.run_progress import Progress
 
 Job = tuple[Recording, tuple[Atlas, ...]]
 PARCELS = "parcels"

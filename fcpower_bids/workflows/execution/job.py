@@ -23,8 +23,8 @@ from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.cluster import configure_nipype
-from fcpower_bids.workflows.progress import Outcome
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording
+from fcpower_bids.workflows.run_progress import Outcome
 
 
 class Serial(PluginBase):

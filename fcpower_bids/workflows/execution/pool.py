@@ -18,10 +18,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fcpower_bids.claims import HEARTBEAT
-from fcpower_bids.machine import cores
+from fcpower_bids.resources import cores
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
-from fcpower_bids.workflows.execution.endings import WorkerDied, cause_of_death, memory_kills
+from fcpower_bids.workflows.execution.worker_death import WorkerDied, cause_of_death, memory_kills
 
 FOR_RECORDINGS = (
     "fcpower_bids.workflows.execution.job",

@@ -25,8 +25,8 @@ from fcpower_bids.records import Atlas, Cleaning, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.workers import unsearched
-from fcpower_bids.workflows.combination import STAGE as COMBINE
-from fcpower_bids.workflows.combination import nothing_to_combine
+from fcpower_bids.workflows.combine_runs import STAGE as COMBINE
+from fcpower_bids.workflows.combine_runs import nothing_to_combine
 from fcpower_bids.workflows.execution.batches import Job, is_done
 from fcpower_bids.workflows.overview import exit_code
 from fcpower_bids.workflows.preflight.places import check_folders, check_room, others_at_work
@@ -253,7 +253,7 @@ def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> 
 def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
     if settings.combine_runs == "none":
         return
-    from fcpower_bids.outputs.combination import group_runs, whole_of  # loads scipy.signal
+    from fcpower_bids.outputs.combine_runs import group_runs, whole_of  # loads scipy.signal
 
     passed = {one.recording for one in ready if not one.excluded}
     for runs in group_runs(one.recording for one in ready):

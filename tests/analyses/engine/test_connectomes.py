@@ -14,8 +14,8 @@ from fcpower_bids.core.connectome.connectivity import average_connectivity, pear
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.executors import executing, processes
-from fcpower_bids.machine import giving
 from fcpower_bids.ondisk import ScratchRows
+from fcpower_bids.resources import giving
 from tests.analyses.cohorts import choose
 
 

@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.analyses.engine import connectomes
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
-from fcpower_bids.machine import giving
+from fcpower_bids.resources import giving
 from tests.analyses.engine.test_connectomes import choose, draw_edges
 
 EDGES = draw_edges(np.random.default_rng(0), 8, 30)

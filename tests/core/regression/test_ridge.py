@@ -12,7 +12,7 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import KernelPenalties, KernelSolver, Split, factorise_kernel, open_kernel
 from fcpower_bids.core.regression.targets import composite_target
-from fcpower_bids.machine import giving
+from fcpower_bids.resources import giving
 
 NOBODY = np.empty(0, np.intp)
 

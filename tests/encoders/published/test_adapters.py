@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
+from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
-from fcpower_bids.encoders.containers import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.published.adapters import crops, resample, z_scored
 from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
 from fcpower_bids.encoders.published.vit import Attention, Block, sincos

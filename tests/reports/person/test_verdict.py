@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
-from fcpower_bids.reports.person.accounts import Account, read_accounts
+from fcpower_bids.reports.person.recording_facts import Account, read_accounts
 from fcpower_bids.reports.person.verdict import STAGES, judge, minutes_kept, short_name
 from fcpower_bids.settings import Settings
 

@@ -20,8 +20,8 @@ from fcpower_bids.reports.cohort.comparisons import (
     targets_of,
 )
 from fcpower_bids.reports.cohort.findings import by_representation
+from fcpower_bids.reports.cohort.pretraining_overlap import seen_names
 from fcpower_bids.reports.cohort.sections.identification import describe_identification
-from fcpower_bids.reports.cohort.seen import seen_names
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,

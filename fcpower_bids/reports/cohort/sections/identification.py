@@ -9,7 +9,7 @@ import pandas as pd
 from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
-from fcpower_bids.reports.cohort.seen import (
+from fcpower_bids.reports.cohort.pretraining_overlap import (
     describe_seen_identification,
     describe_training,
     seen_names,

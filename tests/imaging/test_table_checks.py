@@ -9,7 +9,7 @@ import pytest
 
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.tables import read_atlas_table
-from fcpower_bids.imaging.rows import table_fault
+from fcpower_bids.imaging.table_checks import table_fault
 from tests.running import run_app
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
-from fcpower_bids.core.inference import lookalikes
-from fcpower_bids.core.inference.lookalikes import (
+from fcpower_bids.core.inference import duplicate_scans
+from fcpower_bids.core.inference.duplicate_scans import (
     PairScores,
     aligned_correlation,
     median_of_parts,
@@ -73,7 +73,7 @@ def test_strips_of_rows_on_disk_say_the_same(monkeypatch, tmp_path):
     on_disk[:] = kernel
     found = []
     for similarity, strip in ((kernel, 2**22), (on_disk, 7 * 60)):
-        monkeypatch.setattr(lookalikes, "STRIP_NUMBERS", strip)
+        monkeypatch.setattr(duplicate_scans, "STRIP_NUMBERS", strip)
         scores = PairScores(similarity, persons)
         found.append((strange_pairs(scores), swapped_scans(scores, sessions), misnamed_scans(scores)))
     assert found[0] == found[1]

@@ -13,7 +13,7 @@ import pytest
 
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.outputs.combination import combine_runs, group_runs, whole_of
+from fcpower_bids.outputs.combine_runs import combine_runs, group_runs, whole_of
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings

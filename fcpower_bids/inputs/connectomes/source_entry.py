@@ -28,7 +28,7 @@ class Offered:
     key : str
         Variable of a file that holds several.
     scale, order : str
-        Of a matrix, see `fcpower_bids.core.connectome.declared.correlations_from`.
+        Of a matrix, see `fcpower_bids.core.connectome.matrix_formats.correlations_from`.
     parcels_first : bool
         Whether a series is stored as (P, T).
     repetition_time, seconds, mean_fd : float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fcpower_bids.machine import MEGA, USUAL, cores, giving, room
+from fcpower_bids.resources import MEGA, USUAL, cores, giving, room
 
 
 def test_a_large_array_may_take_a_quarter_of_what_was_given():

@@ -8,7 +8,7 @@ from typing import TypeVar
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.progress import say
+from fcpower_bids.workflows.run_progress import say
 
 Result = TypeVar("Result")
 PAGE, INDEX, CHECK = "page", "index", "check"

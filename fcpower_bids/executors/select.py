@@ -13,7 +13,7 @@ from fcpower_bids.core.regression.dense import HOST, Dense, solving_with
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result
 from fcpower_bids.executors.serial import Serial
-from fcpower_bids.machine import cores, giving
+from fcpower_bids.resources import cores, giving
 from fcpower_bids.settings import Resources
 
 _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)

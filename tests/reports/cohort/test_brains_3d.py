@@ -13,8 +13,8 @@ from scipy import ndimage
 
 from fcpower_bids.analyses.edgewise.edge_tables import EDGES
 from fcpower_bids.reports.cohort.brains import brain_surface, connections_panel
+from fcpower_bids.reports.cohort.brains_3d import write_brains
 from fcpower_bids.reports.cohort.tables import Section
-from fcpower_bids.reports.cohort.turning import write_brains
 from fcpower_bids.settings import Settings
 from tests.reports.turned import read_brains
 

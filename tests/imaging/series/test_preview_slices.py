@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.imaging.series.parcellation import parcellate
-from fcpower_bids.imaging.series.slices import MARGIN, N_SLICES, SETTLING
+from fcpower_bids.imaging.series.preview_slices import MARGIN, N_SLICES, SETTLING
 from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
 SHAPE = (14, 16, 20)

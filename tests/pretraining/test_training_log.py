@@ -9,17 +9,17 @@ import pytest
 
 from fcpower_bids.encoders.fbert import forward_flops
 from fcpower_bids.errors import UsageError
-from fcpower_bids.pretraining import progress
-from fcpower_bids.pretraining.progress import Clock, open_tensorboard, step_flops
+from fcpower_bids.pretraining import training_log
 from fcpower_bids.pretraining.train import pretrain
+from fcpower_bids.pretraining.training_log import Clock, open_tensorboard, step_flops
 from tests.pretraining.test_train import config, numbers
 
 
 def test_speed_closed_form(monkeypatch):
     now = iter([10.0, 12.0, 13.0])
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    monkeypatch.setattr(training_log, "time", SimpleNamespace(perf_counter=lambda: next(now)))
     clock = Clock(100, steps=300, flops=50, limit=1000.0)
-    monkeypatch.setattr(progress, "peak_megabytes", lambda: 7.0)
+    monkeypatch.setattr(training_log, "peak_megabytes", lambda: 7.0)
     assert clock.read(110) == {"steps_per_s": 5.0, "mfu": 0.25, "peak_mb": 7.0, "seconds_left": 38.0}
     assert clock.read(112) == {"steps_per_s": 2.0, "mfu": 0.1, "peak_mb": 7.0, "seconds_left": 94.0}
 

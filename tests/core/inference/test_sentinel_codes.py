@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.odd_values import group_share, one_class_groups, rank_association, repeated_extremes
+from fcpower_bids.core.inference.sentinel_codes import (
+    group_share,
+    one_class_groups,
+    rank_association,
+    repeated_extremes,
+)
 
 
 @pytest.mark.parametrize("code", [-1, 0, 99, 150, -818])

@@ -13,7 +13,7 @@ from fcpower_bids.outputs.status import embedding_names, own_files, read_status,
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import sweep
 from fcpower_bids.workflows.execution.batches import Job, is_done, run_jobs
-from fcpower_bids.workflows.progress import Progress, say
+from fcpower_bids.workflows.run_progress import Progress, say
 
 
 def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:

@@ -24,12 +24,12 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.batches import Job, why_open
-from fcpower_bids.workflows.execution.endings import WorkerDied
 from fcpower_bids.workflows.execution.pool import processes, run_calls
-from fcpower_bids.workflows.progress import Progress
+from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.run_progress import Progress
 
 STAGE = "combine"
-COMBINE = "fcpower_bids.workflows.combination:combine"
+COMBINE = "fcpower_bids.workflows.combine_runs:combine"
 
 
 def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) -> list[str]:
@@ -37,7 +37,7 @@ def run_combinations(jobs: list[Job], settings: Settings, progress: Progress) ->
 
     A single run is combined too, so that every session has a result under the same name.
     """
-    from fcpower_bids.outputs.combination import group_runs, whole_of  # loads scipy.signal
+    from fcpower_bids.outputs.combine_runs import group_runs, whole_of  # loads scipy.signal
 
     finished = {recording: atlases for recording, atlases in jobs if _is_done(recording, settings)}
     names: list[str] = []
@@ -93,7 +93,7 @@ def combine(
     whole: Recording, runs: Sequence[Recording], atlases: tuple[Atlas, ...], settings: Settings, fingerprint: str
 ) -> None:
     """Combine what was written of the runs of one session and task, and write the status of their combination."""
-    from fcpower_bids.outputs.combination import combine_runs  # loads scipy.signal
+    from fcpower_bids.outputs.combine_runs import combine_runs  # loads scipy.signal
 
     output_dir, started = settings.output_dir, time.perf_counter()
 
