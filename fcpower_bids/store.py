@@ -120,6 +120,13 @@ def write_shared(path: Path, text: str) -> Path:
     return path if known == text else write_text(path, text)
 
 
+def move_whole(source: Path, target: Path) -> Path:
+    """Move a file that is whole to its place on the same file system, in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, target)
+    return target
+
+
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a new folder, then put it in the place of ``folder``; a failure leaves the old one.
 

@@ -148,7 +148,18 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     stratum = people["site"] + people["patient"].astype(str)
 
     def spread(*options):
-        command = [cohort.bids, cohort.out, "group", *QUICK, "--permutations", "0", "--targets", "patient", *options]
+        command = [
+            cohort.bids,
+            cohort.out,
+            "group",
+            *QUICK,
+            "--permutations",
+            "0",
+            "--targets",
+            "patient",
+            "--replace",
+            *options,
+        ]
         assert main([*map(str, command)]) == 0
         folds = cohort.table("folds")
         tested = folds[folds["role"] == "test"]
@@ -160,7 +171,7 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     assert sites["value"].notna().all()
     assert sites[["mae", "bias"]].isna().all(axis=None), "classes are coded, not measured"
     assert (even.max() - even.min()).max() <= 1 < (chance.max() - chance.min()).max()
-    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify", "--replace"]
     assert main([*map(str, command)]) == 3
     assert "--stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
     assert main([*map(str, command), "--site-column", "site", "--hold-out-sites"]) == 3

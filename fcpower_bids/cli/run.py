@@ -91,8 +91,12 @@ def _run(argv: list[str]) -> int:
         run = _level(settings)
     try:
         return run(settings)
-    except SystemExit as error:  # a library that ends the program is no success, whatever code it gives
-        raise RuntimeError(f"the run was ended from within, with exit code {error.code}") from error
+    except SystemExit as error:
+        if error.code:  # of a process that leaves the words to the first one
+            raise
+        raise RuntimeError(
+            "the run was ended from within, with exit code 0: by a library, and not as a success"
+        ) from error
 
 
 def _limit_threads(settings: Settings) -> None:

@@ -39,6 +39,9 @@ from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.run_progress import say
 
+QUESTION = ("targets", "composite", "participant_label")
+"""Choices that make another question of a run."""
+WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
 OUTDATED = "not asked for this time; its tables in this folder are of other people, data or choices"
@@ -59,6 +62,7 @@ def run_group(settings: Settings) -> int:
     """
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
+        _refuse_other_question(settings)
     for line in tell_unread(settings, analyses_to_run(settings)):
         say(line, settings)
     if settings.dry_run:
@@ -112,7 +116,6 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     _make_folder(folder)
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
-    _tell_replaced(settings)
     write_text(settings.results_record, settings.as_toml())
     named = f"{settings.level}_{settings.name}" if settings.name else settings.level
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
@@ -126,19 +129,32 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         _save_models(cohort, attempts)
 
 
-def _tell_replaced(settings: Settings) -> None:
-    """Say that results of other targets are replaced, and how both could have been kept."""
+def _refuse_other_question(settings: Settings) -> None:
+    """Refuse to replace results of other targets or people without being asked to.
+
+    Raises
+    ------
+    UsageError
+        With both questions, and the two ways on.
+    """
+    if settings.replace:
+        return
+    redone = set(FinishedAnalyses(settings.results).names) & set(analyses_to_run(settings))
+    if not redone - WITHOUT_TARGETS:
+        return
     try:
-        before = read_toml(settings.results_record).get("targets")
+        before = read_toml(settings.results_record)
     except (OSError, ValueError, DatasetError):
         return
-    if before != list(settings.targets):
-        words = [" ".join(map(str, each)) or "all numeric columns" for each in (before or (), settings.targets)]
-        say(
-            f"These results are about {words[1]}, and take the place of those about {words[0]} in {settings.results}. "
-            "To keep both, give each a --name.",
-            settings,
-        )
+    for name in QUESTION:
+        old, new = tuple(map(str, before.get(name) or ())), tuple(map(str, getattr(settings, name)))
+        if set(old) != set(new):
+            asked = [" ".join(each) or "all" for each in (old, new)]
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{settings.results} holds results of another question ({option} {asked[0]}, now {asked[1]}). Give this"
+                f" run {'another' if settings.name else 'a'} --name to keep both, or --replace."
+            )
 
 
 def _make_folder(folder: Path) -> None:

@@ -300,7 +300,7 @@ def run_identify(text: str, study: Path, place: Path) -> None:
 
 @kind(r"fcpower_bids export ")
 def run_export(text: str, study: Path, place: Path) -> None:
-    copy_outputs(study / "out", place / "out", "corpus", "encoder")
+    copy_outputs(study / "out", place / "out", "corpus", "encoder", coarse=True)
     (place / "out" / "group").mkdir()
     assert main([*arguments_of(text, study, place)[:-1], str(place / "share")]) == 0
     assert (place / "share" / "README.md").is_file()
@@ -308,7 +308,7 @@ def run_export(text: str, study: Path, place: Path) -> None:
 
 @kind(r"fcpower_bids combine ")
 def run_combine(text: str, study: Path, place: Path) -> None:
-    copy_outputs(study / "out", place / "merged" / "out", "corpus", "encoder")
+    copy_outputs(study / "out", place / "merged" / "out", "corpus", "encoder", coarse=True)
     assert main(["combine", str(place / "out"), str(place / "merged")]) == 0
     assert (place / "out" / "logs" / "status.tsv").is_file()
 
@@ -321,7 +321,7 @@ def parse_selftest(text: str, study: Path, place: Path) -> None:
 
 @kind(r"fcpower_bids status ")
 def run_status(text: str, study: Path, place: Path) -> None:
-    copy_outputs(study / "out", place / "out")
+    copy_outputs(study / "out", place / "out", coarse=True)
     (place / "out" / "logs" / "status.tsv").unlink(missing_ok=True)
     assert main(arguments_of(text, study, place)) == 0
     assert (place / "out" / "logs" / "status.tsv").is_file()

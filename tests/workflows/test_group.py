@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_goes_on_with_the_next_analysis(lines, settings, m
 )
 def test_another_choice_is_computed(lines, settings, choices):
     first = tables_after(lines, settings)
-    assert done(lines(**choices)) == THREE
+    assert done(lines(**choices, replace=True)) == THREE
     assert tables(settings)["prediction.tsv"] != first["prediction.tsv"]
 
 

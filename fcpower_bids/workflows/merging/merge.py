@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections import Counter
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.status import STATUSES
-from fcpower_bids.store import beside, file_in_the_way, stored_path, write_bytes, write_text
+from fcpower_bids.store import beside, file_in_the_way, move_whole, stored_path, write_bytes, write_text
 from fcpower_bids.workflows.merging.shared import SHARED, merge_shared
 from fcpower_bids.workflows.merging.sites import label_people
 from fcpower_bids.workflows.merging.sources import Source, find_held, find_sources
@@ -173,5 +172,4 @@ def _take(source: Source, folder: Path, output_dir: Path, spread: Collection[str
     for name in _in_order(source, spread):
         target = stored_path(output_dir, name)
         if name not in SHARED and (name.startswith(("sub-", STATUSES)) or not target.is_file()):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(stored_path(folder, name), target)
+            move_whole(stored_path(folder, name), target)
