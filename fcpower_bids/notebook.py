@@ -16,8 +16,8 @@ from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
 from fcpower_bids.cli.parser import settings_of
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spd import ALPHA_STAR, spectral_power
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
@@ -27,7 +27,6 @@ from fcpower_bids.workflows.imports import import_sources
 if TYPE_CHECKING:
     import pandas as pd
 
-FloatArray = NDArray[np.float64]
 PERSON, SCAN = "person", "scan"
 
 

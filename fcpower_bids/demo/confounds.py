@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import FIRST_VOLUMES, OUTLIER_DISPLACEMENT, Physiology
 from fcpower_bids.demo.volumes import Head
 
-Array = NDArray[np.float64]
-Columns = dict[str, Array]
+Columns = dict[str, FloatArray]
 Metadata = dict[str, dict[str, Any]]
 
 MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
@@ -48,7 +48,9 @@ FIRST_RELEASE = (
 """Names of fMRIPrep 1.0; columns that match none did not exist."""
 
 
-def build_confounds(head: Head, voxels: Array, physiology: Physiology, design: DemoDesign) -> tuple[Columns, Metadata]:
+def build_confounds(
+    head: Head, voxels: FloatArray, physiology: Physiology, design: DemoDesign
+) -> tuple[Columns, Metadata]:
     """Measure every confound of fMRIPrep that the demo's voxels allow.
 
     Parameters
@@ -117,7 +119,7 @@ def _rename_for_first_release(name: str) -> str:
     return ""
 
 
-def _expand(name: str, series: Array, scale_derivative_first: bool) -> Columns:
+def _expand(name: str, series: FloatArray, scale_derivative_first: bool) -> Columns:
     """A column with its derivative and the squares of both, in the two orders that fMRIPrep writes."""
     derivative = np.diff(series, prepend=np.nan)
     square = {f"{name}_power2": series**2}
@@ -126,7 +128,7 @@ def _expand(name: str, series: Array, scale_derivative_first: bool) -> Columns:
     return {name: series, f"{name}_derivative1": derivative} | squares
 
 
-def _measure_displacements(voxels: Array, physiology: Physiology) -> Columns:
+def _measure_displacements(voxels: FloatArray, physiology: Physiology) -> Columns:
     """DVARS of the brain (intensity units), framewise displacement and RMS displacement (mm); NaN at first."""
     dvars = np.sqrt(np.mean(np.diff(voxels, axis=1) ** 2, axis=0))
     moved = np.diff(physiology.motion, axis=0)
@@ -141,7 +143,7 @@ def _measure_displacements(voxels: Array, physiology: Physiology) -> Columns:
     return {name: np.concatenate([[np.nan], values]) for name, values in measured.items()}
 
 
-def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> Array:
+def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> FloatArray:
     """Unit-norm cosines slower than 128 s (K, T), without the constant; zero before the steady state."""
     n_steady = n_volumes - n_first
     order = int(2 * n_steady * repetition_time / CUTOFF_SECONDS)
@@ -151,14 +153,14 @@ def _draw_cosines(n_volumes: int, repetition_time: float, n_first: int) -> Array
     return cosines
 
 
-def _find_most_variable(voxels: Array) -> NDArray[np.bool_]:
+def _find_most_variable(voxels: FloatArray) -> NDArray[np.bool_]:
     """The 2 % of the voxels with the largest variance."""
     variance = voxels.var(axis=1)
     return variance >= np.quantile(variance, 1 - MOST_VARIABLE)
 
 
 def _find_components(
-    voxels: Array, cosines: Array, n_first: int, letter: str, mask: str | None
+    voxels: FloatArray, cosines: FloatArray, n_first: int, letter: str, mask: str | None
 ) -> tuple[Columns, Metadata]:
     """Principal components of high-passed, standardised voxels, enough for half of their variance and at least five."""
     series, slow = voxels[:, n_first:], cosines[:, n_first:]

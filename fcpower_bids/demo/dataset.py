@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo import layout
 from fcpower_bids.demo.confounds import build_confounds, encode_confounds, rename_confounds
 from fcpower_bids.demo.design import DemoDesign
@@ -18,8 +18,6 @@ from fcpower_bids.demo.signals import draw_clean_series, draw_nuisance, draw_phy
 from fcpower_bids.demo.volumes import Head, encode_nifti, load_head, paint_recording, unmask
 from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS
-
-Array = NDArray[np.float64]
 
 TRUTH_DECIMALS = 8
 """Of the true correlations that are saved; BLAS kernels disagree far below."""
@@ -52,11 +50,11 @@ class DemoTruth:
     recordings: tuple[str, ...]
     subjects: tuple[str, ...]
     participants: tuple[str, ...]
-    clean: Array
-    painted: Array
-    coverage: Array
-    connectivity: Array
-    factor: Array
+    clean: FloatArray
+    painted: FloatArray
+    coverage: FloatArray
+    connectivity: FloatArray
+    factor: FloatArray
 
     def save(self, path: Path) -> None:
         """Write the truth as a compressed ``.npz`` without pickled objects."""
@@ -79,10 +77,10 @@ class DemoTruth:
 class _Drawn:
     """One recording in memory: three arrays of the truth, and the connectome behind them."""
 
-    clean: Array
-    painted: Array
-    coverage: Array
-    connectivity: Array
+    clean: FloatArray
+    painted: FloatArray
+    coverage: FloatArray
+    connectivity: FloatArray
 
 
 def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: bool = True) -> DemoTruth:

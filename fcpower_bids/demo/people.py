@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.imaging.atlas.builtin import N_PARCELS, PARCELS_PER_POSITION
-
-Array = NDArray[np.float64]
 
 # Chosen so that 24 people suffice: true identification and prediction are clearly better with FC^0.35 than with FC.
 LOG_RANGE = 4.5
@@ -35,16 +33,16 @@ LOADINGS = {"reasoning": 0.9, "memory": 0.85, "speed": 0.8, "vocabulary": 0.8, "
 class Population:
     """What all people share: modes (P, P) in columns, their log-variances (P,), pattern of the factor (P, P)."""
 
-    modes: Array
-    log_variances: Array
-    pattern: Array
+    modes: FloatArray
+    log_variances: FloatArray
+    pattern: FloatArray
 
 
 @dataclass(frozen=True)
 class People:
     """One row per participant: the planted factor, and the columns of the two phenotype tables."""
 
-    factor: Array
+    factor: FloatArray
     participants: dict[str, list[Any]]
     cognition: dict[str, list[Any]]
 
@@ -93,12 +91,12 @@ def draw_people(design: DemoDesign, rng: np.random.Generator) -> People:
     return People(factor, participants, cognition)
 
 
-def draw_person(rng: np.random.Generator) -> Array:
+def draw_person(rng: np.random.Generator) -> FloatArray:
     """Draw how one person deviates from the population, (P, P) in the basis of the modes."""
     return PERSON * _draw_symmetric(N_PARCELS, rng)
 
 
-def draw_connectome(population: Population, person: Array, factor: float, rng: np.random.Generator) -> Array:
+def draw_connectome(population: Population, person: FloatArray, factor: float, rng: np.random.Generator) -> FloatArray:
     """Draw the true correlation matrix of one recording of a person, shape (P, P)."""
     log_covariance = np.diag(population.log_variances) + person + FACTOR * factor * population.pattern
     log_covariance[:STRONG_MODES, :STRONG_MODES] += SESSION * _draw_symmetric(STRONG_MODES, rng)
@@ -109,12 +107,12 @@ def draw_connectome(population: Population, person: Array, factor: float, rng: n
     return covariance / np.outer(scale, scale)
 
 
-def _draw_symmetric(size: int, rng: np.random.Generator) -> Array:
+def _draw_symmetric(size: int, rng: np.random.Generator) -> FloatArray:
     matrix = rng.standard_normal((size, size))
     return (matrix + matrix.T) / 2
 
 
-def _draw_measure(factor: Array, loading: float, rng: np.random.Generator) -> list[float]:
+def _draw_measure(factor: FloatArray, loading: float, rng: np.random.Generator) -> list[float]:
     """A score with mean 100 and standard deviation 15 that correlates with the factor as the loading says."""
     score = loading * factor + np.sqrt(1 - loading**2) * rng.standard_normal(len(factor))
     return np.round(100 + 15 * score, 2).tolist()

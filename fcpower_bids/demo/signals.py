@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 SIGNAL_SD = 100.0
 """Standard deviation of a clean parcel series, about 1 % of the baseline of 10,000, as in real BOLD."""
@@ -42,19 +41,21 @@ class Physiology:
         What the whole brain shows alike: jumps at spikes, slow drift, bright first volumes.
     """
 
-    motion: Array
-    displacement: Array
-    white_matter: Array
-    csf: Array
-    everywhere: Array
+    motion: FloatArray
+    displacement: FloatArray
+    white_matter: FloatArray
+    csf: FloatArray
+    everywhere: FloatArray
 
 
-def quantise(values: Array) -> Array:
+def quantise(values: FloatArray) -> FloatArray:
     """Round to multiples of ``QUANTUM``."""
     return np.round(values / QUANTUM) * QUANTUM
 
 
-def draw_clean_series(connectome: Array, n_volumes: int, repetition_time: float, rng: np.random.Generator) -> Array:
+def draw_clean_series(
+    connectome: FloatArray, n_volumes: int, repetition_time: float, rng: np.random.Generator
+) -> FloatArray:
     """Draw parcel series with a given true correlation, all of it in the pass-band; shape (T, P), a priori SD 100.
 
     With few volumes the sample correlation differs from the true one as it would for any scan of that length.
@@ -83,7 +84,7 @@ def draw_physiology(n_volumes: int, share_of_spikes: float, nuisance: float, rng
     return Physiology(motion, displacement, _standardise(white_matter), _standardise(csf), nuisance * everywhere)
 
 
-def draw_motion(n_volumes: int, share_of_spikes: float, rng: np.random.Generator) -> Array:
+def draw_motion(n_volumes: int, share_of_spikes: float, rng: np.random.Generator) -> FloatArray:
     """Draw six motion parameters: slow wandering, and jumps of 0.7 to 1.5 mm; shape (T, 6), mm and radians."""
     steps = rng.standard_normal((n_volumes, 6)) * np.repeat([0.02, 0.02 / HEAD_RADIUS], 3)
     n_spikes = max(1, round(share_of_spikes * n_volumes))
@@ -95,13 +96,13 @@ def draw_motion(n_volumes: int, share_of_spikes: float, rng: np.random.Generator
     return np.cumsum(steps, axis=0)
 
 
-def measure_displacement(motion: Array) -> Array:
+def measure_displacement(motion: FloatArray) -> FloatArray:
     """Framewise displacement in mm (Power et al. 2012), shape (T,); 0 at the first volume."""
     moved = np.abs(np.diff(motion, axis=0, prepend=motion[:1]))
     return moved[:, :3].sum(axis=1) + HEAD_RADIUS * moved[:, 3:].sum(axis=1)
 
 
-def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: np.random.Generator) -> Array:
+def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: np.random.Generator) -> FloatArray:
     """Mix what is not of interest into parcels, each in its own proportion; shape (T, P).
 
     Everything is a linear function of columns of the confounds table, so a suitable strategy can remove it.
@@ -112,5 +113,5 @@ def draw_nuisance(physiology: Physiology, n_parcels: int, nuisance: float, rng: 
     return quantise(nuisance * sources @ weights + physiology.everywhere[:, None])
 
 
-def _standardise(series: Array) -> Array:
+def _standardise(series: FloatArray) -> FloatArray:
     return (series - series.mean(axis=0)) / series.std(axis=0)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.demo.design import DemoDesign
 from fcpower_bids.demo.signals import SIGNAL_SD, Physiology, quantise
 from fcpower_bids.imaging.atlas.builtin import SPACING, parcellate_grey_matter
-
-Array = NDArray[np.float64]
 
 STEP = 4
 BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
@@ -42,7 +41,7 @@ class Head:
         Of the other voxels, which are white matter; the rest is cerebrospinal fluid.
     """
 
-    affine: Array
+    affine: FloatArray
     brain: NDArray[np.bool_]
     parcel: NDArray[np.int64]
     white_matter: NDArray[np.bool_]
@@ -79,8 +78,8 @@ def load_head() -> Head:
 
 
 def paint_recording(
-    head: Head, painted: Array, physiology: Physiology, design: DemoDesign, rng: np.random.Generator
-) -> Array:
+    head: Head, painted: FloatArray, physiology: Physiology, design: DemoDesign, rng: np.random.Generator
+) -> FloatArray:
     """Give every voxel its series, shape (V, T): the mean over the seen voxels of a parcel is the painted series.
 
     Baselines differ between voxels but average to a whole number over each parcel.
@@ -94,14 +93,14 @@ def paint_recording(
     return voxels + _balance(noise, head.parcel) + _draw_baselines(head, rng)[:, None]
 
 
-def _mix_tissue(sources: Array, physiology: Physiology, n_voxels: int, rng: np.random.Generator) -> Array:
+def _mix_tissue(sources: FloatArray, physiology: Physiology, n_voxels: int, rng: np.random.Generator) -> FloatArray:
     """The first source alike in every voxel, the others in random proportions that fall from source to source."""
     fall = 0.7 ** np.arange(sources.shape[1] - 1)
     weights = np.column_stack([np.ones(n_voxels), fall * rng.standard_normal((n_voxels, len(fall)))])
     return quantise(SIGNAL_SD * weights @ sources.T + physiology.everywhere)
 
 
-def _balance(values: Array, parcel: NDArray[np.int64]) -> Array:
+def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
     """Take the mean over each parcel out of it, staying on multiples of the quantum, so that exactly zero is left."""
     balanced = values.copy()
     for label in np.unique(parcel[parcel > 0]):
@@ -112,7 +111,7 @@ def _balance(values: Array, parcel: NDArray[np.int64]) -> Array:
     return balanced
 
 
-def _draw_baselines(head: Head, rng: np.random.Generator) -> Array:
+def _draw_baselines(head: Head, rng: np.random.Generator) -> FloatArray:
     """One brightness per voxel; in each parcel they average to 10,000, where grey matter is painted around."""
     baselines = np.empty(len(head.parcel))
     masks = {"grey": head.parcel > 0, "white_matter": head.white_matter, "csf": head.csf}
@@ -123,7 +122,7 @@ def _draw_baselines(head: Head, rng: np.random.Generator) -> Array:
     return balanced + np.where(masks["grey"], middle, 0.0)
 
 
-def encode_nifti(volume: NDArray[np.generic], affine: Array, repetition_time: float = 0.0) -> bytes:
+def encode_nifti(volume: NDArray[np.generic], affine: FloatArray, repetition_time: float = 0.0) -> bytes:
     """Compressed NIfTI without a time stamp; ``volume`` is (X, Y, Z) or (X, Y, Z, T)."""
     import nibabel as nib  # slow to load
 
@@ -136,7 +135,7 @@ def encode_nifti(volume: NDArray[np.generic], affine: Array, repetition_time: fl
     return gzip.compress(image.to_bytes(), compresslevel=4, mtime=0)
 
 
-def unmask(voxels: Array, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
+def unmask(voxels: FloatArray, brain: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Put the series of the brain's voxels (V, T) back on the grid, zero elsewhere; (X, Y, Z, T)."""
     volume = np.zeros((*brain.shape, voxels.shape[1]), dtype=np.float32, order="F")
     volume[brain] = voxels

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.statistics import FILE, write_statistics
 from fcpower_bids.errors import FcPowerError, UsageError
 
-Array = NDArray[np.float64]
 
-
-def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[Array]]:
+def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArray]]:
     """Read ``*_timeseries.tsv`` of the participant level: parcel names, and values (T_i, P) with ``n/a`` as NaN.
 
     Raises

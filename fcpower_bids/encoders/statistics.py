@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.store import write_text
 
-Array = NDArray[np.float64]
 FILE = "cohort_statistics.tsv"
 """How the file is called among the auxiliary files."""
 
@@ -31,13 +31,13 @@ class CohortStatistics:
         What they were computed from, for the sidecar.
     """
 
-    median: Array
-    iqr: Array
+    median: FloatArray
+    iqr: FloatArray
     origin: str
 
-    def scale(self, series: ArrayLike) -> Array:
+    def scale(self, series: ArrayLike) -> FloatArray:
         """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
-        scaled: Array = (np.asarray(series, np.float64) - self.median) / self.iqr
+        scaled: FloatArray = (np.asarray(series, np.float64) - self.median) / self.iqr
         return scaled
 
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import _MetadataRequester
 from sklearn.utils.validation import _num_samples
 
-from fcpower_bids.core.regression.folds import Rows, deal_families, family_numbers
+from fcpower_bids.core.arrays import Rows
+from fcpower_bids.core.regression.folds import deal_families, family_numbers
 
 
 class FamilyFolds(_MetadataRequester):

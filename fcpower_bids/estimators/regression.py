@@ -8,20 +8,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.penalties import regress_on_kernel, select_penalties
 from fcpower_bids.core.regression.presets import RECOMMENDED, PredictionPreset
 from fcpower_bids.core.regression.ridge_model import fit_weights
 from fcpower_bids.estimators.folds import FamilyFolds
-
-FloatArray = NDArray[np.float64]
 
 
 class _Fitted(RegressorMixin, BaseEstimator):

@@ -12,11 +12,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import ALPHA_STAR, CLIP_TOLERANCE, spectral_power
-
-FloatArray = NDArray[np.float64]
 
 INPUTS = ("matrices", "series", "edges")
 OUTPUTS = ("edges", "matrices")

@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import TOO_SMALL, Gram
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit, UsageError
 
-FloatArray = NDArray[np.float64]
 DEVICES = ("cuda", "cpu")
 
 

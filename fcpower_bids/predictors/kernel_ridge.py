@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.penalties import search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.probe import LinearProbe
 from fcpower_bids.core.regression.ridge import FoldSolver, Solver
-from fcpower_bids.predictors.contract import Described, FloatArray, Predictor, regress_on_similarity
+from fcpower_bids.predictors.contract import Described, Predictor, regress_on_similarity
 
 
 class KernelRidge(Predictor):

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.penalties import regress_on_kernel, search_penalties
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
-from fcpower_bids.predictors.contract import Described, FloatArray, Predictor
+from fcpower_bids.predictors.contract import Described, Predictor
 from fcpower_bids.resources import room
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import FeatureSource, centre_kernel, linear_kernel
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.predictors.contract import Described, FloatArray, Predictor, regress_on_similarity
+from fcpower_bids.predictors.contract import Described, Predictor, regress_on_similarity
 
 
 class Ridge(Predictor):

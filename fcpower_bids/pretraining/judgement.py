@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.alignment import kernel_alignment
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.inference.jackknife import jackknife_limit
@@ -19,7 +20,7 @@ from fcpower_bids.pretraining.configuration import PretrainConfig
 from fcpower_bids.pretraining.engine import EVALUATION
 from fcpower_bids.pretraining.references import connectivity_edges, fit_components, power_edges
 from fcpower_bids.pretraining.run_tables import ALIGNMENT
-from fcpower_bids.pretraining.selection import CONFIRM, Array, HeldOut, Map, encode
+from fcpower_bids.pretraining.selection import CONFIRM, HeldOut, Map, encode
 
 MODEL, RANDOM, FC, FC_POWER, PCA, CHANCE = "model", "random-init", "fc", "fc_power", "pca", "chance"
 RANDOM_SEEDS = tuple(range(1000, 1003))
@@ -137,10 +138,10 @@ class Judge:
             PCA: [lambda x: components(connectivity_edges(x.cpu().numpy()))],
         }
 
-    def _kernel(self, one: Map) -> Array:
+    def _kernel(self, one: Map) -> FloatArray:
         vectors = self.held_out.average(one)
         vectors = vectors - vectors.mean(axis=0)
-        kernel: Array = vectors @ vectors.T
+        kernel: FloatArray = vectors @ vectors.T
         return kernel
 
     @property
@@ -149,7 +150,7 @@ class Judge:
         roles = self.held_out.roles
         return np.flatnonzero(roles == CONFIRM) if self.chosen else np.arange(len(roles))
 
-    def _row(self, one: Map, kernel: Array, teacher: Array) -> dict[str, float]:
+    def _row(self, one: Map, kernel: FloatArray, teacher: FloatArray) -> dict[str, float]:
         judged = np.ix_(self._judged, self._judged)
         datasets = self.held_out.corpus.table["dataset"].to_numpy()[self.held_out.rows]
         identification, dimensions = self._identify(one)
@@ -174,7 +175,7 @@ class Judge:
         sessions = np.repeat(["first", "last"], n)
         return identify(rows @ rows.T, np.tile(pairs["person"], 2), sessions).accuracy, vectors[0].shape[1]
 
-    def _chance(self, kernel: Array, teacher: Array) -> dict[str, float]:
+    def _chance(self, kernel: FloatArray, teacher: FloatArray) -> dict[str, float]:
         rng = np.random.default_rng((self.held_out.seed, EVALUATION, 1))
         orders = [rng.permutation(len(kernel)) for _ in range(SHUFFLES)]
         shuffled = [kernel[np.ix_(order, order)] for order in orders]
@@ -185,7 +186,7 @@ class Judge:
             "identification": 1 / n if n > 1 else np.nan,
         }
 
-    def _judge(self, kernels: Mapping[str, list[Array]], teacher: Array) -> Verdict:
+    def _judge(self, kernels: Mapping[str, list[FloatArray]], teacher: FloatArray) -> Verdict:
         """Compare with random weights; the uncertainty is that of leaving out one family at a time."""
         judged = self._judged
         families = self.held_out.corpus.families[self.held_out.rows][judged]
@@ -222,7 +223,7 @@ def _say(difference: float, low: float, n: int, chosen: bool) -> str:
     return f"The model is not proven to be better than random weights on people it never saw ({numbers})."
 
 
-def within_alignment(kernel: Array, teacher: Array, groups: NDArray[Any]) -> float:
+def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
     """Debiased alignment over pairs of one group, centred within it, all groups together.
 
     Alignment that only tells groups (datasets, sites) apart is 0 here.
@@ -251,12 +252,12 @@ def within_alignment(kernel: Array, teacher: Array, groups: NDArray[Any]) -> flo
     return float(inner[0] / np.sqrt(inner[1] * inner[2])) if inner.all() else np.nan
 
 
-def unbiased_centred(kernel: Array) -> Array:
+def unbiased_centred(kernel: FloatArray) -> FloatArray:
     """U-centred kernel: zero diagonal, every row sums to 0 (Szekely & Rizzo 2014)."""
     n = len(kernel)
     off = kernel - np.diag(np.diag(kernel))
     rows = off.sum(axis=1) / (n - 2)
-    centred: Array = off - rows[:, None] - rows[None, :] + off.sum() / ((n - 1) * (n - 2))
+    centred: FloatArray = off - rows[:, None] - rows[None, :] + off.sum() / ((n - 1) * (n - 2))
     return centred - np.diag(np.diag(centred))
 
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.regression.kernels import normalise_rows
 
-Array = NDArray[np.float64]
-Features = Callable[[NDArray[np.floating]], Array]
+Features = Callable[[NDArray[np.floating]], FloatArray]
 """Windows (n, T, P) to features (n, E)."""
 
 
-def connectivity_edges(windows: ArrayLike) -> Array:
+def connectivity_edges(windows: ArrayLike) -> FloatArray:
     """Edges of FC of every window, centred and of unit norm.
 
     Parameters
@@ -32,12 +32,12 @@ def connectivity_edges(windows: ArrayLike) -> Array:
     return _unit_edges(pearson_connectivity(np.asarray(one, np.float64)) for one in np.asarray(windows))
 
 
-def power_edges(windows: ArrayLike, alpha: float) -> Array:
+def power_edges(windows: ArrayLike, alpha: float) -> FloatArray:
     """Edges of FC^alpha of every window, centred and of unit norm: what the teacher is, of the window."""
     return _unit_edges(power_from_series(np.asarray(one, np.float64), alpha) for one in np.asarray(windows))
 
 
-def _unit_edges(matrices: Iterable[Array]) -> Array:
+def _unit_edges(matrices: Iterable[FloatArray]) -> FloatArray:
     return normalise_rows(np.stack([vectorise_edges(one) for one in matrices]))
 
 
@@ -51,12 +51,12 @@ class WhitenedComponents:
     loadings : ndarray, shape (E, d)
     """
 
-    mean: Array
-    loadings: Array
+    mean: FloatArray
+    loadings: FloatArray
 
-    def __call__(self, features: ArrayLike) -> Array:
+    def __call__(self, features: ArrayLike) -> FloatArray:
         """Project features (n, E): array (n, d)."""
-        projected: Array = (np.asarray(features, np.float64) - self.mean) @ self.loadings
+        projected: FloatArray = (np.asarray(features, np.float64) - self.mean) @ self.loadings
         return projected
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
 from fcpower_bids.pretraining.corpus.opened import Corpus
 from fcpower_bids.pretraining.engine import EVALUATION, SPLIT, draw_batch
@@ -25,8 +26,7 @@ from fcpower_bids.pretraining.losses import cka, cka_debiased
 Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
 """Score of embeddings (n, d) of recordings (the rows of the table); higher is better."""
 
-Array = NDArray[np.float64]
-Map = Callable[[torch.Tensor], Array]
+Map = Callable[[torch.Tensor], FloatArray]
 """Windows (n, T, P) to vectors (n, d)."""
 
 TRAIN, SELECT, CONFIRM = 0, 1, 2
@@ -100,14 +100,14 @@ class HeldOut:
                 out[name] = self.probe(E[members].float().numpy(), table)
         return out
 
-    def average(self, one: Map, batch: int = 256) -> Array:
+    def average(self, one: Map, batch: int = 256) -> FloatArray:
         """Mean over `VIEWS` windows of what a map makes of every held-out recording: (m, d)."""
         places = self.corpus.places(self.window)[self.rows]
         views = (self._view(one, places, view, batch) for view in range(VIEWS))
-        total: Array = reduce(np.add, views)  # features of FC are large: one view in memory at a time
+        total: FloatArray = reduce(np.add, views)  # features of FC are large: one view in memory at a time
         return total / VIEWS
 
-    def _view(self, one: Map, places: NDArray[np.intp], view: int, batch: int) -> Array:
+    def _view(self, one: Map, places: NDArray[np.intp], view: int, batch: int) -> FloatArray:
         members, starts = draw_batch(places, len(places), (self.seed, EVALUATION, view), "recordings")
         first = starts[np.argsort(members)]
         each = (one(self.corpus.windows(self.rows[i], first[i], self.window)) for i in _batches(len(places), batch))
@@ -119,9 +119,9 @@ def encode(model: nn.Module) -> Map:
     place = next(model.parameters())
 
     @torch.no_grad()
-    def embed(windows: torch.Tensor) -> Array:
+    def embed(windows: torch.Tensor) -> FloatArray:
         training = model.training
-        vectors: Array = model.eval()(windows.to(place)).double().cpu().numpy()
+        vectors: FloatArray = model.eval()(windows.to(place)).double().cpu().numpy()
         model.train(training)
         return vectors
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import full_rank
 from fcpower_bids.transforms.contract import FullRankTransform
 
@@ -27,7 +27,7 @@ class Cholesky(FullRankTransform):
         """``cholesky``."""
         return "cholesky"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its mirrored factor (P, P)."""
         factor = linalg.cholesky(full_rank(recording, self.floor, self.shrinkage), lower=True, check_finite=False)
         return factor + np.tril(factor, -1).T
@@ -45,7 +45,7 @@ class LogCholesky(Cholesky):
         """``logcholesky``."""
         return "logcholesky"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its mirrored factor (P, P) with a logarithmic diagonal."""
         mirrored = super().apply(recording)
         np.fill_diagonal(mirrored, np.log(np.diag(mirrored)))

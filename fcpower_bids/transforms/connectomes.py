@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import Array, covered_parcels, pearson_connectivity
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity
 from fcpower_bids.errors import RecordingError, Unfit, UsageError
 from fcpower_bids.settings import Method
 from fcpower_bids.transforms import TRANSFORMS
@@ -65,7 +66,7 @@ def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
         return pearson_connectivity(series), {"Estimator": ESTIMATOR}
 
 
-def transform_recording(transform: Any, matrix: Array, series: np.ndarray, names: Sequence[str]) -> Connectome:
+def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, names: Sequence[str]) -> Connectome:
     """Transform FC (P, P), or the series (T, P) that it is made from where the transform needs that.
 
     Raises
@@ -128,7 +129,7 @@ def _naming(names: Sequence[str]) -> Iterator[None]:
         raise RecordingError(listed) from error
 
 
-def _check_values(transform: Any, transformed: Array, matrix: Array) -> None:
+def _check_values(transform: Any, transformed: FloatArray, matrix: FloatArray) -> None:
     """Refuse to hand on what no sound FC becomes; `Unfit` would blame the recording for it."""
     covered = covered_parcels(matrix)
     if transformed.shape != matrix.shape or not np.isfinite(transformed[np.ix_(covered, covered)]).all():

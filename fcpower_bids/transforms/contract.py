@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectome.connectivity import Array, counted_among_all, covered_parcels, covered_series, spread
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import counted_among_all, covered_parcels, covered_series, spread
 from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose, n_clipped, rank
 
 Self = TypeVar("Self", bound="Transform")
@@ -59,15 +60,15 @@ class Transform:
         """The BIDS entities that tell its output from the others of the recording."""
         return (("stat", self.statistic), ("desc", self.label))
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """Transform one recording of which every parcel is covered: (P, P) or (T, P) to (P, P)."""
         raise TypeError(f"{type(self).__name__} cannot be applied.")
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """Describe what was done to one recording of which every parcel is covered."""
         return {}
 
-    def select(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    def select(self, recording: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the part of a recording whose parcels are covered, and which they are: shape (P,)."""
         recording = np.asarray(recording)
         if self.needs == "series":
@@ -87,7 +88,7 @@ class Transform:
         """
         return self
 
-    def transform(self, X: Sequence[ArrayLike]) -> Array:
+    def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
         """Transform recordings, each on its own.
 
         Parameters
@@ -108,7 +109,7 @@ class Transform:
             raise ValueError("There is no recording to transform.")
         return np.stack([self._transform_one(recording) for recording in X])
 
-    def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> Array:
+    def fit_transform(self, X: Sequence[ArrayLike], y: object = None) -> FloatArray:
         """Fit to the recordings and transform them."""
         return self.fit(X, y).transform(X)
 
@@ -118,7 +119,7 @@ class Transform:
         with counted_among_all(covered):
             return self.describe(block)
 
-    def _transform_one(self, recording: ArrayLike) -> Array:
+    def _transform_one(self, recording: ArrayLike) -> FloatArray:
         block, covered = self.select(recording)
         with counted_among_all(covered):
             return spread(self.apply(block), covered)
@@ -154,7 +155,7 @@ class FullRankTransform(Transform):
     floor: float | None = None
     shrinkage: float | None = None
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The rank of FC and how it was made full."""
         eigenvalues, _ = eigendecompose(recording)
         tolerance = clip_tolerance(recording.dtype)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import Array, ParcelError
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import ParcelError
 from fcpower_bids.transforms.contract import Transform
 
 
@@ -29,7 +30,7 @@ class Degree(Transform):
         """``degree``."""
         return "degree"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to normalised edges (P, P) with a diagonal of 0."""
         edges = np.array(recording, dtype=np.float64)
         np.fill_diagonal(edges, 0.0)

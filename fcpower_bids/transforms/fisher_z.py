@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fcpower_bids.core.connectome.connectivity import Array, fisher_z
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import fisher_z
 from fcpower_bids.transforms.contract import Transform
 
 
@@ -24,6 +25,6 @@ class FisherZ(Transform):
         """``fisherz``."""
         return "fisherz"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to Fisher z (P, P)."""
         return fisher_z(recording)

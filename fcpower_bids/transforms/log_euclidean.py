@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import matrix_log
 from fcpower_bids.transforms.contract import FullRankTransform
 
@@ -22,6 +22,6 @@ class LogEuclidean(FullRankTransform):
         """``logeuclidean``."""
         return "logeuclidean"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to log FC (P, P)."""
         return matrix_log(recording, self.floor, self.shrinkage)

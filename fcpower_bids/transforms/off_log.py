@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import full_rank, matrix_log
 from fcpower_bids.errors import Unfit
 from fcpower_bids.transforms.contract import FullRankTransform
@@ -37,7 +37,7 @@ class OffLog(LogEuclidean):
         """``offlog``."""
         return "offlog"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its off-log (P, P)."""
         logarithm = super().apply(recording)
         np.fill_diagonal(logarithm, 0.0)
@@ -62,14 +62,14 @@ class LogScaled(FullRankTransform):
         """``logscaled``."""
         return "logscaled"
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its log-scaled map (P, P)."""
         matrix = full_rank(recording, self.floor, self.shrinkage)
         scaling = unit_row_sums(matrix)
         return matrix_log(matrix * np.outer(scaling, scaling))
 
 
-def unit_row_sums(matrix: Array) -> Array:
+def unit_row_sums(matrix: FloatArray) -> FloatArray:
     """Positive d, shape (P,), for which diag(d) M diag(d) has unit row sums.
 
     It is the minimum of the strictly convex d'Md / 2 - sum(log d), found by Newton's method.

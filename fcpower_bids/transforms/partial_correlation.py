@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.transforms.contract import Transform
 from fcpower_bids.transforms.precision import shrunk_covariance, shrunk_precision
 
 
-def partial_of_precision(precision: Array) -> Array:
+def partial_of_precision(precision: FloatArray) -> FloatArray:
     """Turn a precision (P, P) into partial correlations (P, P)."""
     scale = 1 / np.sqrt(np.diag(precision))
     partial = -precision * np.outer(scale, scale)
@@ -41,10 +41,10 @@ class PartialCorrelation(Transform):
         """Only ``stat-partialcorrelation``: it is another statistic, not a version of Pearson FC."""
         return (("stat", self.statistic),)
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to partial correlations (P, P) with a diagonal of 1."""
         return partial_of_precision(shrunk_precision(recording))
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The shrinkage that the series asked for."""
         return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}

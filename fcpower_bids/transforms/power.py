@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import ALPHA_STAR, clip_tolerance, eigendecompose, n_clipped, rank, spectral_power
 from fcpower_bids.transforms.contract import Transform
 
@@ -46,11 +46,11 @@ class Power(Transform):
         """``power0p35`` for alpha = 0.35."""
         return "power" + np.format_float_positional(self.alpha, trim="-").replace(".", "p")
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to FC^alpha (P, P)."""
         return spectral_power(recording, self.alpha)
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The exponent, and how many eigenvalues of FC it left out."""
         eigenvalues, _ = eigendecompose(recording)
         tolerance = clip_tolerance(recording.dtype)

@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fcpower_bids.core.connectome.connectivity import Array, standardise
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.spd import inverse
 from fcpower_bids.transforms.contract import Transform
 
 
-def shrunk_covariance(series: Array) -> tuple[Array, float]:
+def shrunk_covariance(series: FloatArray) -> tuple[FloatArray, float]:
     """Ledoit-Wolf covariance, shape (P, P), of the z-scored series (T, P), and its shrinkage intensity.
 
     (1 - s) S + s tr(S)/P I with S = Z' Z / T and s of Ledoit and Wolf (2004): the sum of the squared distances of the
@@ -31,7 +32,7 @@ def shrunk_covariance(series: Array) -> tuple[Array, float]:
     return covariance, intensity
 
 
-def shrunk_precision(series: Array) -> Array:
+def shrunk_precision(series: FloatArray) -> FloatArray:
     """Inverse of `shrunk_covariance`, shape (P, P)."""
     return inverse(shrunk_covariance(series)[0])
 
@@ -55,10 +56,10 @@ class Precision(Transform):
         """Only ``stat-precision``: it is another statistic, not a version of Pearson FC."""
         return (("stat", self.statistic),)
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """Series (T, P) to precision (P, P)."""
         return shrunk_precision(recording)
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The shrinkage that the series asked for."""
         return {"Estimator": "Ledoit-Wolf", "ShrinkageIntensity": shrunk_covariance(recording)[1]}

@@ -12,13 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.factor_analysis import FactorAnalysis
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 N_COMPONENTS = 300
 """Components of the paper's PCA; it names no others, so the rest take as many."""
@@ -78,13 +77,13 @@ class Subspace:
         self.notes = tuple(dict.fromkeys(notes))
         return self
 
-    def transform(self, features: ArrayLike) -> Array:
+    def transform(self, features: ArrayLike) -> FloatArray:
         """Return scores (n, k) of edges (n, E)."""
         if not hasattr(self, "_estimator"):
             raise ValueError("A reduction of edges needs its components: call fit with the edges of the group first.")
         return np.asarray(self._estimator.transform(np.asarray(features)), dtype=np.float64)
 
-    def fit_transform(self, features: ArrayLike) -> Array:
+    def fit_transform(self, features: ArrayLike) -> FloatArray:
         """Fit to edges (n, E) and return their scores (n, k)."""
         self.fit(features)
         return self._estimator.fitted() if isinstance(self._estimator, OnPrincipalScores) else self.transform(features)
@@ -104,7 +103,7 @@ class OnPrincipalScores:
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
-    def fit(self, features: Array) -> OnPrincipalScores:
+    def fit(self, features: FloatArray) -> OnPrincipalScores:
         """Rotate features (n, E) onto their principal axes and fit the estimator."""
         self._mean = features.mean(axis=0)
         self._rows = features - self._mean
@@ -116,11 +115,11 @@ class OnPrincipalScores:
         self.estimator.fit(self._gram @ self._weights)
         return self
 
-    def transform(self, features: Array) -> Array:
+    def transform(self, features: FloatArray) -> FloatArray:
         """Return the estimator's scores of features (m, E)."""
         return np.asarray(self.estimator.transform((features - self._mean) @ self._rows.T @ self._weights))
 
-    def fitted(self) -> Array:
+    def fitted(self) -> FloatArray:
         """Return the estimator's scores of the features it was fitted to, whose inner products are known."""
         return np.asarray(self.estimator.transform(self._gram @ self._weights))
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.connectome.connectivity import Array, ParcelError, covered_parcels
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels
 from fcpower_bids.core.connectome.means import MEANS, TOLERANCE, whiten, whitening
 from fcpower_bids.core.connectome.spd import full_rank, matrix_log
 from fcpower_bids.transforms.contract import FullRankTransform
@@ -65,7 +66,7 @@ class Tangent(FullRankTransform):
         self._whitener = whitening(self.reference_)[0]
         return self
 
-    def select(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    def select(self, recording: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the parcels of the reference, which the recording must cover."""
         if not hasattr(self, "reference_"):
             raise ValueError("The tangent space needs a reference: call fit with the recordings of the group first.")
@@ -74,14 +75,14 @@ class Tangent(FullRankTransform):
             raise ParcelError("A parcel of the tangent reference is not covered here", np.flatnonzero(missing))
         return self._block(recording), self.covered_
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (C, C) to its tangent vector at the reference, as a matrix (C, C)."""
         return matrix_log(whiten(full_rank(recording, self.floor, self.shrinkage), self._whitener))
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The reference, beside the rank of FC and how it was made full."""
         return {**super().describe(recording), "TangentReference": self.reference}
 
-    def _block(self, recording: ArrayLike) -> Array:
+    def _block(self, recording: ArrayLike) -> FloatArray:
         recording = np.asarray(recording)
         return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]

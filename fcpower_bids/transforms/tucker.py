@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from fcpower_bids.core.connectome.connectivity import Array, ParcelError, covered_parcels
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import ParcelError, covered_parcels
 from fcpower_bids.transforms.contract import Transform
 
 MAXIMUM_ITERATIONS = 30
@@ -78,7 +79,7 @@ class Tucker(Transform):
         self.factors_, self.directions_ = decompose_tensor(tensor, n_factors, n_people)
         return self
 
-    def select(self, recording: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    def select(self, recording: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the parcels of the factors, which the recording must cover."""
         if not hasattr(self, "factors_"):
             raise ValueError("Tucker needs its factors: call fit with the recordings of the group first.")
@@ -87,7 +88,7 @@ class Tucker(Transform):
             raise ParcelError("A parcel of the Tucker factors is not covered here", np.flatnonzero(missing))
         return self._block(recording), self.covered_
 
-    def apply(self, recording: Array) -> Array:
+    def apply(self, recording: FloatArray) -> FloatArray:
         """FC (C, C) to its denoised version (C, C)."""
         r = self.factors_.shape[1]
         core = (self.factors_.T @ recording @ self.factors_).ravel()
@@ -95,16 +96,16 @@ class Tucker(Transform):
         denoised = self.factors_ @ kept @ self.factors_.T
         return (denoised + denoised.T) / 2
 
-    def describe(self, recording: Array) -> dict[str, Any]:
+    def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The ranks."""
         return {"TuckerParcelFactors": self.factors_.shape[1], "TuckerDirections": self.directions_.shape[1]}
 
-    def _block(self, recording: ArrayLike) -> Array:
+    def _block(self, recording: ArrayLike) -> FloatArray:
         recording = np.asarray(recording, dtype=np.float64)
         return recording if self.covered_.all() else recording[np.ix_(self.covered_, self.covered_)]
 
 
-def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Array, Array]:
+def decompose_tensor(tensor: FloatArray, n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:
     """Tucker factors of symmetric matrices by higher-order orthogonal iteration.
 
     Parameters
@@ -142,12 +143,12 @@ def decompose_tensor(tensor: Array, n_factors: int, n_people: int) -> tuple[Arra
     return factors, cores.T @ (people[:, leading] / np.sqrt(squares[leading]))
 
 
-def _cores(half: Array, factors: Array) -> Array:
+def _cores(half: FloatArray, factors: FloatArray) -> FloatArray:
     """U' X U of every matrix X from half = X U, as rows: shape (n, r * r)."""
     return (factors.T @ half).reshape(len(half), -1)
 
 
-def _sum_of_squares(matrices: Array) -> Array:
+def _sum_of_squares(matrices: FloatArray) -> FloatArray:
     """Sum of X X' over the matrices X, shape (P, P)."""
     total = np.zeros((matrices.shape[1],) * 2)
     for matrix in matrices:
@@ -155,6 +156,6 @@ def _sum_of_squares(matrices: Array) -> Array:
     return total
 
 
-def _leading(matrix: Array, number: int) -> Array:
+def _leading(matrix: FloatArray, number: int) -> FloatArray:
     _, vectors = linalg.eigh(matrix, driver="evd")
     return vectors[:, ::-1][:, :number]

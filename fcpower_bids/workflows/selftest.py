@@ -21,15 +21,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids._version import __version__
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import json_text, plain
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
 ANSWERS = resources.files("fcpower_bids") / "data" / "selftest.json"
-FloatArray = NDArray[np.float64]
 PROJECTIONS, STRIDE = 4, 0.7548776662
 ENCODER_TOLERANCE = 1e-3
 PACKAGES = ("numpy", "scipy", "pandas", "nibabel", "nilearn", "nipype", "pybids", "torch")

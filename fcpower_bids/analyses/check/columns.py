@@ -21,11 +21,10 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     tell_handling,
 )
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.sentinel_codes import one_class_groups, rank_association, repeated_extremes
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 SMALL_SITE = 10
 FAMILY = re.compile(

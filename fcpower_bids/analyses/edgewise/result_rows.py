@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from fcpower_bids.analyses.edgewise.edge_matrices import LABELS, MOST_CELLS, matrices_of
@@ -25,15 +24,13 @@ from fcpower_bids.analyses.edgewise.edge_tables import (
     D,
     R,
 )
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.edgewise.effects import cohens_d, partial_correlation
 from fcpower_bids.core.edgewise.model import EdgeModel
 from fcpower_bids.core.edgewise.pairs import number_pairs
 from fcpower_bids.core.edgewise.permuted import EdgeTests, p_of_largest
 from fcpower_bids.core.inference.sign_flips import largest_of_permutations
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.records import Cohort, Table
-
-FloatArray = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 FEWEST_EDGES = 2

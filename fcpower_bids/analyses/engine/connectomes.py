@@ -16,9 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
 from fcpower_bids.core.connectome.spd import clip_tolerance, decompose_range, eigendecompose
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
     correlation_kernel,
@@ -33,8 +33,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import room, scratch
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
 """The paper's fine grid 0.10 to 0.50, continued to FC itself and towards the log-Euclidean limit: 13 exponents."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import HOST
-from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
@@ -22,8 +22,6 @@ from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_m
 from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track
-
-FloatArray = NDArray[np.float64]
 
 
 def make_solver(representation: Representation, preset: PredictionPreset, predictor: str = KERNEL_RIDGE) -> Solver:

@@ -11,12 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import scans_without_features
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
 
-FloatArray = NDArray[np.float64]
 AMOUNTS = {
     "minutes": "minutes of cleaned series",
     "degrees_of_freedom": "degrees of freedom of the series",

@@ -21,9 +21,9 @@ from fcpower_bids.analyses.engine.targets import (
     site_columns,
     site_labels,
 )
+from fcpower_bids.core.arrays import Labels, Rows
 from fcpower_bids.core.regression.folds import (
     Fold,
-    Rows,
     cbig_folds,
     deal_families,
     family_numbers,
@@ -39,7 +39,6 @@ from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
-Labels = NDArray[np.str_]
 PERSON, FAMILY, SITE = "person", "family", "site"
 SHARING = " (people who seem to share a scan are one)", "the people who seem to share a scan"
 

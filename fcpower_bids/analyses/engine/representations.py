@@ -16,8 +16,8 @@ from fcpower_bids.analyses.engine.connectomes import (
     similarity,
 )
 from fcpower_bids.analyses.engine.series import series_features
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.ondisk import make_room
@@ -27,8 +27,6 @@ from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
 from fcpower_bids.transforms.contract import Transform
-
-FloatArray = NDArray[np.float64]
 
 FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
 

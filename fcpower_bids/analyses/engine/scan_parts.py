@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.connectomes import precision
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
 from fcpower_bids.analyses.engine.series import Part, cut_series, has_series
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import MINIMUM_VOLUMES, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.errors import FcPowerError, Unfit
@@ -21,8 +22,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 
 def first_half(series: FloatArray, repetition_time: float) -> FloatArray:

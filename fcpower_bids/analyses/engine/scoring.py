@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import SCORE_COLUMNS
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.scores import (
     BINARY_SCORES,
@@ -21,7 +21,6 @@ from fcpower_bids.core.regression.scores import (
     score_predictions,
 )
 
-FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 NAMES = {"pearson": "r"}

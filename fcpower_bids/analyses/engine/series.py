@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import precision
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.connectivity import standardise
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import make_room
@@ -21,7 +21,6 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Messages
 from fcpower_bids.transforms.contract import Transform
 
-FloatArray = NDArray[np.float64]
 Part = Callable[[FloatArray, float], FloatArray]
 """From a series (T, P) and its repetition time in seconds to the volumes that are wanted."""
 Runs = Callable[[], list[NDArray[Any]]]

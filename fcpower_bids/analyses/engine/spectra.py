@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.resources import room
 
-FloatArray = NDArray[np.float64]
 Spectrum = tuple[FloatArray, FloatArray]
 """Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
 

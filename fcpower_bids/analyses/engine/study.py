@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Protocol, plan_protocol
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.analyses.engine.targets import Target, build_once, choose_targets, join_target_builders
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.dense import HOST, dense
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.presets import PRESETS, PredictionPreset
@@ -23,8 +21,6 @@ from fcpower_bids.core.regression.targets import TargetBuilder, leave_nothing
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.people import column_of
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.sentinel_codes import group_share
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import (
     TargetBuilder,
@@ -26,7 +26,6 @@ from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
 
-FloatArray = NDArray[np.float64]
 Targets = Mapping[str, FloatArray]
 
 SIGNIFICANT = 0.005

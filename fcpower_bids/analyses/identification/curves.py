@@ -14,13 +14,12 @@ from fcpower_bids.analyses.engine.columns import IDENTIFIES, LENGTH_COLUMNS
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.engine.scan_parts import ScanLength
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import subject_bootstrap
 from fcpower_bids.core.inference.identification import Identification, identify
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 SIZES = (10, 25, 50, 100, 150, 200, 250, 300, 500, 1000, 2000, 5000)
 """People to identify, as far as there are."""

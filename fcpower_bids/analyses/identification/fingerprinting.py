@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.inference.identification import (
     Identification,
@@ -33,7 +34,6 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
-FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 PERMUTATIONS = 999

@@ -13,13 +13,13 @@ from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.analyses.models.reference import drawn_from
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.conformal import cautious_radius, group_radius, measured_coverage, site_radius
-from fcpower_bids.core.regression.folds import Rows, family_numbers
+from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_model_arrays
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 
-FloatArray = NDArray[np.float64]
 LEVEL = 0.9
 SITE, FOLD = "site", "fold"
 FEWEST_TRAINING = 4

@@ -29,7 +29,7 @@ from fcpower_bids.analyses.models.calibration import (
     negative_class,
 )
 from fcpower_bids.analyses.models.reference import SEX, is_female, reference_scans
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.ridge_model import ModelArrays, ridge_model_arrays
@@ -37,8 +37,6 @@ from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """What a model can be exported for: features that follow from one connectome without anything else."""

@@ -15,6 +15,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_s
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
 from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
@@ -25,7 +26,6 @@ from fcpower_bids.resources import room
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
-FloatArray = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 FC_NESTED = "fc_nested"

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import tell_parcels
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
-from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.importance import haufe_transform, network_importance
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
@@ -23,8 +23,6 @@ from fcpower_bids.core.regression.probe import standardising_scale
 from fcpower_bids.core.regression.targets import residual_target
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
-
-FloatArray = NDArray[np.float64]
 
 MOST_ROWS = 5_000_000
 """Above so many rows the table of edges is left out; that of the networks is always there."""

@@ -10,8 +10,8 @@ import numpy as np
 from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.core.arrays import Rows
 from fcpower_bids.core.regression.combat import SMALLEST_SITE, HarmonisedFeatures, fit_combat
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit

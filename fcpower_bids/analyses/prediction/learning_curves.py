@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import (
     COMPARISON_COLUMNS,
@@ -33,6 +32,7 @@ from fcpower_bids.analyses.identification.curves import (
     IdentificationCurves,
     can_identify,
 )
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.scaling_law import fit_scaling_law
 from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import NestedResult
@@ -247,8 +247,6 @@ def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str,
             rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
     return pd.DataFrame(rows, columns=list(LAW.columns)), {"NotFitted": refused} if refused else {}
 
-
-FloatArray = NDArray[np.float64]
 
 SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
 """Training people, as far as the smallest training set goes."""

@@ -6,25 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.cross_validation import run_nested_cv
 from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.permutation import permutation_p_value
 from fcpower_bids.core.inference.sign_flips import largest_of_permutations
 from fcpower_bids.core.inference.sites import scores_within
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.core.regression.targets import remember_target
 from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
-
-FloatArray = NDArray[np.float64]
 
 NO_NULL = {"p_permutation": np.nan, "p_max": np.nan, "score_needed": np.nan, "n_permutations": 0}
 CHUNK = 250

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
 from fcpower_bids.analyses.engine.representations import EMBEDDING, Representation
 from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 
-FloatArray = NDArray[np.float64]
 SeriesEncoder = Callable[[np.ndarray, float], np.ndarray]
 
 

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_parcels
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import PANEL
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 FEWEST = 4
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
@@ -34,6 +33,7 @@ from fcpower_bids.analyses.spectrum.filters import (
 )
 from fcpower_bids.analyses.spectrum.kernels import DOT_PRODUCTS, METRICS, dot_kernel, rbf_kernel, squared_distances
 from fcpower_bids.analyses.spectrum.learned_filters import FORMS, N_BINS, N_ITERATIONS, LearnedFilters
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.filter_grams import PANEL_BYTES, FilterGrams, filter_grams
 from fcpower_bids.core.regression.kernels import linear_kernel
 from fcpower_bids.core.regression.nested import NestedResult
@@ -45,8 +45,6 @@ from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import room
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 SINGLE_MODES = (1, 4, 10, 20, 50)
 SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans, tell_combination
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import (
     clip_tolerance,
@@ -27,8 +27,6 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
-
-FloatArray = NDArray[np.float64]
 
 PATH = tuple(round(0.05 * step, 2) for step in range(21))
 """Exponents, or diffusion times, of the paths; that of --alpha is added."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision, similarity
 from fcpower_bids.analyses.spectrum.filters import Filter, FilteredFamily, leading_modes, logarithm
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
@@ -19,8 +19,6 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms.cholesky import Cholesky, LogCholesky
-
-FloatArray = NDArray[np.float64]
 
 DOT_PRODUCTS = ("pearson", "cosine", "centred_dot", "raw_dot")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.connectomes import PowerFamily
 from fcpower_bids.analyses.engine.cross_validation import join_targets_of, merge_results, run_nested_cv
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.filter_grams import FilterGrams, filter_grams
 from fcpower_bids.core.filters.learned_filter import (
     BinnedFilter,
@@ -24,8 +24,6 @@ from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.resources import room
-
-FloatArray = NDArray[np.float64]
 
 N_BINS = 30
 """Bins of the paper's binned filter."""

@@ -23,7 +23,7 @@ from fcpower_bids.analyses.engine.representations import (
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.spectrum.filters import FilteredFamily, logarithm
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Solver
@@ -33,8 +33,6 @@ from fcpower_bids.schema import Column, join_columns
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.subspace import FACTOR_ITERATIONS, N_COMPONENTS, SUBSPACES, Subspace
-
-FloatArray = NDArray[np.float64]
 
 LOG_EUCLIDEAN = "log_euclidean"
 POWERS = {"power_0.25": 0.25, "power_0.5": 0.5, "power_0.75": 0.75}

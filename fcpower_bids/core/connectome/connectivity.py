@@ -12,9 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 MINIMUM_VOLUMES = 3
 
@@ -50,7 +49,7 @@ def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
     return covered
 
 
-def standardise(series: ArrayLike) -> Array:
+def standardise(series: ArrayLike) -> FloatArray:
     """Centre each parcel and divide by its standard deviation (denominator T - 1): Z of the paper, Section 3.2.
 
     Parameters
@@ -82,7 +81,7 @@ def standardise(series: ArrayLike) -> Array:
     return centred / centred.std(axis=0, ddof=1)
 
 
-def pearson_connectivity(series: ArrayLike) -> Array:
+def pearson_connectivity(series: ArrayLike) -> FloatArray:
     """Plain Pearson correlation between parcel series, Sigma = Z' Z / (T - 1): the paper, Section 3.2.
 
     No shrinkage; `nilearn.connectome.ConnectivityMeasure(kind="correlation")` shrinks by default and differs.
@@ -139,7 +138,7 @@ def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
     return covered
 
 
-def spread(block: ArrayLike, covered: NDArray[np.bool_]) -> Array:
+def spread(block: ArrayLike, covered: NDArray[np.bool_]) -> FloatArray:
     """Put the matrix of the covered parcels, shape (C, C), into shape (P, P); every other entry is NaN."""
     if covered.all():
         return np.array(block, dtype=np.float64)
@@ -157,7 +156,7 @@ def counted_among_all(covered: NDArray[np.bool_]) -> Iterator[None]:
         raise ParcelError(error.reason, np.flatnonzero(covered)[list(error.parcels)]) from error
 
 
-def fisher_z(matrix: ArrayLike) -> Array:
+def fisher_z(matrix: ArrayLike) -> FloatArray:
     """Fisher z of every correlation, arctanh r; the diagonal, where it is infinite, becomes 0.
 
     Parameters
@@ -185,7 +184,7 @@ def fisher_z(matrix: ArrayLike) -> Array:
     return transformed
 
 
-def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> Array:
+def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) -> FloatArray:
     """Average the connectomes of several recordings: the mean of Fisher z, turned back into correlations.
 
     The result is not always positive definite; `spectral_power` clips what falls below zero and its count is reported.

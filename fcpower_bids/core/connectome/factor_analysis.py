@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-FloatArray = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 SMALLEST = 1e-12
 """Least noise variance of a feature."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcpower_bids.core.connectome.connectivity import Array
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import (
     eigendecompose,
     inverse,
@@ -26,12 +26,12 @@ SHORTEST = 0.1
 """Least step of the affine-invariant mean, as a share of the mean tangent vector."""
 
 
-def _exponential(matrix: ArrayLike) -> Array:
+def _exponential(matrix: ArrayLike) -> FloatArray:
     eigenvalues, eigenvectors = eigendecompose(matrix)
     return spectral_map(eigenvalues, eigenvectors, np.exp(eigenvalues))
 
 
-def _average(function: Callable[[ArrayLike], Array], matrices: Sequence[ArrayLike]) -> Array:
+def _average(function: Callable[[ArrayLike], FloatArray], matrices: Sequence[ArrayLike]) -> FloatArray:
     """Average one image at a time: a large cohort does not fit into memory twice."""
     total = np.zeros(np.shape(matrices[0]))
     for matrix in matrices:
@@ -39,7 +39,7 @@ def _average(function: Callable[[ArrayLike], Array], matrices: Sequence[ArrayLik
     return total / len(matrices)
 
 
-def whitening(reference: ArrayLike) -> tuple[Array, Array]:
+def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
 
     Raises
@@ -52,22 +52,22 @@ def whitening(reference: ArrayLike) -> tuple[Array, Array]:
     return spectral_map(eigenvalues, eigenvectors, 1 / root), spectral_map(eigenvalues, eigenvectors, root)
 
 
-def whiten(matrix: ArrayLike, whitener: Array) -> Array:
+def whiten(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
     """R^(-1/2) Sigma R^(-1/2), exactly symmetric: shape (P, P)."""
     whitened = whitener @ np.asarray(matrix, dtype=np.float64) @ whitener
     return (whitened + whitened.T) / 2
 
 
-def _tangent_vector(matrix: ArrayLike, whitener: Array) -> Array:
+def _tangent_vector(matrix: ArrayLike, whitener: FloatArray) -> FloatArray:
     return matrix_log(whiten(matrix, whitener))
 
 
-def arithmetic_mean(matrices: Sequence[ArrayLike]) -> Array:
+def arithmetic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     """(1/n) sum Sigma_i, shape (P, P)."""
     return _average(np.array, matrices)
 
 
-def harmonic_mean(matrices: Sequence[ArrayLike]) -> Array:
+def harmonic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
 
     Raises
@@ -78,7 +78,7 @@ def harmonic_mean(matrices: Sequence[ArrayLike]) -> Array:
     return inverse(_average(inverse, matrices))
 
 
-def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
+def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006).
 
     Raises
@@ -89,13 +89,13 @@ def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> Array:
     return _exponential(_average(matrix_log, matrices))
 
 
-def _halfway(first: Array, second: Array) -> Array:
+def _halfway(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return the affine-invariant mean of two matrices (Bhatia 2007, chapter 4)."""
     whitener, root = whitening(first)
     return whiten(spectral_power(whiten(second, whitener), 0.5), root)
 
 
-def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> Array:
+def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE) -> FloatArray:
     """Mean under the affine-invariant metric, shape (P, P): where the tangent vectors sum to zero (Pennec et al. 2006).
 
     Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
@@ -129,7 +129,7 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
     raise Unfit("The affine-invariant mean does not converge. Take the harmonic or log-Euclidean reference.")
 
 
-MEANS: Mapping[str, Callable[..., Array]] = MappingProxyType(
+MEANS: Mapping[str, Callable[..., FloatArray]] = MappingProxyType(
     {
         "harmonic": harmonic_mean,
         "arithmetic": arithmetic_mean,

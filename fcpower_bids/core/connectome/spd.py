@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from fcpower_bids.core.connectome.connectivity import Array, ParcelError, standardise
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.core.connectome.spectrum import (
     ALPHA_STAR,
     CLIP_TOLERANCE,
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 
-def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
+def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Sigma = V diag(lambda) V' (the paper, Section 3.2).
 
     Parameters
@@ -77,7 +78,7 @@ def eigendecompose(matrix: ArrayLike) -> tuple[Array, Array]:
     return _descending(_checked(matrix))
 
 
-def _descending(matrix: Array) -> tuple[Array, Array]:
+def _descending(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     eigenvalues, eigenvectors = linalg.eigh(matrix, driver="evd", check_finite=False)
     return eigenvalues[::-1], eigenvectors[:, ::-1]
 
@@ -86,7 +87,7 @@ LOW_RANK = 0.6
 """Share of the parcels, up to which the rank makes `decompose_range` cheaper than all eigenvectors."""
 
 
-def decompose_range(matrix: ArrayLike) -> tuple[Array, Array]:
+def decompose_range(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Eigenvalues and eigenvectors of the range of a positive semidefinite matrix: what FC^alpha needs.
 
     FC of fewer volumes than parcels has few of them. With L (P, r) its pivoted Cholesky factor, which shows the rank,
@@ -126,7 +127,7 @@ def decompose_range(matrix: ArrayLike) -> tuple[Array, Array]:
     return eigenvalues, lower @ (rotation / np.sqrt(eigenvalues))
 
 
-def _checked(matrix: ArrayLike) -> Array:
+def _checked(matrix: ArrayLike) -> FloatArray:
     """Return a matrix that is square, finite and symmetric, in double precision."""
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
@@ -141,7 +142,7 @@ def _checked(matrix: ArrayLike) -> Array:
     return matrix
 
 
-def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> Array:
+def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> FloatArray:
     """V diag(weights) V', exactly symmetric.
 
     Parameters
@@ -162,14 +163,14 @@ def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: Array
     # numpy computes W @ W.T with one triangle (syrk): half the work, and symmetric to the last bit.
     negative = weights < 0
     half = (eigenvectors if not negative.any() else eigenvectors[:, ~negative]) * np.sqrt(weights[~negative])
-    mapped: Array = half @ half.T
+    mapped: FloatArray = half @ half.T
     if negative.any():
         half = eigenvectors[:, negative] * np.sqrt(-weights[negative])
         mapped -= half @ half.T
     return mapped
 
 
-def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> Array:
+def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> FloatArray:
     """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
 
     Parameters
@@ -196,7 +197,7 @@ def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: floa
     return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))
 
 
-def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> Array:
+def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
     """Log Sigma = V diag(ln lambda) V', the log-Euclidean map: the limit of (Sigma^alpha - I) / alpha at alpha -> 0.
 
     Parameters
@@ -215,7 +216,7 @@ def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float |
     return spectral_map(eigenvalues, eigenvectors, np.log(regular))
 
 
-def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> Array:
+def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
     """Return a matrix (P, P) made full rank in the way the caller chose by name, or as it is where it has full rank.
 
     Raises
@@ -234,7 +235,7 @@ def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | 
     return spectral_map(eigenvalues, eigenvectors, regularise(eigenvalues, floor, shrinkage, tolerance))
 
 
-def _surely_full_rank(matrix: Array, tolerance: float) -> bool:
+def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
     """Whether a Cholesky factorisation, a fifth of the work of the eigenvalues, already shows full rank.
 
     It exists for Sigma - t ||Sigma|| I if and only if the smallest eigenvalue is above t ||Sigma||, and the norm taken
@@ -246,7 +247,7 @@ def _surely_full_rank(matrix: Array, tolerance: float) -> bool:
     return not failed
 
 
-def inverse(matrix: ArrayLike) -> Array:
+def inverse(matrix: ArrayLike) -> FloatArray:
     """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric.
 
     Raises
@@ -259,7 +260,7 @@ def inverse(matrix: ArrayLike) -> Array:
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
-def decompose_series(series: ArrayLike) -> tuple[Array, Array]:
+def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Spectrum of the Pearson FC of a series, without forming FC: from the singular values of Z / sqrt(T - 1).
 
     Exact, and cheaper than `eigendecompose` when there are fewer volumes than parcels.
@@ -289,7 +290,7 @@ def decompose_series(series: ArrayLike) -> tuple[Array, Array]:
     return singular_values**2, rows.T
 
 
-def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE) -> Array:
+def power_from_series(series: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """FC^alpha, shape (P, P), straight from a series (T, P) by `decompose_series`."""
     eigenvalues, eigenvectors = decompose_series(series)
     return spectral_map(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha, tolerance))

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 CLIP_TOLERANCE = 1e-10
 """Eigenvalues up to this fraction of the largest count as zero, for matrices computed in double precision."""
@@ -47,7 +46,7 @@ def n_clipped(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> int:
     return int((~in_range(eigenvalues, tolerance)).sum())
 
 
-def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> Array:
+def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """lambda^alpha inside the range of the matrix, 0 outside.
 
     Parameters
@@ -61,7 +60,7 @@ def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_
     return np.where(inside, np.where(inside, eigenvalues, 1.0) ** alpha, 0.0)
 
 
-def log_weights(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> Array:
+def log_weights(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """ln(lambda) of a matrix of full rank.
 
     Raises
@@ -72,7 +71,7 @@ def log_weights(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> Ar
     return np.log(regularise(eigenvalues, tolerance=tolerance))
 
 
-def box_cox_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> Array:
+def box_cox_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """(lambda^alpha - 1) / alpha = expm1(alpha ln lambda) / alpha, and ln(lambda) at alpha = 0: one family for both.
 
     Against `power_weights` the off-diagonal entries of the matrix are divided by alpha and nothing else changes, so the
@@ -103,7 +102,7 @@ def regularise(
     floor: float | None = None,
     shrinkage: float | None = None,
     tolerance: float = CLIP_TOLERANCE,
-) -> Array:
+) -> FloatArray:
     """Make a spectrum full rank in the way the caller chose by name, or refuse.
 
     Parameters
@@ -182,7 +181,7 @@ def spectrum_summary(
     return summary
 
 
-def _first_to(weights: Array, position: int) -> float:
+def _first_to(weights: FloatArray, position: int) -> float:
     if len(weights) < position or weights[position - 1] == 0:
         return float("nan")
     return float(weights[0] / weights[position - 1])

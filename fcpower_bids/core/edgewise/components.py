@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
+from fcpower_bids.core.arrays import FloatArray, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +30,10 @@ class Components:
     label: Rows
     graph: Rows
     extent: Rows
-    intensity: Array
+    intensity: FloatArray
 
 
-def find_components(graph: Rows, first: Rows, second: Rows, excess: Array, n_parcels: int) -> Components:
+def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
     """Join edges that share a parcel into networks, separately in each connectome.
 
     Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041).
@@ -64,7 +62,7 @@ def find_components(graph: Rows, first: Rows, second: Rows, excess: Array, n_par
     return Components(label, graph[where], extent, intensity)
 
 
-def largest_components(found: Components, n_graphs: int) -> tuple[Array, Array]:
+def largest_components(found: Components, n_graphs: int) -> tuple[FloatArray, FloatArray]:
     """Return the largest extent and the largest intensity in each connectome, shapes (n_graphs,); 0 without any."""
     extent, intensity = np.zeros(n_graphs), np.zeros(n_graphs)
     np.maximum.at(extent, found.graph, found.extent)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special, stats
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 LEVEL = 0.95
 
 
-def partial_correlation(t: ArrayLike, df: int) -> tuple[Array, Array, Array]:
+def partial_correlation(t: ArrayLike, df: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Partial correlation of edge and target given the covariates, with its 95 % interval by Fisher's z.
 
     Parameters
@@ -33,7 +33,7 @@ def partial_correlation(t: ArrayLike, df: int) -> tuple[Array, Array, Array]:
     return r, np.tanh(z - half), np.tanh(z + half)
 
 
-def cohens_d(t: ArrayLike, df: int, length: float) -> tuple[Array, Array, Array]:
+def cohens_d(t: ArrayLike, df: int, length: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Difference of two classes given the covariates, in residual standard deviations, with its exact 95 % interval.
 
     Parameters

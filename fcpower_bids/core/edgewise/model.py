@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.core.regression.folds import Rows, family_numbers
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 ROUNDING = 1e-10
 """Share of its length below which what is left of a column is nothing but rounding."""
@@ -37,13 +36,13 @@ class EdgeModel:
         Residual degrees of freedom.
     """
 
-    tested: Array
+    tested: FloatArray
     length: float
-    covariates: Array
+    covariates: FloatArray
     sites: Rows
     df: int
 
-    def residuals(self, edges: ArrayLike) -> Array:
+    def residuals(self, edges: ArrayLike) -> FloatArray:
         """Edges (n, E) without sites and covariates, each of length 1; of length 0 where nothing is left of one."""
         values = np.asarray(edges, dtype=np.float64)
         left = _without_sites(values, self.sites)
@@ -52,12 +51,12 @@ class EdgeModel:
         varies = size > ROUNDING * np.abs(values).max(axis=0, initial=0.0) * len(values) ** 0.5
         return np.asarray(left * np.where(varies, 1 / np.where(varies, size, 1.0), 0.0))
 
-    def t(self, residuals: Array) -> Array:
+    def t(self, residuals: FloatArray) -> FloatArray:
         """Statistic of the target for residuals (n, E) of length 1, shape (E,); NaN for an edge that does not vary."""
         t = self.permuted_t(residuals, np.arange(len(residuals))[None])[0]
         return np.where(residuals.any(axis=0), t, np.nan)
 
-    def permuted_t(self, residuals: Array, orders: Rows) -> Array:
+    def permuted_t(self, residuals: FloatArray, orders: Rows) -> FloatArray:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
         Freedman and Lane permute the residuals, add what the reduced model had fitted, and fit the full model again.
@@ -83,7 +82,7 @@ class EdgeModel:
         r /= rest
         return np.asarray(r)
 
-    def slopes(self, edges: ArrayLike) -> Array:
+    def slopes(self, edges: ArrayLike) -> FloatArray:
         """Change of edges (n, E) per unit of the target, given sites and covariates, shape (E,)."""
         return np.asarray(self.tested @ np.asarray(edges, dtype=np.float64) / self.length)
 
@@ -132,7 +131,7 @@ def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | Non
     return EdgeModel(left / length, length, basis, number, df)
 
 
-def _basis(covariates: Array, sites: Rows) -> Array:
+def _basis(covariates: FloatArray, sites: Rows) -> FloatArray:
     """Orthonormal basis (n, c') of the covariates without the means of the sites."""
     left = _without_sites(covariates, sites)
     size, whole = np.linalg.norm(left, axis=0), np.linalg.norm(covariates, axis=0)
@@ -141,7 +140,7 @@ def _basis(covariates: Array, sites: Rows) -> Array:
     return np.asarray(vectors[:, sizes > 1e-8])
 
 
-def _without_sites(values: Array, sites: Rows) -> Array:
+def _without_sites(values: FloatArray, sites: Rows) -> FloatArray:
     """Subtract from columns (n, k) the mean of each site."""
     if not sites.any():
         return np.asarray(values - values.mean(axis=0))

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
-
-Array = NDArray[np.float64]
 
 
 def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
@@ -37,7 +34,7 @@ def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
     return names, pair.astype(np.intp)
 
 
-def average_pairs(features: FeatureSource, pair: Rows) -> Array:
+def average_pairs(features: FeatureSource, pair: Rows) -> FloatArray:
     """Mean of the edges of each pair of networks, shape (n, K).
 
     Parameters

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.edgewise.components import Components, find_components, largest_components
 from fcpower_bids.core.edgewise.model import EdgeModel
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
-
-Array = NDArray[np.float64]
 
 ORDERS = 256
 """Permutations that go through a block of edges together: with 2,048 edges their t fill 4 MB, which stays near."""
@@ -47,18 +45,18 @@ class EdgeTests:
         Of the largest network of each permutation, of either sign.
     """
 
-    t: Array
-    slope: Array
-    p: Array
-    p_permutation: Array
-    p_family_wise: Array
-    largest: Array
+    t: FloatArray
+    slope: FloatArray
+    p: FloatArray
+    p_permutation: FloatArray
+    p_family_wise: FloatArray
+    largest: FloatArray
     above: Rows
     components: Components
-    extents: Array
-    intensities: Array
+    extents: FloatArray
+    intensities: FloatArray
 
-    def p_components(self) -> tuple[Array, Array]:
+    def p_components(self) -> tuple[FloatArray, FloatArray]:
         """P of the extent and of the intensity of each network against the largest of each permutation."""
         return p_of_largest(self.components.extent, self.extents), p_of_largest(
             self.components.intensity, self.intensities
@@ -71,9 +69,9 @@ class _Above:
 
     graph: list[Rows] = field(default_factory=list)
     edge: list[Rows] = field(default_factory=list)
-    excess: list[Array] = field(default_factory=list)
+    excess: list[FloatArray] = field(default_factory=list)
 
-    def add(self, t: Array, threshold: float, first_graph: int, first_edge: int) -> None:
+    def add(self, t: FloatArray, threshold: float, first_graph: int, first_edge: int) -> None:
         """Take those of t (B, e); graphs come in pairs, of weaker and stronger edges."""
         row, column = np.nonzero(np.abs(t) > threshold)
         values = t[row, column]
@@ -130,7 +128,11 @@ def permute_edges(
 
 
 def _judge(
-    df: int, of_edges: tuple[Array, Array, Array], largest: Array, observed: _Above, permuted: _Above
+    df: int,
+    of_edges: tuple[FloatArray, FloatArray, FloatArray],
+    largest: FloatArray,
+    observed: _Above,
+    permuted: _Above,
 ) -> EdgeTests:
     t, slope, exceeding = of_edges
     n_orders, n_parcels = len(largest), round((1 + np.sqrt(1 + 8 * len(t))) / 2)
@@ -153,7 +155,7 @@ def _judge(
     )
 
 
-def p_of_largest(values: NDArray[np.generic], largest: Array) -> Array:
+def p_of_largest(values: NDArray[np.generic], largest: FloatArray) -> FloatArray:
     """(1 + permutations whose largest is as large) / (1 + permutations), for each value; NaN without permutations."""
     if not len(largest):
         return np.full(values.shape, np.nan)

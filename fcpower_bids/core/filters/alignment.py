@@ -16,17 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights
-
-Array = NDArray[np.float64]
 
 _SMALLEST_FOLD = 4
 
 
-def checked_kernel(kernel: ArrayLike, n: int | None = None) -> Array:
+def checked_kernel(kernel: ArrayLike, n: int | None = None) -> FloatArray:
     """Return a kernel as float64; refuse one that is not (n, n) or has missing values."""
     kernel = np.asarray(kernel, dtype=np.float64)
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or n not in (None, len(kernel)):
@@ -37,18 +36,18 @@ def checked_kernel(kernel: ArrayLike, n: int | None = None) -> Array:
     return kernel
 
 
-def emptied(kernel: Array, debiased: bool) -> Array:
+def emptied(kernel: FloatArray, debiased: bool) -> FloatArray:
     """Return the kernel as the estimator reads it: the unbiased HSIC ignores each subject's similarity to itself."""
     return kernel - np.diag(np.diag(kernel)) if debiased else kernel
 
 
-def _corrections(sizes: Array, debiased: bool) -> tuple[Array, Array]:
+def _corrections(sizes: FloatArray, debiased: bool) -> tuple[FloatArray, FloatArray]:
     """Return the factors of the row sums and of the total in the bilinear form; NaN where a fold is too small."""
     sizes = np.where(sizes >= _SMALLEST_FOLD, sizes, np.nan)
     return (2 / (sizes - 2), 1 / ((sizes - 1) * (sizes - 2))) if debiased else (2 / sizes, 1 / sizes**2)
 
 
-def _centred_inner(first: Array, second: Array, masks: Array, debiased: bool) -> Array:
+def _centred_inner(first: FloatArray, second: FloatArray, masks: FloatArray, debiased: bool) -> FloatArray:
     """<H K H, H L H> within each mask, shape (F,); its unbiased counterpart for kernels with an empty diagonal."""
     rows, total = _corrections(masks.sum(axis=1), debiased)
     first_sums = masks * (masks @ first)
@@ -58,7 +57,7 @@ def _centred_inner(first: Array, second: Array, masks: Array, debiased: bool) ->
     return squares - rows * crossed + total * first_sums.sum(axis=1) * second_sums.sum(axis=1)
 
 
-def _with_outer_product(kernel: Array, masks: Array, targets: Array, debiased: bool) -> Array:
+def _with_outer_product(kernel: FloatArray, masks: FloatArray, targets: FloatArray, debiased: bool) -> FloatArray:
     """<H K H, H y y' H> / ||H y y' H|| within each mask, shape (F,), without forming y y'; the targets are centred."""
     squares = targets**2
     power = squares.sum(axis=1)
@@ -72,13 +71,13 @@ def _with_outer_product(kernel: Array, masks: Array, targets: Array, debiased: b
     return _divide(inner, np.sqrt(np.maximum((1 + total) * power**2 - (1 + rows) * fourth, 0)))
 
 
-def _divide(numerator: Array, denominator: Array) -> Array:
+def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Divide; NaN where the denominator is not positive (a constant target, an empty fold)."""
     positive = denominator > 0
     return np.where(positive, numerator / np.where(positive, denominator, 1), np.nan)
 
 
-def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[Array, Array]]:
+def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[FloatArray, FloatArray]]:
     """Return, per target, its masks (F, n) without missing values and its values centred within them (F, n)."""
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     targets = np.asarray(targets, dtype=np.float64)
@@ -96,9 +95,11 @@ def fold_targets(masks: ArrayLike, targets: ArrayLike) -> list[tuple[Array, Arra
     return pairs
 
 
-def fold_moments(kernel: Array, pairs: list[tuple[Array, Array]], debiased: bool, other: Array | None = None) -> Array:
+def fold_moments(
+    kernel: FloatArray, pairs: list[tuple[FloatArray, FloatArray]], debiased: bool, other: FloatArray | None = None
+) -> FloatArray:
     """N of `kernel`, and the inner product of `other` (default: itself) with it, shape (2, F, q)."""
-    norms: dict[bytes, Array] = {}
+    norms: dict[bytes, FloatArray] = {}
     for known, _ in pairs:
         pattern = known.tobytes()
         if pattern not in norms:
@@ -107,12 +108,12 @@ def fold_moments(kernel: Array, pairs: list[tuple[Array, Array]], debiased: bool
     return np.stack([np.stack(numerators, axis=-1), np.stack([norms[k.tobytes()] for k, _ in pairs], axis=-1)])
 
 
-def alignment_from(moments: Array) -> Array:
+def alignment_from(moments: FloatArray) -> FloatArray:
     """A = N / sqrt(D) from moments of shape (M, 2, ...)."""
     return _divide(moments[:, 0], np.sqrt(np.maximum(moments[:, 1], 0)))
 
 
-def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> Array:
+def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
     """Centred kernel-target alignment A within each fold, for each target (equation 4 of the paper).
 
     Parameters
@@ -170,7 +171,9 @@ def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False
     return float(_divide(inner, np.sqrt(np.maximum(norms[0] * norms[1], 0)))[0])
 
 
-def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: Iterable[Array], alpha: float) -> tuple[Array, Array]:
+def kernel_and_derivative(
+    eigenvalues: ArrayLike, eigenvectors: Iterable[FloatArray], alpha: float
+) -> tuple[FloatArray, FloatArray]:
     """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
 
     With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda):
@@ -195,7 +198,7 @@ def kernel_and_derivative(eigenvalues: ArrayLike, eigenvectors: Iterable[Array],
     return units @ units.T, half + half.T
 
 
-def _unit_edges(eigenvalues: Array, eigenvectors: Array, alpha: float) -> tuple[Array, Array]:
+def _unit_edges(eigenvalues: FloatArray, eigenvectors: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
     """Features u and their derivative u' of one subject, shape (E,) each."""
     weights = power_weights(eigenvalues, alpha)
     logs = np.log(np.where(in_range(eigenvalues), eigenvalues, 1))
@@ -206,7 +209,7 @@ def _unit_edges(eigenvalues: Array, eigenvectors: Array, alpha: float) -> tuple[
     return unit, (slopes - unit * (unit @ slopes)) / norm
 
 
-def slope_from(moments: Array, slopes: Array) -> Array:
+def slope_from(moments: FloatArray, slopes: FloatArray) -> FloatArray:
     """The slope dA from (N, D) and (dN, <HKH, K'>): A (dN/N - dD/2D) written so that N = 0 is harmless."""
     numerators, norms = moments
     return _divide(slopes[0] - numerators * _divide(slopes[1], norms), np.sqrt(np.maximum(norms, 0)))

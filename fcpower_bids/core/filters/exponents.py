@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import BarycentricInterpolator
 from scipy.optimize import minimize_scalar
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import (
-    Array,
     alignment_from,
     checked_kernel,
     emptied,
@@ -34,7 +34,7 @@ N_NODES = 13
 _GRID_POINTS = 99
 
 
-def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> Array:
+def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
     """Chebyshev nodes of the first kind on an interval of exponents.
 
     Parameters
@@ -74,10 +74,10 @@ class AlignmentOptimum:
         The optimum lies at an end of the interval: the true one may be outside.
     """
 
-    alpha: Array
-    alignment: Array
-    alignment_at_star: Array
-    slope: Array
+    alpha: FloatArray
+    alignment: FloatArray
+    alignment_at_star: FloatArray
+    slope: FloatArray
     evaluations: NDArray[np.int64]
     at_bound: NDArray[np.bool_]
 
@@ -96,19 +96,19 @@ class AlignmentCurves:
         dN/dalpha and <HKH, K'> at the nodes.
     """
 
-    nodes: Array
-    moments: Array
-    slopes: Array | None = None
+    nodes: FloatArray
+    moments: FloatArray
+    slopes: FloatArray | None = None
 
     @cached_property
     def _basis(self) -> BarycentricInterpolator:
         return BarycentricInterpolator(self.nodes, np.eye(len(self.nodes)))
 
-    def at(self, alphas: ArrayLike) -> Array:
+    def at(self, alphas: ArrayLike) -> FloatArray:
         """Alignment at any exponents between the nodes, shape (len(alphas), F, q)."""
         return alignment_from(np.tensordot(self._basis(np.atleast_1d(alphas)), self.moments, axes=1))
 
-    def truncation(self) -> Array:
+    def truncation(self) -> FloatArray:
         """Size of the last two Chebyshev coefficients of A, shape (F, q): what the interpolant may be off by.
 
         Take more nodes where it is not small against the height of the curve.

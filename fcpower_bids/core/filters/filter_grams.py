@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
+
 Floats = NDArray[np.floating]
 
 PANEL_BYTES = 4e8

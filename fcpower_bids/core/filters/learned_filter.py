@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights
 from fcpower_bids.core.filters.filter_grams import FilterGrams
-from fcpower_bids.core.regression.folds import Rows
-
-FloatArray = NDArray[np.float64]
 
 LIMIT = 5.0
 """Largest absolute correction, on the log scale."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> 
     return Radius(float(quantile * factor), level, len(counts))
 
 
-def _by_group(residuals: ArrayLike, groups: ArrayLike, level: float) -> tuple[Array, NDArray, NDArray]:
+def _by_group(residuals: ArrayLike, groups: ArrayLike, level: float) -> tuple[FloatArray, NDArray, NDArray]:
     """Residuals, the number of the group of each, and the sizes of the groups."""
     values = np.asarray(residuals, dtype=float)
     if not values.size or not 0 < level < 1:
@@ -106,7 +106,7 @@ def _by_group(residuals: ArrayLike, groups: ArrayLike, level: float) -> tuple[Ar
     return values, labels, counts
 
 
-def _weighted_quantile(size: Array, mass: Array, level: float) -> float:
+def _weighted_quantile(size: FloatArray, mass: FloatArray, level: float) -> float:
     """The smallest size up to which there is as much mass."""
     order = np.argsort(size, kind="stable")
     # rounding of the sum must not push the quantile to the next residual
@@ -114,7 +114,7 @@ def _weighted_quantile(size: Array, mass: Array, level: float) -> float:
     return float(size[order][min(place, len(size) - 1)])
 
 
-def _degrees_of_freedom(values: Array, labels: NDArray, counts: NDArray) -> float:
+def _degrees_of_freedom(values: FloatArray, labels: NDArray, counts: NDArray) -> float:
     """Of the mean square of a residual: S where all of it is between S groups, towards n where it is within."""
     means = np.bincount(labels, values) / counts
     spare = len(values) - len(counts)
@@ -143,8 +143,8 @@ def measured_coverage(
     groups: ArrayLike,
     level: float = 0.9,
     members: ArrayLike | None = None,
-    radius: Callable[[Array, NDArray, float], Radius] = group_radius,
-) -> Array:
+    radius: Callable[[FloatArray, NDArray, float], Radius] = group_radius,
+) -> FloatArray:
     """Share of the members of each group inside the radius of all other groups, groups in the order of their names.
 
     Parameters
@@ -202,7 +202,9 @@ def shrunken_offset(local: ArrayLike, residuals: ArrayLike, groups: ArrayLike) -
     return float(own.mean() * len(own) * between / (len(own) * between + within)) if between > 0 else 0.0
 
 
-def recalibrated_residuals(residuals: ArrayLike, groups: ArrayLike, k: int, seed: int = 0) -> tuple[Array, NDArray]:
+def recalibrated_residuals(
+    residuals: ArrayLike, groups: ArrayLike, k: int, seed: int = 0
+) -> tuple[FloatArray, NDArray]:
     """Residuals of every held-out group after it was recalibrated by k of its own members, who are then left out.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _same_test_sets(test_sets: Sequence[Iterable[int]] | None, n_folds: int) -> 
     return np.array([numbers.setdefault(frozenset(map(int, each)), len(numbers)) for each in test_sets])
 
 
-def _t_statistic(folds: Array, ratio: float) -> tuple[float, float, float]:
+def _t_statistic(folds: FloatArray, ratio: float) -> tuple[float, float, float]:
     """Mean, t and standard error; without spread t is 0 or infinite instead of NaN."""
     if len(folds) < 2:
         return (float(folds.mean()) if len(folds) else np.nan), np.nan, np.nan
@@ -144,7 +144,7 @@ def exact_mcnemar(only_first: int, only_second: int) -> float:
     return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
 
 
-def adjust_p_values(p_values: ArrayLike, method: str = "holm") -> Array:
+def adjust_p_values(p_values: ArrayLike, method: str = "holm") -> FloatArray:
     """Adjust p-values for the number of tests.
 
     Parameters
@@ -177,7 +177,7 @@ def adjust_p_values(p_values: ArrayLike, method: str = "holm") -> Array:
     return adjusted
 
 
-def _holm(values: Array) -> Array:
+def _holm(values: FloatArray) -> FloatArray:
     order = np.argsort(values)
     stepped = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     adjusted = np.empty_like(values)
@@ -199,11 +199,11 @@ class Bootstrap:
         The resampled means.
     """
 
-    mean: Array
-    sd: Array
-    low: Array
-    high: Array
-    draws: Array
+    mean: FloatArray
+    sd: FloatArray
+    low: FloatArray
+    high: FloatArray
+    draws: FloatArray
 
 
 def subject_bootstrap(

@@ -14,10 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import FeatureSource
-
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 SAME_SIMILARITY, SAME_SCORE = 0.7, 20.0
 """Above both, two scans are one: measured on two cohorts of several sites, 529 scans and 1,068 people."""
@@ -117,7 +115,7 @@ class PairScores:
         height = max(1, STRIP_NUMBERS // n)
         return (slice(start, min(start + height, n)) for start in range(0, n, height))
 
-    def rows(self, rows: slice | Rows) -> Array:
+    def rows(self, rows: slice | Rows) -> FloatArray:
         """Scores of some scans with all, shape (rows, n)."""
         if not self.known:
             return np.full((len(self._means[rows]), len(self._means)), np.nan)
@@ -137,27 +135,27 @@ class PairScores:
         return np.asarray(self.persons[rows][:, None] != self.persons)
 
     @property
-    def own(self) -> Array:
+    def own(self) -> FloatArray:
         """Score of each scan with itself, shape (n,): that of its copy."""
         return np.concatenate([np.diagonal(self.rows(rows)[:, rows]).copy() for rows in self.strips()])
 
-    def _kernel(self, rows: slice | Rows) -> Array:
+    def _kernel(self, rows: slice | Rows) -> FloatArray:
         return np.array(self.similarity[rows, :], dtype=np.float64)
 
-    def _centred(self, rows: slice | Rows) -> Array:
+    def _centred(self, rows: slice | Rows) -> FloatArray:
         centred = self._kernel(rows)
         centred -= self._means[rows][:, None] + self._means
         centred += self._mean
         return centred
 
-    def _apart(self) -> Iterator[Array]:
+    def _apart(self) -> Iterator[FloatArray]:
         """Yield the double-centred similarities of pairs of different people, each once."""
         numbers = np.arange(len(self._means))
         for rows in self.strips():
             yield self._centred(rows)[self.different(rows) & (numbers > numbers[rows][:, None])]
 
 
-def median_of_parts(parts: Callable[[], Iterable[Array]], reach: float) -> float:
+def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> float:
     """Median of values that come in parts and are too many to be held together, to the bit.
 
     Counting finds the bins of the middle values; those in and beside these bins are then held and sorted.

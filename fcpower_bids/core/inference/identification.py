@@ -20,13 +20,12 @@ from itertools import permutations as ordered_pairs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray, Labels
 from fcpower_bids.core.inference.differences import Bootstrap, exact_mcnemar, subject_bootstrap
 from fcpower_bids.core.inference.reliability import intraclass_correlation
 from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
 from fcpower_bids.errors import Unfit
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.str_]
 Rows = NDArray[np.int64]
 
 
@@ -54,10 +53,10 @@ class Identification:
     session: Labels
     searched: Labels
     matched: Labels
-    similarity: Array
-    own_similarity: Array
+    similarity: FloatArray
+    own_similarity: FloatArray
     rank: Rows
-    credit: Array
+    credit: FloatArray
     candidates: Rows
 
     @property
@@ -108,7 +107,7 @@ def _session_pairs(persons: Labels, sessions: Labels) -> Iterator[tuple[str, str
             yield first, second, np.array([rows[first][p] for p in both]), np.array([rows[second][p] for p in both])
 
 
-def _check_similarity(similarity: ArrayLike) -> Array:
+def _check_similarity(similarity: ArrayLike) -> FloatArray:
     similarity = np.asarray(similarity, dtype=np.float64)
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
         raise ValueError(f"A similarity matrix must be square, not of shape {similarity.shape}.")
@@ -120,7 +119,7 @@ def _check_similarity(similarity: ArrayLike) -> Array:
 
 def session_blocks(
     similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike
-) -> tuple[Labels, list[tuple[str, str, Rows, Array]]]:
+) -> tuple[Labels, list[tuple[str, str, Rows, FloatArray]]]:
     """Return the labels and, per pair of sessions, the seekers and their similarities, own scan on the diagonal."""
     similarity = _check_similarity(similarity)
     persons, sessions = scan_labels(persons, sessions, len(similarity))
@@ -166,7 +165,7 @@ def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> 
     return Identification(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
-def _search(block: Array, people: Labels) -> tuple[Labels, Array, Array, Rows, Array]:
+def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, FloatArray, Rows, FloatArray]:
     """Return match, its similarity, own similarity, rank and credit; the own scan is on the diagonal."""
     own, best = np.diag(block), block.max(axis=1)
     ties = (block == best[:, None]).sum(axis=1)
@@ -178,7 +177,7 @@ def _search(block: Array, people: Labels) -> tuple[Labels, Array, Array, Rows, A
 
 def permutation_null(
     similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, n_permutations: int = 1000, seed: int = 0
-) -> Array:
+) -> FloatArray:
     """Accuracy when the person labels are shuffled within every session, for `permutation.permutation_p_value`.
 
     Parameters
@@ -307,7 +306,9 @@ def identifiability(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLi
     )
 
 
-def edge_reliability(features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)") -> Array:
+def edge_reliability(
+    features: ArrayLike, persons: ArrayLike, sessions: ArrayLike, form: str = "ICC(2,1)"
+) -> FloatArray:
     """Intraclass correlation of every edge over the people who have all sessions.
 
     Parameters

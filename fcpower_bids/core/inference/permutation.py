@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 SCHEMES = ("free", "within", "whole")
@@ -114,7 +114,7 @@ def _members(n: int, families: ArrayLike | None) -> list[Rows]:
     return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
 
 
-def sign_flips(n: int, n_flips: int, seed: int, families: ArrayLike | None = None) -> Iterator[Array]:
+def sign_flips(n: int, n_flips: int, seed: int, families: ArrayLike | None = None) -> Iterator[FloatArray]:
     """Draw signs for paired differences that are symmetric around zero under the null.
 
     Parameters

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.permutation import permutation_p_value
-
-Array = NDArray[np.float64]
 
 FOLDS = 5
 FEWEST_OF_A_GROUP = FOLDS
@@ -68,7 +67,7 @@ def recognise_groups(
     return Recognition(share, permutation_p_value(share, null), len(kept), n_groups)
 
 
-def _smoother(kernel: Array, rng: np.random.Generator) -> Array:
+def _smoother(kernel: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Linear map (n, n) from centred labels to out-of-fold predictions."""
     centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
     penalty = PENALTY * np.trace(centred) / len(centred)
@@ -81,7 +80,7 @@ def _smoother(kernel: Array, rng: np.random.Generator) -> Array:
     return smoother
 
 
-def _recognised(smoother: Array, labels: NDArray[np.intp]) -> float:
+def _recognised(smoother: FloatArray, labels: NDArray[np.intp]) -> float:
     """Share of the members of a group who score highest for it, mean over groups; small groups weigh as large ones."""
     members = np.eye(labels.max() + 1)[labels]
     sizes = members.sum(axis=0)

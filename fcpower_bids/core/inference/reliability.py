@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 ICC_FORMS = ("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "ICC(1,k)", "ICC(2,k)", "ICC(3,k)")
 
 
-def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> Array:
+def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> FloatArray:
     """Intraclass correlation by its name in Shrout & Fleiss (1979, Psychological Bulletin 86:420).
 
     One-way random (1), two-way random with absolute agreement (2), two-way mixed with consistency (3); of a single
@@ -58,7 +57,7 @@ def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> Array:
     return _quotient(numerator, averaged if form[6] == "k" else single)
 
 
-def _mean_squares(ratings: Array) -> tuple[Array, Array, Array, Array]:
+def _mean_squares(ratings: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Between people, between sessions, within people, and residual mean squares."""
     n, k = ratings.shape[:2]
     deviations = ratings - ratings.mean(axis=(0, 1))
@@ -71,7 +70,7 @@ def _mean_squares(ratings: Array) -> tuple[Array, Array, Array, Array]:
     return people / (n - 1), sessions / (k - 1), (total - people) / (n * (k - 1)), residual
 
 
-def _quotient(numerator: Array, denominator: Array) -> Array:
+def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     defined = denominator != 0
     return np.where(defined, numerator / np.where(defined, denominator, 1), np.nan)
 
@@ -93,7 +92,7 @@ class SplitHalf:
     mean: float
     sd: float
     full: float
-    correlations: Array
+    correlations: FloatArray
 
 
 def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
@@ -158,7 +157,7 @@ def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 
     return split_half_reliability(first, second)
 
 
-def _correlation(first: Array, second: Array) -> float:
+def _correlation(first: FloatArray, second: FloatArray) -> float:
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < 2 or np.ptp(first[both]) == 0 or np.ptp(second[both]) == 0:
         return np.nan

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 FEWEST = 10
 """Pairs of either kind below which no density is estimated."""
@@ -58,7 +58,7 @@ def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
     )
 
 
-def error_rates(same: ArrayLike, different: ArrayLike, rates: ArrayLike = (0.001, 0.01, 0.05)) -> Iterator[Array]:
+def error_rates(same: ArrayLike, different: ArrayLike, rates: ArrayLike = (0.001, 0.01, 0.05)) -> Iterator[FloatArray]:
     """Yield threshold, false match rate and false non-match rate: at the rates of false matches, then where both meet.
 
     A threshold for a rate that the pairs are too few for is left out.

@@ -6,12 +6,11 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeWarning, curve_fit
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
-
-Array = NDArray[np.float64]
 
 LARGEST = 1e9
 """Upper limit of w1 and w2: at it the law describes a score of zero at any sample that can be scanned."""
@@ -50,7 +49,7 @@ class ScalingLaw:
     n_cells: int
 
 
-def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w2: float) -> Array:
+def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w2: float) -> FloatArray:
     """Score expected from N people with T minutes each: ``w0 / sqrt(1 + w1 / N + w2 / (N T))``.
 
     Source: Ooi et al. 2025, Nature 644:731 (doi:10.1038/s41586-025-09250-1).
@@ -98,7 +97,9 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
     return ScalingLaw(w0, w1, w2, se_w0, se_w1, se_w2, rmse, at_bound, int(y.size))
 
 
-def _fit(y: Array, n: Array, t: Array, guess: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+def _fit(
+    y: FloatArray, n: FloatArray, t: FloatArray, guess: FloatArray, bounds: tuple[FloatArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OptimizeWarning)  # An undetermined parameter has an infinite standard error.
         found, covariance = curve_fit(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
-Array = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 FEWEST_DISTINCT = 8
 """With fewer other values an extreme answer is one of a scale."""
@@ -43,11 +43,11 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     return found
 
 
-def _only_negative(distinct: Array, end: int) -> bool:
+def _only_negative(distinct: FloatArray, end: int) -> bool:
     return bool(end == 0 and distinct[0] < 0 <= distinct[1] and float(distinct[0]).is_integer())
 
 
-def _apart(value: float, others: Array) -> bool:
+def _apart(value: float, others: FloatArray) -> bool:
     if len(others) < FEWEST_DISTINCT:
         return False
     gap = float(np.abs(others - value).min())

@@ -8,9 +8,8 @@ from math import lcm
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.permutation import permutation_p_value, sign_flips
-
-Array = NDArray[np.float64]
 
 LARGEST_DENOMINATOR = 60
 LARGEST_GRID = 200_000
@@ -19,7 +18,7 @@ FLIPS = 9999
 CHUNK = 500
 
 
-def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> Array:
+def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
     """Sum values that belong together, in the order of the blocks' names; shape (number of blocks,)."""
     _, numbers = np.unique(np.asarray(blocks).astype(str), return_inverse=True)
     return np.asarray(np.bincount(numbers, np.asarray(values, dtype=np.float64)), dtype=np.float64)
@@ -64,7 +63,7 @@ def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 
     return permutation_p_value(float(values.sum()), np.array([signs @ values for signs in flips]), "two-sided")
 
 
-def _whole(sizes: Array) -> NDArray[np.int64] | None:
+def _whole(sizes: FloatArray) -> NDArray[np.int64] | None:
     """Sizes as multiples of their common unit; None where there is no simple one."""
     fractions = [Fraction(float(size)).limit_denominator(LARGEST_DENOMINATOR) for size in sizes]
     if not np.allclose([float(each) for each in fractions], sizes, rtol=0, atol=1e-9):
@@ -89,7 +88,7 @@ def smallest_p(n_permutations: int) -> float:
     return 1 / (1 + n_permutations)
 
 
-def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Array, float]:
+def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:
     """Correct several statistics for their number by the largest of each permutation (Westfall & Young 1993).
 
     Parameters
@@ -111,6 +110,6 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Array
     return np.array(p_values), _needed(largest)
 
 
-def _needed(largest: Array, level: float = 0.05) -> float:
+def _needed(largest: FloatArray, level: float = 0.05) -> float:
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # permutations that may still be as good
     return float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.scores import score_predictions
-
-Array = NDArray[np.float64]
 
 FEWEST = 4
 """A site with fewer people has no correlation to speak of."""
@@ -62,7 +61,7 @@ def site_scores(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, sco
     return found
 
 
-def _score(observed: Array, predicted: Array, score: str) -> float:
+def _score(observed: FloatArray, predicted: FloatArray, score: str) -> float:
     if len(observed) < FEWEST:
         return float("nan")
     return float(_scores_of(observed[:, None], predicted[:, None], score)[0])
@@ -80,7 +79,7 @@ def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> floa
     return float(np.tanh(np.average(z, weights=sizes[known] - 3)))
 
 
-def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> Array:
+def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> FloatArray:
     """`weighted_score` of the sites for many pairs of columns at once.
 
     Parameters
@@ -107,7 +106,7 @@ def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, s
     return np.array([weighted_score(column, sizes, fisher=score == "pearson") for column in each.T])
 
 
-def _scores_of(observed: Array, predicted: Array, score: str) -> Array:
+def _scores_of(observed: FloatArray, predicted: FloatArray, score: str) -> FloatArray:
     flat = (np.ptp(observed, axis=0) == 0) | (np.ptp(predicted, axis=0) == 0)
     return np.where(flat, np.nan, score_predictions(score, observed, predicted))
 

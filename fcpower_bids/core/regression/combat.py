@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Labels, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.errors import Unfit
-
-FloatArray = NDArray[np.float64]
-Labels = NDArray[np.str_]
 
 SMALLEST_SITE = 3
 """Training people below which the spread of a site is not estimated: its people stay as they are."""

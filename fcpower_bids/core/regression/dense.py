@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.errors import Unfit
-
-FloatArray = NDArray[np.float64]
 
 TOO_SMALL = "The smallest penalty is too small for this kernel; remove it from the grid."
 STRIP = 512

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import Rows
 from fcpower_bids.errors import Unfit
-
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

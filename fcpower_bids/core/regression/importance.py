@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 
-Array = NDArray[np.float64]
 
-
-def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> Array:
+def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
     """Covariance of the training features with the in-sample predictions, averaged over the folds.
 
     Weights of a linear model mix signal with the cancellation of noise; this covariance shows the signal alone
@@ -54,7 +53,7 @@ def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLik
     return features.T @ weights
 
 
-def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], Array]:
+def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], FloatArray]:
     """Average a value per edge over all edges between two networks, or within one.
 
     Parameters

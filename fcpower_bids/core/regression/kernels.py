@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import edge_count, vectorise_edges
 from fcpower_bids.core.connectome.spd import CLIP_TOLERANCE, power_weights
 from fcpower_bids.core.regression.dense import dense
 from fcpower_bids.errors import Unfit
 
-FloatArray = NDArray[np.float64]
 PANEL = 4096
 """Edges that are read and multiplied at a time."""
 PANEL_NUMBERS = 2**25

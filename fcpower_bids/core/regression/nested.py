@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.regression.folds import Fold, Rows, check_folds
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.folds import Fold, check_folds
 from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split
 from fcpower_bids.core.regression.scores import (
     NEEDS_TRAINING,
@@ -23,8 +24,6 @@ from fcpower_bids.core.regression.scores import (
 )
 from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.errors import Unfit
-
-FloatArray = NDArray[np.float64]
 
 TOGETHER = 2**22
 """Numbers of targets, over all folds in which they are built, up to which all folds are prepared at once."""

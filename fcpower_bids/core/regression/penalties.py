@@ -7,16 +7,14 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fcpower_bids.core.regression.folds import Fold, Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.folds import Fold
 from fcpower_bids.core.regression.nested import EachFold, NestedResult, in_turn, nested_cv, unscored_notes
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import KernelPenalties, Sides, Solver, Split, open_kernel
 from fcpower_bids.core.regression.scores import Training, best_penalty, selection_scores
 from fcpower_bids.core.regression.targets import TargetBuilder
-
-FloatArray = NDArray[np.float64]
 
 DECADES = (-3, -2, -1, 0, 1, 2, 3)
 """The grid that every fold searches: powers of ten of the kernel's mean diagonal."""

@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
 from fcpower_bids.errors import Unfit
 from fcpower_bids.resources import room
 
-FloatArray = NDArray[np.float64]
 PRIMAL_WIDTH = 512
 """Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
 

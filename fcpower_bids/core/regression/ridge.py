@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.linalg import lapack
 
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
-from fcpower_bids.core.regression.folds import Rows
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import put_on_disk
 from fcpower_bids.resources import room, scratch
-
-FloatArray = NDArray[np.float64]
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
 MAPPED = 2**28

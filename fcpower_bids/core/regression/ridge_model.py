@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.regression.probe import standardising_scale
 
-FloatArray = NDArray[np.float64]
 ModelArrays = dict[str, NDArray[np.generic]]
 KINDS = ("correlation", "linear")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-FloatArray = NDArray[np.float64]
+from fcpower_bids.core.arrays import FloatArray
 
 
 class Training(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fcpower_bids.core.regression.folds import Rows, family_numbers
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.errors import Unfit
 
-FloatArray = NDArray[np.float64]
 TargetBuilder = Callable[[Rows], FloatArray]
 """Given the training rows, the targets (n, m) of all rows, fitted on those rows alone."""
 EXPLAINED = 1e-8

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import DEFAULTS, Places, PublishedOptions
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
@@ -98,7 +99,7 @@ class PublishedEncoder:
     needs_statistics: ClassVar[bool] = False
 
     @abstractmethod
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Turn one recording (T, P), in the order of the model, into its windows (n, ...)."""
 
     def columns(self, parcel_names: Sequence[str]) -> Columns:
@@ -111,7 +112,7 @@ class PublishedEncoder:
         """
         return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
 
-    def coordinates(self, parcel_names: Sequence[str]) -> Array | None:
+    def coordinates(self, parcel_names: Sequence[str]) -> FloatArray | None:
         """Centroids of the parcels of a recording (P, 3) in mm, NaN where unknown; None where all are."""
         if not self.places:
             return None
@@ -171,7 +172,7 @@ class PublishedEncoder:
         alone = [self.scaled_alone(self.select(one, columns)) for one in train_series]
         return replace(self, statistics=fit_statistics(alone))
 
-    def scaled_alone(self, series: Array) -> Array:
+    def scaled_alone(self, series: FloatArray) -> FloatArray:
         """What is done to a recording by itself before it is compared with the cohort: its parcels are centred."""
         return np.asarray(series - series.mean(axis=0))
 
@@ -214,7 +215,7 @@ class PublishedEncoder:
         """Repetition time that recordings are resampled to; None where volumes are taken as they are."""
         return self.recipe.repetition_time if self.protocol == "own" else None
 
-    def select(self, series: ArrayLike, columns: Columns) -> Array:
+    def select(self, series: ArrayLike, columns: Columns) -> FloatArray:
         """Take the parcels of the model from one recording: (T, P) float64, 0 for parcels it does without."""
         values = np.asarray(series, np.float64)
         if values.ndim != 2 or values.shape[1] <= columns.max():
@@ -227,7 +228,7 @@ class PublishedEncoder:
             raise RecordingError(f"{n} parcels that {self.recipe.name} needs are {what}; leave the recording out.")
         return np.where(empty, 0.0, chosen)
 
-    def resampled(self, series: Array, repetition_time: float) -> Array:
+    def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
         """Bring a recording to the repetition time of the model, or leave it as the protocol asks.
 
         Raises
@@ -254,7 +255,7 @@ class PublishedEncoder:
             )
         return resample(series, repetition_time, target)
 
-    def windows(self, series: Array, frames: int) -> Array:
+    def windows(self, series: FloatArray, frames: int) -> FloatArray:
         """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread so that they cover all of it.
 
         Raises
@@ -270,7 +271,7 @@ class PublishedEncoder:
         return crops(series, frames, -(-len(series) // frames))
 
     @torch.inference_mode()
-    def _embed_one(self, series: Array, repetition_time: float) -> NDArray[np.float32]:
+    def _embed_one(self, series: FloatArray, repetition_time: float) -> NDArray[np.float32]:
         windows = self.prepare(series, repetition_time)
         total = sum(self.model(windows[i : i + 1])[0] for i in range(len(windows)))  # one at a time: bounded memory
         vector: NDArray[np.float32] = (total / len(windows)).numpy()  # type: ignore[union-attr]
@@ -294,10 +295,7 @@ def ready(encoder: Self, parcel_names: Sequence[str] | None, published: Publishe
     return encoder
 
 
-Array = NDArray[np.float64]
-
-
-def resample(series: Array, repetition_time: float, target: float) -> Array:
+def resample(series: FloatArray, repetition_time: float, target: float) -> FloatArray:
     """Interpolate linearly at multiples of `target` seconds: (T, P) to (T', P)."""
     times = np.arange(len(series)) * repetition_time
     wanted = np.arange(int(times[-1] / target + 1e-9) + 1) * target
@@ -306,13 +304,13 @@ def resample(series: Array, repetition_time: float, target: float) -> Array:
     return np.asarray((1 - share) * series[left] + share * series[left + 1])
 
 
-def crops(series: Array, frames: int, n: int) -> Array:
+def crops(series: FloatArray, frames: int, n: int) -> FloatArray:
     """Cut n evenly spaced windows from (T, P), the first at the start and the last at the end: (n, frames, P)."""
     starts = np.linspace(0, len(series) - frames, n).astype(int)
     return np.stack([series[start : start + frames] for start in starts])
 
 
-def z_scored(series: Array) -> Array:
+def z_scored(series: FloatArray) -> FloatArray:
     """Centre each parcel and divide by its standard deviation (denominator T); parcels without variance become 0."""
     centred = series - series.mean(axis=0)
     spread = centred.std(axis=0)

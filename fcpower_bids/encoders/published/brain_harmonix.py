@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
@@ -29,7 +30,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     read_number_table,
     read_state,
 )
-from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
 from fcpower_bids.encoders.published.parcel_orders import parcel_order
 from fcpower_bids.encoders.published.vit import Block, scaled_to_unit_range, sincos
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
@@ -140,11 +141,11 @@ class HarmonixEncoder(PublishedEncoder):
         """Whole patches, as many as the model was trained on at most."""
         return f"windows of up to {TRAINED_PATCHES[self.protocol]} patches of {PATCH_SECONDS:g} s"
 
-    def scaled_alone(self, series: Array) -> Array:
+    def scaled_alone(self, series: FloatArray) -> FloatArray:
         """Z-score each parcel: cleaned series have no mean to compare with a cohort, as the authors' raw ones have."""
         return z_scored(series)
 
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Scale, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p).
 
         Raises

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
@@ -25,7 +26,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     read_number_table,
     read_state,
 )
-from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, ready
 from fcpower_bids.encoders.published.vit import Block, scaled_to_unit_range
 
 GRADIENTS = "gradient_mapping_450.csv"
@@ -102,7 +103,7 @@ class BrainJEPA(nn.Module):
 class BrainJEPAEncoder(PublishedEncoder):
     """Brain-JEPA, fed one recording standardised as a whole."""
 
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Standardise with one mean and one standard deviation, resample, cut: (n, 1, 450, 160)."""
         assert self.recipe.frames is not None
         standard = (series - series.mean()) / series.std(ddof=1)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
@@ -27,7 +28,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     find_weights,
     read_state,
 )
-from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, crops, ready, z_scored
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, crops, ready, z_scored
 from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.encoders.published.vit import Block
 from fcpower_bids.errors import RecordingError
@@ -208,11 +209,11 @@ class SemantoksEncoder(PublishedEncoder):
             found.append(order.match(parcel_names) if there else np.full(len(order), -1))
         return np.concatenate(found)
 
-    def select(self, series: ArrayLike, columns: Columns) -> Array:
+    def select(self, series: ArrayLike, columns: Columns) -> FloatArray:
         """Take the parcels, NaN for those of an atlas that is not there: (T, 457) float64."""
         return np.where(columns >= 0, super().select(series, columns), np.nan)
 
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Z-score, resample, cut: (n, 457, 100)."""
         assert self.recipe.frames is not None
         scored = np.where(np.isnan(series), np.nan, z_scored(np.nan_to_num(series)))

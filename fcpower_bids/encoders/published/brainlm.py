@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
@@ -29,7 +30,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     read_state,
 )
 from fcpower_bids.encoders.checkpoints import CheckpointError
-from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, ready
 from fcpower_bids.encoders.published.parcel_orders import Columns, match_labels
 from fcpower_bids.encoders.published.vit import Block
 from fcpower_bids.encoders.statistics import FILE as STATISTICS
@@ -140,7 +141,7 @@ class BrainLMEncoder(PublishedEncoder):
         """Find the 424 parcels by their label in the atlas image."""
         return match_labels(parcel_names, N_PARCELS)
 
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Centre, scale by the cohort, resample, cut, sort, pad: images (n, 3, side, side)."""
         assert self.statistics is not None
         scaled = self.statistics.scale(self.scaled_alone(series)) / LARGEST

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.encoders.checkpoint_files import (
     DEFAULTS,
     PublishedOptions,
@@ -23,7 +24,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     find_weights,
     read_state,
 )
-from fcpower_bids.encoders.published.adapters import Array, PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
 
 RECIPE = Recipe(
     name="brainmass",
@@ -64,7 +65,7 @@ class BrainMass(nn.Module):
         return F.leaky_relu(self.dim_reduction(x)).flatten(1)
 
 
-def shrunk_correlation(series: Array) -> Array:
+def shrunk_correlation(series: FloatArray) -> FloatArray:
     """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0.
 
     References
@@ -84,7 +85,7 @@ def shrunk_correlation(series: Array) -> Array:
 class BrainMassEncoder(PublishedEncoder):
     """BrainMass, fed the correlations of the whole recording under both protocols."""
 
-    def prepare(self, series: Array, repetition_time: float) -> Tensor:
+    def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Correlate: (1, 100, 100)."""
         return as_tensor(shrunk_correlation(self.resampled(series, repetition_time))[None])
 

@@ -7,15 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import decompose_series, eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights, rank
 
-Array = NDArray[np.float64]
 
-
-def teacher_vector(series: ArrayLike, alpha: float) -> Array:
+def teacher_vector(series: ArrayLike, alpha: float) -> FloatArray:
     """Edges of FC^alpha of a whole recording, centred on their mean and of unit norm: z_i of the paper, Section 3.4.
 
     Parameters
@@ -36,7 +35,7 @@ def teacher_vector(series: ArrayLike, alpha: float) -> Array:
     return teacher_vector_and_rank(series, alpha)[0]
 
 
-def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[Array, int]:
+def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray, int]:
     """`teacher_vector`, and the rank of the FC it was computed from."""
     series = np.asarray(series, dtype=np.float64)
     if len(series) < series.shape[1]:  # the singular value decomposition is exact, and cheaper
@@ -46,7 +45,7 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[Array, int
     return _vector(eigenvalues, eigenvectors, power_weights(eigenvalues, alpha)), rank(eigenvalues)
 
 
-def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> Array:
+def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> FloatArray:
     """`teacher_vector` from series that were stored in half precision.
 
     Rounding fills the null space of a rank-deficient FC, so its rank has to be known: what lies beyond gets weight 0.
@@ -57,7 +56,7 @@ def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> Array:
     return _vector(eigenvalues, eigenvectors, weights)
 
 
-def _vector(eigenvalues: Array, eigenvectors: Array, weights: Array) -> Array:
+def _vector(eigenvalues: FloatArray, eigenvectors: FloatArray, weights: FloatArray) -> FloatArray:
     matrix = spectral_map(eigenvalues, eigenvectors, weights)
     return unit_vectors(np.asarray(vectorise_edges(matrix, weighted=False), dtype=np.float64)[None])[0]
 
@@ -98,7 +97,7 @@ def teacher_kernel(
     return K
 
 
-def unit_vectors(vectors: ArrayLike) -> Array:
+def unit_vectors(vectors: ArrayLike) -> FloatArray:
     """Undo the rounding of storage: teacher vectors, one per row, centred and of unit norm in double precision."""
     z = np.array(vectors, dtype=np.float64)
     z -= z.mean(axis=1, keepdims=True)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from fcpower_bids.core.regression.folds import Rows
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split
-
-FloatArray = NDArray[np.float64]
 
 THRESHOLD = 0.01
 """Two-sided p of an edge's correlation with the target below which it is selected (Shen et al. 2017)."""

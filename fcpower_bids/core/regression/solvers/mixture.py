@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.ridge import Sides, Solver, Split
-
-FloatArray = NDArray[np.float64]
 
 STEPS = 10
 """Steps of the weight of one of two kernels."""
