@@ -17,7 +17,8 @@ from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
 from fcpower_bids.cli.parser import settings_of
 from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.connectome.spd import ALPHA_STAR, spectral_power
+from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis

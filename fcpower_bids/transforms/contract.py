@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import counted_among_all, covered_parcels, covered_series, spread
-from fcpower_bids.core.connectome.spd import clip_tolerance, eigendecompose, n_clipped, rank
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
 
 Self = TypeVar("Self", bound="Transform")
 

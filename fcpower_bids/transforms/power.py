@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import ALPHA_STAR, clip_tolerance, eigendecompose, n_clipped, rank, spectral_power
+from fcpower_bids.core.connectome.spd import eigendecompose, spectral_power
+from fcpower_bids.core.connectome.spectrum import clip_tolerance, n_clipped, rank
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.transforms.contract import Transform
 
 

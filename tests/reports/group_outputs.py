@@ -12,9 +12,10 @@ from fcpower_bids.analyses import ANALYSES
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.outputs.group import LEFT_OUT
-from fcpower_bids.outputs.tables import write_json, write_table, write_text
+from fcpower_bids.outputs.tables import write_json, write_table
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Settings
+from fcpower_bids.store import write_text
 
 QUALITY = {
     "atlas": "atlas-toy_scale-12",

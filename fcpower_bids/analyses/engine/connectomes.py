@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.spectra import SharedSpectra, Spectrum, fits, shared_spectra
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_count, rebuild_matrix
-from fcpower_bids.core.connectome.spd import clip_tolerance, decompose_range, eigendecompose
+from fcpower_bids.core.connectome.spd import decompose_range, eigendecompose
+from fcpower_bids.core.connectome.spectrum import clip_tolerance
 from fcpower_bids.core.regression.kernels import (
     FeatureSource,
     correlation_kernel,

@@ -13,12 +13,13 @@ from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import HOST
 from fcpower_bids.core.regression.folds import Fold
-from fcpower_bids.core.regression.nested import NestedResult, Outcome, TargetBuilder, nested_cv
+from fcpower_bids.core.regression.nested import NestedResult, Outcome, nested_cv
 from fcpower_bids.core.regression.penalties import PenaltyLadder, nested_cv_extending
 from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
+from fcpower_bids.core.regression.targets import TargetBuilder
 from fcpower_bids.executors import share
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track

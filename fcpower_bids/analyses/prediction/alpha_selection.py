@@ -16,9 +16,9 @@ from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
 from fcpower_bids.core.filters.exponents import AlignmentCurves, alignment_curves, chebyshev_nodes
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fcpower_bids.analyses.engine.connectomes import PowerFamily, precision
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose, power_weights, spectral_map
-from fcpower_bids.core.connectome.spectrum import in_range, regularise
+from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
+from fcpower_bids.core.connectome.spectrum import in_range, power_weights, regularise
 
 Filter = Callable[[FloatArray, float], FloatArray]
 """From eigenvalues (P,) in descending order and the tolerance to weights (P,); a mode of weight 0 is left out."""

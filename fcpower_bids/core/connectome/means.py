@@ -10,14 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import (
-    eigendecompose,
-    inverse,
-    matrix_log,
-    regularise,
-    spectral_map,
-    spectral_power,
-)
+from fcpower_bids.core.connectome.spd import eigendecompose, inverse, matrix_log, spectral_map, spectral_power
+from fcpower_bids.core.connectome.spectrum import regularise
 from fcpower_bids.errors import Unfit
 
 MAXIMUM_ITERATIONS = 50

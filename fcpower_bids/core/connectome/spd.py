@@ -14,43 +14,12 @@ from scipy import linalg
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.core.connectome.spectrum import (
-    ALPHA_STAR,
     CLIP_TOLERANCE,
-    box_cox_weights,
     clip_tolerance,
-    heat_trace,
-    log_weights,
-    n_clipped,
-    participation_ratio,
     power_weights,
-    rank,
     regularise,
-    spectrum_summary,
 )
-
-__all__ = [
-    "ALPHA_STAR",
-    "CLIP_TOLERANCE",
-    "box_cox_weights",
-    "clip_tolerance",
-    "decompose_range",
-    "decompose_series",
-    "eigendecompose",
-    "full_rank",
-    "heat_trace",
-    "inverse",
-    "log_weights",
-    "matrix_log",
-    "n_clipped",
-    "participation_ratio",
-    "power_from_series",
-    "power_weights",
-    "rank",
-    "regularise",
-    "spectral_map",
-    "spectral_power",
-    "spectrum_summary",
-]
+from fcpower_bids.core.paper import ALPHA_STAR
 
 
 def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,6 @@ from scipy.interpolate import BarycentricInterpolator
 from scipy.optimize import minimize_scalar
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.spd import ALPHA_STAR
 from fcpower_bids.core.filters.alignment import (
     alignment_from,
     checked_kernel,
@@ -26,6 +25,7 @@ from fcpower_bids.core.filters.alignment import (
     fold_targets,
     slope_from,
 )
+from fcpower_bids.core.paper import ALPHA_STAR
 
 Kernels = Callable[[float], ArrayLike] | ArrayLike
 

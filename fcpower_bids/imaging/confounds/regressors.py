@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.motion import PARAMETERS, MotionTreatment
-from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern, load_strategy, strategy_names
+from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
 from fcpower_bids.imaging.confounds.tables import MOTION_FILES, check_ranges, read_columns, read_header, translate
-
-__all__ = ["Confounds", "Strategy", "load_confounds", "load_strategy", "strategy_names"]
 
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from tqdm import tqdm
 
-from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus, write_kernel
 from fcpower_bids.pretraining.corpus.pack import (

@@ -29,7 +29,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from fcpower_bids.core.connectome.connectivity import ParcelError
-from fcpower_bids.core.connectome.spectrum import ALPHA_STAR
+from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretraining.corpus.kernel_file import kernel_corpus
 from fcpower_bids.pretraining.corpus.opened import Corpus, Indices

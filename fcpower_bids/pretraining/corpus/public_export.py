@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.encoders.checkpoints import replace_folder
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.pretraining.corpus.opened import Indices
 from fcpower_bids.pretraining.corpus.pack import Pack, load_corpus
 from fcpower_bids.pretraining.corpus.proof import stored_vector
 from fcpower_bids.pretraining.corpus.public import FACTS, LICENCES, OWNERS, RECORDINGS, TEACHERS, WINDOWS
-from fcpower_bids.store import write_text
+from fcpower_bids.store import replace_folder, write_text
 
 
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fcpower_bids.core.connectome.spd import eigendecompose, power_weights, spectral_map
+from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
+from fcpower_bids.core.connectome.spectrum import power_weights
 from fcpower_bids.reports.kit.images import STEPS, colour_table, colours, encode_png, step_of
 from fcpower_bids.reports.kit.svg import DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
 

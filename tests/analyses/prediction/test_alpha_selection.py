@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fcpower_bids.analyses import ANALYSES, analyses_to_run
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
+from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.study import open_study
-from fcpower_bids.analyses.prediction.alpha_selection import ALPHA_GRID, nested_exponent
+from fcpower_bids.analyses.prediction.alpha_selection import nested_exponent
 from fcpower_bids.core.filters.alignment import target_alignment
 from tests.analyses.cohorts import choose, demo_cohort
 from tests.analyses.conftest import TARGETS

@@ -9,19 +9,16 @@ from scipy import linalg, stats
 from fcpower_bids.core.connectome.connectivity import ParcelError, pearson_connectivity
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import (
-    ALPHA_STAR,
-    box_cox_weights,
     decompose_range,
     decompose_series,
     eigendecompose,
     matrix_log,
-    n_clipped,
     power_from_series,
-    power_weights,
-    rank,
     spectral_map,
     spectral_power,
 )
+from fcpower_bids.core.connectome.spectrum import box_cox_weights, n_clipped, power_weights, rank
+from fcpower_bids.core.paper import ALPHA_STAR
 
 EXPONENTS = st.floats(0.05, 1.5)
 quick = settings(deadline=None, derandomize=True, max_examples=30)

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.errors import RecordingError
-from fcpower_bids.imaging.confounds.regressors import Strategy, load_confounds, load_strategy, strategy_names
+from fcpower_bids.imaging.confounds.regressors import load_confounds
+from fcpower_bids.imaging.confounds.strategies import Strategy, load_strategy, strategy_names
 
 DATA = Path(pytest.importorskip("nilearn").__file__).parent / "interfaces" / "fmriprep" / "data"
 VERSIONS = {
