@@ -88,6 +88,26 @@ def test_sessions_that_came_apart_get_no_page_that_lacks_one(exact_run, people, 
     assert len(list((tmp_path / "out" / "logs" / "status").iterdir())) == len(sessions)
 
 
+@pytest.mark.parametrize("site", ["", "siteA="])
+def test_a_folder_of_jobs_gives_all_of_them(exact_run, people, tmp_path, site):
+    jobs = tmp_path / "jobs"
+    halves = [part(exact_run.output, jobs / name, word) for name, word in zip(("j1", "j2"), people, strict=False)]
+    for again in (False, True):  # the second time the jobs are zips: one for all, with a folder for each
+        if again:
+            with zipfile.ZipFile(jobs / "all.zip", "w") as archive:
+                for folder in halves:
+                    for name, content in contents(folder).items():
+                        archive.writestr(f"{folder.name}/{name}", content)
+            for folder in halves:
+                shutil.rmtree(folder)
+        out = jobs / f"out{again}"
+        for _ in range(2):  # the outputs of all lie among the jobs, and are none of them
+            assert main(["combine", str(out), f"{site}{jobs}"]) == 0
+            assert sorted(path.name for path in out.glob("sub-*") if path.is_dir()) == people[:2]
+        assert str(out) not in (out / "logs" / "combined.tsv").read_text()
+        shutil.rmtree(out)
+
+
 def status_of(folder):
     return next((folder / "logs" / "status").iterdir())
 

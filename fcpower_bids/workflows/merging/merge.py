@@ -71,6 +71,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     if (file := file_in_the_way(output_dir)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")
     found = [one for site, path in sources for one in find_sources(path, site)]
+    found = [one for one in found if one.path.resolve() != output_dir.resolve()]  # it may lie among the jobs
     if around := [one.path for one in found if one.path.resolve() in output_dir.resolve().parents]:
         raise UsageError(f"{output_dir} lies in {around[0]}, which is to be put into it. Choose a folder beside it.")
     held = find_held(output_dir)

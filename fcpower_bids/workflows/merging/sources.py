@@ -25,6 +25,8 @@ FOREIGN = ("._", ".DS_Store")
 """What macOS puts beside files."""
 ORDINARY = re.compile(r"[A-Za-z0-9_.+/-]+")
 """Characters of the names of our files: those of copies that a client made, such as ``NAME (1).json``, have others."""
+DEPTH = 2
+"""Folders down from the one named: a job, and in it the folder that its zip had."""
 PERSON = re.compile(r"sub-([A-Za-z0-9+]+)")
 URI = re.compile(r'"bids:([^:"]*):([^"]*)"')
 
@@ -124,25 +126,33 @@ def find_sources(path: Path, site: str = "") -> list[Source]:
     DatasetError
         There are none.
     """
-    own = _open(path, site)
-    if own is None and path.is_dir():
-        inside = [_open(one, site) for one in sorted(path.iterdir()) if one.is_dir() or one.suffix == ".zip"]
-        several = [one for one in inside if one is not None]
-        if several:
-            return several
-    if own is None:
+    found = list(_find(path, site))
+    if not found:
         raise DatasetError(f"{path} holds no outputs of the participant level: there is no logs/status in it.")
-    return [own]
+    return found
 
 
 def find_held(output_dir: Path) -> Source | None:
     """What the folder of all holds already."""
-    return _find_root(output_dir, "", _names(output_dir)) if (output_dir / STATUSES).is_dir() else None
+    return next(_find(output_dir, "", below=0), None) if output_dir.is_dir() else None
 
 
-def _open(path: Path, site: str) -> Source | None:
-    if path.is_dir():
-        return _find_root(path, site, _names(path))
+def _find(path: Path, site: str, below: int = DEPTH) -> Iterator[Source]:
+    """Outputs of a folder or zip, else those of all folders and zips in it; hidden ones are of programs."""
+    if not path.is_dir():
+        names = _packed(path)
+        roots = {found[1] for found in map(STATUS.fullmatch, names) if found is not None}
+        yield from (_source(path, root, site, names) for root in ([""] if "" in roots else sorted(roots)))
+    elif (path / STATUSES).is_dir():
+        yield _source(path, "", site, [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()])
+    elif below:
+        for one in sorted(path.iterdir()):
+            if not one.name.startswith(".") and (one.is_dir() or one.suffix == ".zip"):
+                yield from _find(one, site, below - 1)
+
+
+def _packed(path: Path) -> list[str]:
+    """Files of a zip."""
     if not path.exists():
         raise DatasetError(f"There is no {path}. Check the path (and the mount of a container).")
     try:
@@ -152,21 +162,11 @@ def _open(path: Path, site: str) -> Source | None:
         raise DatasetError(f"{path} cannot be read as a folder or a zip ({error}). Fetch it again.") from error
     if outside := [name for name in names if not is_inner(name)]:
         raise DatasetError(f"{path} has a file that would lie outside of the outputs ({outside[0]}). Do not use it.")
-    return _find_root(path, site, names)
+    return names
 
 
-def _names(folder: Path) -> list[str]:
-    """Files of outputs, which lie in the folder itself or one below, as in a zip that was unpacked."""
-    roots = [one for one in (folder, *sorted(folder.iterdir())) if (one / STATUSES).is_dir()]
-    return [path.relative_to(folder).as_posix() for root in roots[:1] for path in root.rglob("*") if path.is_file()]
-
-
-def _find_root(path: Path, site: str, names: list[str]) -> Source | None:
+def _source(path: Path, root: str, site: str, names: Iterable[str]) -> Source:
     """The outputs among files: in the folder in which ``logs/status`` is."""
-    roots = {found[1] for found in map(STATUS.fullmatch, names) if found is not None}
-    if len(roots) != 1:
-        return None
-    (root,) = roots
     ours = [name for name in names if name.startswith(root) and not PurePosixPath(name).name.startswith(FOREIGN)]
     files = {name.removeprefix(root): name for name in ours}
     copies = tuple(name for name in files if _is_copy(name))
