@@ -12,6 +12,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
+from tests.cli.test_combine import part
 from tests.running import PLAIN, run_app
 
 RUN = ("--atlas", "builtin", *PLAIN, "--nprocs", "1", "--quiet")
@@ -113,6 +114,16 @@ def test_decisions_of_every_site_are_about_its_own_people(decided, tmp_path):
     assert combine(tmp_path / "all", *words(decided, "siteA", "siteB")) == 0
     told = table(tmp_path / "all" / "exclude.tsv")["decision"].to_dict()
     assert told == {"sub-siteA01": "reject", "sub-siteB01": "accept"}
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_job_may_decide_about_people_of_another_job_of_its_site(exact_run, tmp_path, later):
+    people = sorted(path.name for path in exact_run.output.glob("sub-*") if path.is_dir())[:2]
+    one, two = (part(exact_run.output, tmp_path / name, name) for name in people)
+    (one / "exclude.tsv").write_text(f"participant_id\tdecision\n{people[1]}\treject\n")
+    for words in ([f"siteA={two}"], [f"siteA={one}"]) if later else ([f"siteA={one}", f"siteA={two}"],):
+        assert combine(tmp_path / "all", *words) == 0
+    assert table(tmp_path / "all" / "exclude.tsv")["decision"].to_dict() == {people[1]: "reject"}
 
 
 def test_jobs_that_decide_otherwise_are_refused(exact_run, tmp_path, capsys):

@@ -18,7 +18,7 @@ from fcpower_bids.inputs.identity import dataset_identity, people_tables
 from fcpower_bids.outputs.dataset import DESCRIPTION
 from fcpower_bids.outputs.tables import declared_text, json_text, read_declared, read_json, read_toml, table_text
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
-from fcpower_bids.workflows.merging.sites import COMBINED
+from fcpower_bids.workflows.merging.sites import COMBINED, known_labels
 from fcpower_bids.workflows.merging.sites import FILE as ORIGINS
 from fcpower_bids.workflows.merging.sources import Source
 
@@ -46,7 +46,7 @@ def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]
     """
     everything = [*([(held, output_dir)] if held else []), *staged]
     found = {
-        DECIDED: _decisions(everything),
+        DECIDED: _decisions(everything, output_dir),
         DESCRIPTION: _description(everything, output_dir),
         LABELS: _lines(everything, LABELS),
         SETTINGS: _settings(everything),
@@ -60,15 +60,17 @@ def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, P
     return ((source, folder / name) for source, folder in everything if (folder / name).is_file())
 
 
-def _decisions(everything: Sequence[Staged]) -> str:
-    """Decisions of all, each about the people of its own site."""
+def _decisions(everything: Sequence[Staged], output_dir: Path) -> str:
+    """Decisions of all, each about the people of its own site, whichever of its jobs these came from."""
+    labels = known_labels(output_dir)
+    labels |= {(source.site, old): new for source, _ in everything for old, new in source.labels.items()}
     known: dict[tuple[Any, ...], tuple[Decision, Path]] = {}
     for source, path in _having(everything, DECIDED):
         for one in read_decisions(path):
             label = one.wanted["sub"]
-            if source.site and label not in source.labels:
-                continue  # of nobody who comes along; another site may have somebody of this label
-            own = {**one.wanted, "sub": source.labels.get(label, label)}
+            if source.site and (source.site, label) not in labels:
+                continue  # the site has no such person here; another site may have this label
+            own = {**one.wanted, "sub": labels[source.site, label] if source.site else label}
             recording = one.recording.replace(f"sub-{label}", f"sub-{own['sub']}", 1)
             moved = Decision(own, recording, one.decision, one.reason, one.decided)
             first, where = known.setdefault((*sorted(own.items()), recording), (moved, source.path))

@@ -36,7 +36,7 @@ def label_people(found: Sequence[Source], held: Source | None, output_dir: Path)
     DatasetError
         A label with its site is somebody else's already.
     """
-    known = _known(output_dir)
+    known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}
     for label in _labels(held):
         owners.setdefault(label, set()).add(next((site for (site, _), new in known.items() if new == label), ""))
@@ -52,7 +52,7 @@ def label_people(found: Sequence[Source], held: Source | None, output_dir: Path)
     return named
 
 
-def _known(output_dir: Path) -> dict[tuple[str, str], str]:
+def known_labels(output_dir: Path) -> dict[tuple[str, str], str]:
     """Labels of people of sites who are here already, by site and label there."""
     path = output_dir / FILE
     if not path.is_file():
