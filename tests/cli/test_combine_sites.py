@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.cli.test_combine import part
+from tests.cli.test_combine import packed, part
 from tests.running import PLAIN, run_app
 
 RUN = ("--atlas", "builtin", *PLAIN, "--nprocs", "1", "--quiet")
@@ -88,6 +89,22 @@ def test_links_lead_to_the_inputs_of_each_site(sites, tmp_path):
     name, place = sidecar["Sources"][0].removeprefix("bids:").split(":")
     assert (out / about["DatasetLinks"][name] / place).is_file()
     assert len(about["SourceDatasets"]) == 2
+
+
+@pytest.mark.parametrize("has_table", [False, True])
+def test_links_of_a_zip_lead_nowhere_and_its_table_of_people_is_taken(sites, tmp_path, capsys, has_table):
+    zipped, out = packed(sites / "siteB" / "out", sites / "siteA" / "sB.zip"), tmp_path / "all"  # by another's bids
+    with zipfile.ZipFile(zipped, "a") as archive:
+        archive.write(sites / "siteB" / "out" / "dataset_description.json", "fcpower/dataset_description.json")
+        if has_table:
+            archive.write(sites / "siteB" / "bids" / "participants.tsv", "fcpower/participants.tsv")
+    assert combine(out, *words(sites, "siteA"), f"siteB={zipped}") == 0
+    assert f"lead nowhere from here (siteB_fmriprep of {zipped})" in capsys.readouterr().out
+    links = json.loads((out / "dataset_description.json").read_text())["DatasetLinks"]
+    assert all(name.startswith("siteA_") for name in links)
+    ages = table(sites / "siteB" / "bids" / "participants.tsv")["age"]
+    assert table(out / "participants.tsv").loc["sub-03", "age"] == (ages["sub-03"] if has_table else "n/a")
+    zipped.unlink()
 
 
 def test_a_site_that_comes_later_and_one_that_comes_again(sites, tmp_path):

@@ -38,12 +38,15 @@ class Merged:
         By ``SITE:label``, the new label of people whose label another site has too.
     copies : list of str
         Files of no recording: copies that a client of a synchronised folder has made.
+    lost : list of str
+        Links to input datasets that lead nowhere from here.
     """
 
     recordings: int
     spread: list[str]
     renamed: dict[str, str]
     copies: list[str]
+    lost: list[str]
 
 
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:
@@ -80,21 +83,21 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     _compare(everything)
     _compare_files(everything)
     spread = _spread(everything)
-    _put(found, held, output_dir, spread)
+    lost = _put(found, held, output_dir, spread)
     renamed = {f"{one.site}:{old}": new for one in found for old, new in one.labels.items() if old != new}
     copies = [f"{one.path}/{name}" for one in found for name in one.copies]
-    return Merged(len({name for one in found for name in one.recordings}), spread, renamed, copies)
+    return Merged(len({name for one in found for name in one.recordings}), spread, renamed, copies, lost)
 
 
-def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]) -> None:
-    """Stage every file beside the outputs, merge what is shared, and move all to their places."""
+def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]) -> list[str]:
+    """Stage all beside the outputs, merge what is shared, move all to their places, return links that lead nowhere."""
     staged = beside(output_dir)
     folders = [staged / str(number) for number in range(len(found))]
     try:
         for folder, source in zip(folders, found, strict=True):
             for name, content in source.read(_in_order(source, spread)):
                 write_bytes(stored_path(folder, name), content)
-        shared = merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
+        shared, lost = merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
         for folder, source in zip(folders, found, strict=True):
             _take(source, folder, output_dir, spread)
         for name, text in shared.items():
@@ -103,6 +106,7 @@ def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread:
         shutil.rmtree(staged, ignore_errors=True)
     for name in spread:
         (output_dir / f"{name}.html").unlink(missing_ok=True)
+    return lost
 
 
 def _compare(sources: list[Source]) -> None:

@@ -27,8 +27,8 @@ SHARED = (DECIDED, DESCRIPTION, LABELS, SETTINGS, PEOPLE, ORIGINS)
 Staged = tuple[Source, Path]
 
 
-def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> dict[str, str]:
-    """Return the text of every shared file of the outputs of all, by its name.
+def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> tuple[dict[str, str], list[str]]:
+    """Return the text of every shared file of the outputs of all, by its name, and the links that lead nowhere.
 
     Parameters
     ----------
@@ -45,15 +45,16 @@ def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]
         Two of them contradict each other.
     """
     everything = [*([(held, output_dir)] if held else []), *staged]
+    description, lost = _description(everything, output_dir)
     found = {
         DECIDED: _decisions(everything, output_dir),
-        DESCRIPTION: _description(everything, output_dir),
+        DESCRIPTION: description,
         LABELS: _lines(everything, LABELS),
         SETTINGS: _settings(everything),
         ORIGINS: _origins(output_dir, staged),
         PEOPLE: _people(output_dir, staged),
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in found.items() if text}, lost
 
 
 def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, Path]]:
@@ -86,13 +87,16 @@ def _decisions(everything: Sequence[Staged], output_dir: Path) -> str:
     return table_text(pd.DataFrame([one.cells() for one, _ in known.values()], columns=columns))
 
 
-def _description(everything: Sequence[Staged], output_dir: Path) -> str:
-    """The description of the first, with the links of all as they are seen from the outputs of all."""
+def _description(everything: Sequence[Staged], output_dir: Path) -> tuple[str, list[str]]:
+    """The description of the first, with the links of all as seen from the outputs of all, and those that are lost."""
     links: dict[str, tuple[Path, Path]] = {}
+    lost: dict[str, Path] = {}
     described = list(_having(everything, DESCRIPTION))
     for source, path in described:
-        home = output_dir if path.parent == output_dir else source.path / source.root
-        for name, place in _places(read_json(path), home, output_dir):
+        for name, place in _places(read_json(path), source):
+            if place is None:
+                lost.setdefault(source.link(name), source.path)
+                continue
             known, where = links.setdefault(source.link(name), (place, source.path))
             if known != place and not dataset_identity(known) == dataset_identity(place) != "":
                 raise DatasetError(
@@ -100,18 +104,19 @@ def _description(everything: Sequence[Staged], output_dir: Path) -> str:
                     f"sites, such as siteA={where} siteB={source.path}."
                 )
     if not described:
-        return ""
+        return "", []
     seen = {name: quote(os.path.relpath(place, output_dir.absolute())) for name, (place, _) in links.items()}
     about = {**read_json(described[0][1]), "SourceDatasets": [{"URL": link} for link in seen.values()]}
-    return json_text({**about, "DatasetLinks": seen})
+    nowhere = [f"{name} of {where}" for name, where in lost.items() if name not in links]
+    return json_text({**about, "DatasetLinks": seen}), nowhere
 
 
-def _places(description: dict[str, Any], home: Path, output_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Input datasets that are where a description says; a job that is gone has links that lead nowhere."""
+def _places(description: dict[str, Any], source: Source) -> Iterator[tuple[str, Path | None]]:
+    """Input datasets and where they are; of a zip nothing says from where its links, which are relative, lead."""
     links = description.get("DatasetLinks") or {}
     for name, link in links.items() if isinstance(links, dict) else ():
-        places = [(root / unquote(str(link))).resolve() for root in (home, output_dir)]
-        yield from [(str(name), place) for place in places if place.is_dir()][:1]
+        place = (source.path / unquote(str(link))).resolve()
+        yield str(name), place if source.path.is_dir() and place.is_dir() else None
 
 
 def _lines(everything: Sequence[Staged], name: str) -> str:
@@ -179,7 +184,7 @@ def _people_of(source: Source, folder: Path) -> pd.DataFrame:
     people = pd.DataFrame({"participant_id": [f"sub-{label}" for label in source.labels], "site": source.site})
     tables = [folder / PEOPLE] if (folder / PEOPLE).is_file() else []
     if source.path.is_dir():
-        tables += people_tables(source.path / source.root)
+        tables += people_tables(source.path)
     for path in tables[:1]:
         own = read_phenotype_table(path).drop_duplicates("participant_id").rename(columns={"site": "site_there"})
         people = people.merge(own, how="left", on="participant_id")
