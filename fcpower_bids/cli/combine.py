@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"left out: {len(found.copies)} copies that are of no recording ({found.copies[0]})")  # noqa: T201
     if found.lost:
         print(  # noqa: T201
-            f"left out: {len(found.lost)} links to input datasets that lead nowhere from here ({found.lost[0]}), and the "
-            "tables of people there; name the outputs where they were made, or put participants.tsv into them"
+            f"left out: {len(found.lost)} links to input datasets that lead nowhere from here ({found.lost[0]}), and "
+            "the tables of people there; name the outputs where they were made, or put participants.tsv into them"
         )
     if found.spread:
         print(  # noqa: T201

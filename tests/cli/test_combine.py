@@ -129,6 +129,20 @@ def outside(one, other):
     return other.parent / "other.zip", "outside of the outputs"
 
 
+def file_and_folder(one, other):
+    with zipfile.ZipFile(packed(other, other.parent / "other.zip"), "a") as archive:
+        for name in ("evil", "evil/x.txt"):
+            archive.writestr(f"fcpower/sub-01/{name}", "x")
+    return other.parent / "other.zip", "sub-01/evil is a file in"
+
+
+def file_of_one_that_is_a_folder_of_the_other(one, other):
+    for place in (one / "code", other / "code" / "x"):
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("x")
+    return other, f"code is a file in {one} and a folder in {other}."
+
+
 def empty(one, other):
     shutil.rmtree(other / "logs")
     return other, "holds no outputs"
@@ -169,7 +183,11 @@ def no_status(one, other):
 
 
 @pytest.mark.parametrize(
-    "fault", [damaged, no_status, outside, empty, two_ends, other_content, other_choices, other_atlas, not_there]
+    "fault",
+    [
+        *(damaged, no_status, outside, empty, two_ends, other_content, other_choices, other_atlas, not_there),
+        *(file_and_folder, file_of_one_that_is_a_folder_of_the_other),
+    ],
 )
 def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, people, tmp_path, capsys, fault):
     one, other = (part(exact_run.output, tmp_path / person, person) for person in people[:2])

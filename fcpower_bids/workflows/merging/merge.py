@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.status import STATUSES
@@ -81,6 +81,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     found = label_people(found, held, output_dir)
     everything = [*([held] if held else []), *found]
     _compare(everything)
+    _refuse_files_as_folders(everything)
     _compare_files(everything)
     spread = _spread(everything)
     lost = _put(found, held, output_dir, spread)
@@ -130,6 +131,18 @@ def _compare(sources: list[Source]) -> None:
             f"{one} in {here} and {other} in {there} were processed by other versions or with other choices. "
             "Process all with the same."
         )
+
+
+def _refuse_files_as_folders(sources: list[Source]) -> None:
+    """Refuse a name that is a file in one place and a folder in another: both cannot be put into one folder."""
+    files = {name: source.path for source in sources for name in source.files}
+    for source in sources:
+        folders = {str(above) for name in source.files for above in PurePosixPath(name).parents}
+        if both := sorted(folders & files.keys()):
+            raise DatasetError(
+                f"{both[0]} is a file in {files[both[0]]} and a folder in {source.path}. Remove the one that "
+                "no run has made."
+            )
 
 
 def _compare_files(sources: list[Source]) -> None:
