@@ -166,7 +166,8 @@ def _make_scans(
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
     scans, said = group_scans(list(compress(runs, keep)))
     if not scans:
-        raise DatasetError(f"No scan is left: {said[0].participant_id}, {said[0].reason}.")
+        why = next(iter([*said, *rows]))
+        raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
     return scans, rows + said
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.cohort.inclusion import PERSON, RECORDING, Exclusion, bare
+from fcpower_bids.cohort.joining import match_ids
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import is_table, read_spreadsheet
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -41,6 +42,7 @@ FILE = f"{DECISIONS.name}.tsv"
 """Where ``group`` looks in the output folder when no other file is named."""
 KEYS = {"participant_id": "sub", "session": "ses", "session_id": "ses", "task_id": "task", "run_id": "run"}
 ENTITIES = ("sub", "ses", "task", "run")
+ABSENT = "names it, but it is not here"
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,20 @@ def _decision(row: dict[str, str], place: str, path: Path) -> Decision:
     return Decision(wanted, row.get("recording", ""), decision, row.get("reason", ""), row.get("decided", ""))
 
 
+def decisions_about(found: Sequence[Connectome], path: Path) -> list[Decision]:
+    """Read the file, its people called as their scans are: a spreadsheet turns ``0012`` into ``12``."""
+    decisions = read_decisions(path)
+    there = list(dict.fromkeys(f"sub-{one.wanted['sub']}" for one in decisions))
+    names = match_ids(there, {one.participant for one in found})
+    own = {old.removeprefix("sub-"): new.removeprefix("sub-") for old, new in names.items()}
+    return [
+        replace(one, wanted=one.wanted | {"sub": own.get(one.wanted["sub"], one.wanted["sub"])}) for one in decisions
+    ]
+
+
 def accepted_recordings(found: Sequence[Connectome], path: Path | None) -> set[str]:
     """Names of the recordings that the user's file accepts."""
-    decisions = [one for one in read_decisions(path) if one.decision == ACCEPT] if path is not None else []
+    decisions = [one for one in decisions_about(found, path) if one.decision == ACCEPT] if path is not None else []
     return {one.recording for one in found if any(each.means(one.recording, dict(one.entities)) for each in decisions)}
 
 
@@ -133,7 +146,7 @@ def exclude_by_file(
     """
     if path is None:
         return list(found), [], []
-    decisions = read_decisions(path)
+    decisions = decisions_about(found, path)
     by_person: dict[str, list[Connectome]] = {}
     for one in found:
         by_person.setdefault(bare(one.participant, "sub"), []).append(one)
@@ -158,9 +171,7 @@ def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Pa
         session = f"ses-{decision.wanted['ses']}" if "ses" in decision.wanted else NO_SESSION
         which = f"{decision.recording}: " if decision.recording else ""
         what = RECORDING if decision.recording else PERSON
-        yield Exclusion(
-            f"sub-{decision.wanted['sub']}", session, what, f"{which}{path.name} names it, but it is not here"
-        )
+        yield Exclusion(f"sub-{decision.wanted['sub']}", session, what, f"{which}{path.name} {ABSENT}")
 
 
 def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
@@ -178,7 +189,11 @@ def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
     told = (str(reason).partition(f": {path.name}: ") for reason in excluded["reason"][excluded["what"] == RECORDING])
     names = [name for name, _, why in told if why]
     where = "" if settings.exclude_file else " in the output folder"
-    return f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv." if names else ""
+    lines = [f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv."] if names else []
+    absent = excluded.loc[excluded["reason"].astype(str).str.endswith(f"{path.name} {ABSENT}"), "participant_id"]
+    if len(absent):
+        lines.append(f"{path.name}{where} names {len(absent)} that are not here, such as {absent.iloc[0]}: check it.")
+    return " ".join(lines)
 
 
 def _some(names: Sequence[str]) -> str:

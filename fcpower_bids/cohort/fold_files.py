@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.cohort.joining import match_ids
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import GroupLevel
 
@@ -48,6 +49,8 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     if path is None:
         return None, []
     table = _read(path)
+    names = match_ids(table[PERSON].drop_duplicates().tolist(), people)
+    table[PERSON] = table[PERSON].replace(names)
     if settings.test_people:
         frame = _set_aside(table, people)
     else:
@@ -56,8 +59,11 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     absent = sorted(set(table[PERSON]) - set(people))
     if len(absent) == table[PERSON].nunique():
         raise DatasetError(f"{path} names nobody who has a scan here (it names {absent[0]}). Correct {PERSON} there.")
-    note = f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}." if absent else ""
-    return frame, [note] if note else []
+    notes = [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
+    if names:
+        one = next(iter(names))
+        notes.append(f"{len(names)} people of {path.name} are called otherwise than their scans ({one}, {names[one]}).")
+    return frame, notes
 
 
 def _read(path: Path) -> pd.DataFrame:

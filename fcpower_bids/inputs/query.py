@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
@@ -25,6 +24,7 @@ from fcpower_bids.inputs.selection import (
     apply_filters,
     choose_spaces,
     drop_single_echoes,
+    label_remedy,
     note_unmatched,
     read_filters,
 )
@@ -184,20 +184,9 @@ def _absent_participants(settings: Inputs, roots: Sequence[Path], there: Iterabl
         elif label in listed:
             sentence = f"sub-{label} has a folder in {where} but no preprocessed BOLD series: did fMRIPrep finish?"
         else:
-            sentence = f"There is no sub-{label} in {where}: {_remedy(label, listed | found)}"
+            sentence = f"There is no sub-{label} in {where}: {label_remedy(label, listed | found)}"
         problems.append(Problem(f"sub-{label}", STAGE, sentence, FAILED if asked else SKIPPED))
     return problems
-
-
-def _remedy(label: str, there: Collection[str]) -> str:
-    """Say how a label of the command line is meant, and which there are."""
-    if "," in label:
-        several = " ".join(one.strip().removeprefix("sub-") for one in label.split(","))
-        return f"labels are divided by blanks, so write --participant-label {several}."
-    bare = {one.lstrip("0").casefold(): one for one in there}
-    close = bare.get(label.lstrip("0").casefold()) or next(iter(get_close_matches(label, there, n=1, cutoff=0.8)), None)
-    meant = f" Did you mean {close}?" if close else ""
-    return f"correct --participant-label.{meant} There are {', '.join(sorted(there)) or 'none'}."
 
 
 def _nothing_found(types: Mapping[Path, str], problems: Sequence[Problem]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -232,3 +232,14 @@ def _normal(key: str, label: str) -> str:
 def _labels_there(series: Sequence[Source], key: str, at_most: int = 20) -> str:
     labels = sorted({_label(one, key) or "(none)" for one in series})
     return ", ".join(labels[:at_most]) + (f" and {len(labels) - at_most} more" if len(labels) > at_most else "")
+
+
+def label_remedy(label: str, there: Collection[str]) -> str:
+    """Say how a label of the command line is meant, and which there are."""
+    if "," in label:
+        several = " ".join(one.strip().removeprefix("sub-") for one in label.split(","))
+        return f"labels are divided by blanks, so write --participant-label {several}."
+    bare = {one.lstrip("0").casefold(): one for one in there}
+    close = bare.get(label.lstrip("0").casefold()) or next(iter(get_close_matches(label, there, n=1, cutoff=0.8)), None)
+    meant = f" Did you mean {close}?" if close else ""
+    return f"correct --participant-label.{meant} There are {', '.join(sorted(there)) or 'none'}."

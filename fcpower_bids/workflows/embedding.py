@@ -12,7 +12,7 @@ from typing import Any
 
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.encoders import embed_recording, embedding_label, open_encoder
-from fcpower_bids.errors import DatasetError, Incomplete, RecordingError
+from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageError
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
@@ -41,19 +41,13 @@ def embed_stored(settings: Settings) -> None:
     Incomplete
         At the end, where a series could not be embedded.
     """
-    if settings.encoder is None or not (settings.encoder_weights or settings.encoder == "random-init"):
+    if settings.encoder is None:
         return
     label = embedding_label(settings)
-    wanted = {f"sub-{each.removeprefix('sub-')}" for each in settings.participant_label}
-    there = [one for one in list_connectomes(settings.output_dir) if not wanted or one.participant in wanted]
-    with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
-    lacking = [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
-    if not with_series and not any(label in one.encoders for one in there):
-        raise DatasetError(
-            f"{settings.output_dir} holds no series, so there is nothing to embed: matrices do not say how a scan went "
-            "on in time. Give the series, or leave out --encoder."
-        )
+    if not (settings.encoder_weights or settings.encoder == "random-init"):
+        return _refuse_unknown(label, settings)
     done, failed = 0, list[str]()
+    lacking = _lacking(label, settings)
     for parcels, of_parcels in _by_parcels(lacking):
         encoder = open_encoder(settings, parcels, {})
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
@@ -67,6 +61,28 @@ def embed_stored(settings: Settings) -> None:
         raise Incomplete(
             f"{len(failed)} of {len(lacking)} stored series could not be embedded ({', '.join(failed[:3])}): the "
             "reasons are in logs/status.tsv."
+        )
+
+
+def _lacking(label: str, settings: Settings) -> list[Connectome]:
+    """Scans with a series and without an embedding of this label, or with one of their own that may be outdated."""
+    wanted = {f"sub-{each.removeprefix('sub-')}" for each in settings.participant_label}
+    there = [one for one in list_connectomes(settings.output_dir) if not wanted or one.participant in wanted]
+    with_series = [one for one in there if series_file(one.beside(TIMESERIES)).is_file()]
+    if not with_series and not any(label in one.encoders for one in there):
+        raise DatasetError(
+            f"{settings.output_dir} holds no series, so there is nothing to embed: matrices do not say how a scan went "
+            "on in time. Give the series, or leave out --encoder."
+        )
+    return [one for one in with_series if label not in one.encoders or dict(one.embeddings)[label] == one.atlas]
+
+
+def _refuse_unknown(label: str, settings: Settings) -> None:
+    """Refuse an encoder without weights of which nothing is stored."""
+    if not any(label in one.encoders for one in list_connectomes(settings.output_dir)):
+        raise UsageError(
+            f"{settings.output_dir} holds no embedding by --encoder {settings.encoder}. Give --encoder-weights, or "
+            "leave it out."
         )
 
 

@@ -15,11 +15,13 @@ from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE, tab
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
+from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
 from fcpower_bids.inputs.roots import check_input_folder
+from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
@@ -77,6 +79,7 @@ def run_group(settings: Settings) -> int:
         with giving(settings.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
         _tell_decisions(cohort, settings)
+        _tell_absent(settings)
         with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
             _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
@@ -98,6 +101,7 @@ def _dry_run(settings: Settings) -> int:
         if not settings.check:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
     _tell_decisions(cohort, own)
+    _tell_absent(own)
     say(describe_cohort(cohort), settings)
     return 0
 
@@ -108,11 +112,20 @@ def _tell_decisions(cohort: Cohort, settings: Settings) -> None:
         say(told, settings)
 
 
+def _tell_absent(settings: Settings) -> None:
+    """Name a participant of the command line without a connectome, and how the label may be meant."""
+    labels = {one.participant.removeprefix("sub-") for one in list_connectomes(settings.output_dir)}
+    if absent := sorted({label.removeprefix("sub-") for label in settings.participant_label} - labels):
+        say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
+
+
 def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Attempts) -> None:
     """Write who is in the cohort, check it, run the analyses and save models."""
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():
         survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
+    if not settings.check:
+        _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     _make_folder(folder)
     for place in (folder, folder / "models"):
         sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
@@ -175,7 +188,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     folder = settings.results
     finished, keys = FinishedAnalyses(folder), _keys(cohort, by_atlas, settings)
     names = analyses_to_run(settings)
-    _check_choices(names, cohort, by_atlas, settings)
+    _check_choices(names, cohort, by_atlas, settings)  # again: the check may have made one family of two people
     for name in names:
         key, given = keys[name in OF_COHORTS], by_atlas if name in OF_COHORTS else cohort
         if finished.has(name, key):

@@ -109,3 +109,60 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         (listed / "out" / "exclude.tsv").write_text(f"participant_id\tdecision\n{person}\t{decision}\n")
         assert group(listed, "--phenotypes", scores) == 0
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
+
+
+def test_lists_of_people_that_lost_their_zeros_mean_the_same_people(listed, capsys):
+    scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
+    decided = listed / "decided.tsv"
+    decided.write_text("participant_id\tdecision\n1\treject\n77\treject\n")
+    words = ("--phenotypes", scores, "--exclude-file", decided, "--verbose")
+    source = ["-d", f"list={listed / 'list.tsv'}"]
+    arguments = [str(word) for word in (*WORDS, *source, *words) if word != "--quiet"]
+    assert main([str(listed / "bids"), str(listed / "out"), *arguments]) == 0
+    scans = pd.read_csv(listed / "out" / "group" / "scans.tsv", sep="\t")
+    assert "sub-01" not in set(scans["participant_id"])
+    told = capsys.readouterr().err
+    assert "leaves out 1 recording: sub-01" in told
+    assert "names 1 that are not here, such as sub-77" in told
+    tested = listed / "tested.tsv"
+    tested.write_text("participant_id\n1\n2\n12\n")
+    predict = [word for word in WORDS if word != "--check"] + ["--analyses", "prediction", "--permutations", "0"]
+    asked = [
+        *predict,
+        *source,
+        "--phenotypes",
+        scores,
+        "--test-people",
+        tested,
+        "--inner-folds",
+        "2",
+        "--name",
+        "aside",
+    ]
+    assert main([str(listed / "bids"), str(listed / "out"), *map(str, asked)]) == 0
+    folds = pd.read_csv(listed / "out" / "group" / "aside" / "folds.tsv", sep="\t")
+    assert set(folds.loc[folds["role"] == "test", "participant_id"]) == {"sub-01", "sub-02", "sub-12"}
+
+
+def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
+    scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
+    asked = [*(word for word in WORDS if word != "--check"), "--analyses", "prediction", "--permutations", "0"]
+    asked += ["-d", f"list={listed / 'list.tsv'}", "--phenotypes", str(scores), "--folds", "3", "--inner-folds", "2"]
+    assert main([str(listed / "bids"), str(listed / "out"), *asked]) == 0
+    record = listed / "out" / "logs" / "settings_group.toml"
+    before = record.read_bytes()
+    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--hold-out-sites"]) == 3
+    assert record.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["identify", "group", "pack"])
+def test_a_label_without_its_zero_is_answered_with_the_one_that_is_meant(listed, capsys, command):
+    assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
+    out, label = str(listed / "out"), ["--participant-label", "1"]
+    words = {
+        "identify": ["identify", out, *label],
+        "group": [str(listed / "bids"), out, "group", "--check", *label, "02", "--min-time", "1"],
+        "pack": [str(listed / "bids"), out, "pack", *label, "--dataset-name", "own"],
+    }[command]
+    assert main(words) == (0 if command == "group" else 3)
+    assert "Did you mean 01?" in capsys.readouterr().err

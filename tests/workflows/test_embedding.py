@@ -87,3 +87,9 @@ def test_a_slip_of_ours_is_no_fault_of_a_series(listed, monkeypatch, capsys):
     monkeypatch.setattr("fcpower_bids.workflows.embedding.embed_recording", slip)
     assert group(listed, save_weights(listed / "model", 1)) == 1
     assert "internal error" in capsys.readouterr().err
+
+
+def test_an_encoder_of_which_nothing_is_stored_is_refused(listed, capsys):
+    source = ("-d", f"list={listed / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
+    assert main([str(listed / "bids"), str(listed / "out"), "group", *source, "--encoder", "brainlm-111m"]) == 2
+    assert "holds no embedding by --encoder brainlm-111m" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from fcpower_bids.encoders.release import CORPUS_ID
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.inputs.roots import check_input_folder
+from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import is_table
 from fcpower_bids.outputs.names import parse_name
 from fcpower_bids.outputs.tables import read_table
@@ -81,7 +82,10 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         n_processes=processes(settings),
     )
     _check_people(table, settings, corpus)
-    say(f"Corpus: {len(table)} recordings of {table['subject'].nunique()} people in {corpus}", settings)
+    say(
+        f"Corpus: {len(table)} recordings of {len(table[['dataset', 'subject']].drop_duplicates())} people in {corpus}",
+        settings,
+    )
     return table
 
 
@@ -95,11 +99,6 @@ def _check_people(table: Any, settings: Settings, corpus: Path) -> None:
     chosen, there = _labels(settings), set(own["subject"])
     if not chosen:
         return
-    if lacking := sorted(chosen - there):
-        raise DatasetError(
-            f"{settings.output_dir} has no series for {', '.join(lacking[:5])}, named with --participant-label; run "
-            "the participant level on them, or leave them out."
-        )
     if others := sorted(there - chosen):
         raise DatasetError(
             f"The corpus {corpus} already holds people whom --participant-label does not name "
@@ -158,8 +157,11 @@ def _recordings(settings: Settings, atlas: str) -> Iterable[Any]:
     from fcpower_bids.pretraining.corpus.derived_series import find_series  # only this level needs it
 
     found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=_families(settings))
-    chosen = _labels(settings)
-    return [source for source in found if not chosen or source[0]["subject"] in chosen]
+    chosen, sources = _labels(settings), list(found)
+    there = {source[0]["subject"] for source in sources}
+    if absent := sorted(chosen - there):
+        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
+    return [source for source in sources if not chosen or source[0]["subject"] in chosen]
 
 
 def _families(settings: Settings) -> dict[str, str]:

@@ -18,6 +18,7 @@ from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 
 
@@ -43,7 +44,8 @@ def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | 
     asked = {f"sub-{label.removeprefix('sub-')}" for label in people}
     unknown = asked - {one.participant for one in chosen}
     if unknown:
-        raise DatasetError(f"{output_dir} has no scan of {', '.join(sorted(unknown))}. Check the labels.")
+        label, there = min(unknown).removeprefix("sub-"), {one.participant.removeprefix("sub-") for one in chosen}
+        raise DatasetError(f"{output_dir} has no scan of sub-{label}: {label_remedy(label, there)}")
     rows, kept, left_out = _read(chosen)
     similarity = correlation_kernel(rows)
     names = [one.path.name.removesuffix("_relmat.tsv") for one in kept]

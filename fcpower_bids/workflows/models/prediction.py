@@ -22,6 +22,7 @@ from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectome
 from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
 from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
+from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.models import load_model, scan_digest, telling_edges
@@ -215,7 +216,8 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
         for one in read_statuses(request.output_dir)
         if one.state in (EXCLUDED, FAILED, RUNNING) and one.stage != "combine"
     }
-    there = [one for one in list_connectomes(request.output_dir) if not wanted or one.participant in wanted]
+    everyone = list_connectomes(request.output_dir)
+    there = [one for one in everyone if not wanted or one.participant in wanted]
     fitting = [one for one in there if one.atlas_name in facts["Preprocessing"]["atlas"]]
     if there and not fitting:
         raise DatasetError(
@@ -226,9 +228,9 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
     rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
     known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
     if not there and not rows:
+        label, labels = min(wanted).removeprefix("sub-"), {one.participant.removeprefix("sub-") for one in everyone}
         raise DatasetError(
-            f"There are no connectomes of {', '.join(sorted(wanted))} in {request.output_dir}. "
-            "Run the participant level first."
+            f"There are no connectomes of sub-{label} in {request.output_dir}: {label_remedy(label, labels)}"
         )
     rows += [_refused(person, person, NO_SESSION, WITHOUT_SCANS) for person in sorted(wanted - known)]
     return [one for one in fitting if one.recording not in bad], rows
