@@ -76,6 +76,16 @@ def test_jobs_of_single_people_become_the_outputs_of_one_run(exact_run, jobs, tm
     assert all(no_older_than_its_table(array) for array in out.rglob("*_relmat.npy"))
 
 
+def test_choices_of_the_group_level_of_a_source_stay_there(exact_run, tmp_path):
+    job = shutil.copytree(exact_run.output, tmp_path / "job", ignore=shutil.ignore_patterns("work"))
+    for name in ("settings_group.toml", "settings_group_dose.toml", "command_group.txt"):
+        (job / "logs" / name).write_text('targets = ["age"]\n')
+    assert main(["combine", str(tmp_path / "out"), str(job)]) == 0
+    assert not [
+        path for path in (tmp_path / "out" / "logs").iterdir() if path.name.startswith(("settings_", "command_"))
+    ]
+
+
 def test_sessions_that_came_apart_get_no_page_that_lacks_one(exact_run, people, tmp_path, capsys):
     sessions = sorted(path.name for path in (exact_run.output / people[0]).glob("ses-*"))
     assert len(sessions) > 1

@@ -18,7 +18,7 @@ STATUS = re.compile(rf"((?:[^/]+/)?){STATUSES}/[^/]+\.json")
 """In a zip the outputs may lie in a folder."""
 OWN = (
     *("logs/claims/", "logs/command_", "logs/slurm/", "work/", "group", "corpus/", "encoder/"),
-    *("logs/status.tsv", "logs/shared_ids.tsv", "index.html"),
+    *("logs/status.tsv", "logs/shared_ids.tsv", "logs/settings_group", "index.html"),
 )
 """What the outputs of a job may have besides: it is of no use elsewhere, or made anew."""
 FOREIGN = ("._", ".DS_Store")
