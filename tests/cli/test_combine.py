@@ -209,6 +209,23 @@ def test_what_cannot_be_combined_is_told_and_nothing_is_written(exact_run, peopl
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["dataset_description.json", "exclude.tsv", "logs/settings.toml", "descriptions.tsv"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_damaged_file_is_named_as_the_source_has_it(exact_run, people, tmp_path, capsys, name, zipped):
+    folder = part(exact_run.output, tmp_path / "job", people[0])
+    (folder / name).write_bytes(b"\xff{")
+    source, inside = (tmp_path / "job.zip", "fcpower/") if zipped else (folder, "")
+    if zipped:
+        with zipfile.ZipFile(packed(folder, source), "a") as archive:
+            if name in ALL:  # what `packed` leaves out
+                archive.write(folder / name, f"fcpower/{name}")
+    assert main(["combine", str(tmp_path / "out"), str(source)]) == 3
+    told = capsys.readouterr().err
+    assert f"{source}/{inside}{name} " in told
+    assert ".part" not in told
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_in_the_place_of_the_folder_is_named(exact_run, tmp_path, capsys):
     file = tmp_path / "file"
     file.write_text("mine")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.status import STATUSES
 from fcpower_bids.store import beside, file_in_the_way, move_whole, stored_path, write_bytes, write_text
-from fcpower_bids.workflows.merging.shared import SHARED, merge_shared
+from fcpower_bids.workflows.merging.shared import SHARED, Staged, merge_shared
 from fcpower_bids.workflows.merging.sites import label_people
 from fcpower_bids.workflows.merging.sources import Source, find_held, find_sources
 
@@ -98,7 +98,7 @@ def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread:
         for folder, source in zip(folders, found, strict=True):
             for name, content in source.read(_in_order(source, spread)):
                 write_bytes(stored_path(folder, name), content)
-        shared, lost = merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
+        shared, lost = _merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
         for folder, source in zip(folders, found, strict=True):
             _take(source, folder, output_dir, spread)
         for name, text in shared.items():
@@ -108,6 +108,17 @@ def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread:
     for name in spread:
         (output_dir / f"{name}.html").unlink(missing_ok=True)
     return lost
+
+
+def _merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> tuple[dict[str, str], list[str]]:
+    """Merge what was staged; a fault is in the file of the source, since its copy is gone when somebody reads of it."""
+    try:
+        return merge_shared(output_dir, held, staged)
+    except DatasetError as error:
+        text = str(error)
+        for source, folder in staged:
+            text = text.replace(f"{folder}/", f"{source.path}/{source.root}")
+        raise DatasetError(text) from error
 
 
 def _compare(sources: list[Source]) -> None:

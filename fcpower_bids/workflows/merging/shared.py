@@ -120,8 +120,15 @@ def _places(description: dict[str, Any], source: Source) -> Iterator[tuple[str, 
 
 
 def _lines(everything: Sequence[Staged], name: str) -> str:
-    texts = [path.read_text(encoding="utf-8") for _, path in _having(everything, name)]
+    texts = [_text(path) for _, path in _having(everything, name)]
     return "".join(f"{line}\n" for line in dict.fromkeys(line for text in texts for line in text.splitlines()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is no text in UTF-8 ({error}). Fetch it again.") from error
 
 
 def _settings(everything: Sequence[Staged]) -> str:
@@ -129,10 +136,7 @@ def _settings(everything: Sequence[Staged]) -> str:
     paths = list(_having(everything, SETTINGS))
     if not paths:
         return ""
-    try:
-        choices = [read_toml(path) for _, path in paths]
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{SETTINGS} of one of the sources cannot be read ({error}). Fetch it again.") from error
+    choices = [_choices(path) for _, path in paths]
     fields = Settings.__dataclass_fields__
     for own, (source, _) in zip(choices, paths, strict=True):
         for name in fields:
@@ -145,6 +149,13 @@ def _settings(everything: Sequence[Staged]) -> str:
     lines = paths[0][1].read_text(encoding="utf-8").splitlines()
     others = [set(path.read_text(encoding="utf-8").splitlines()) for _, path in paths[1:]]
     return "".join(f"{line}\n" for line in lines if all(line in other for other in others))
+
+
+def _choices(path: Path) -> dict[str, Any]:
+    try:
+        return read_toml(path)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read ({error}). Fetch it again.") from error
 
 
 def _origins(output_dir: Path, staged: Sequence[Staged]) -> str:
