@@ -117,6 +117,14 @@ def test_a_site_that_comes_later_and_one_that_comes_again(sites, tmp_path):
     assert set(table(out / "participants.tsv")["site"]) == {"siteA", "siteB"}
 
 
+def test_a_combination_that_is_combined_again_keeps_its_people_and_where_they_came_from(sites, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert combine(first, *words(sites, "siteA", "siteB")) == 0
+    assert combine(second, str(first)) == 0
+    for name in ("participants.tsv", "logs/combined.tsv"):
+        assert (second / name).read_bytes() == (first / name).read_bytes(), name
+
+
 @pytest.fixture
 def decided(sites, tmp_path):
     """Copies of the outputs of both, with a decision about somebody of each."""

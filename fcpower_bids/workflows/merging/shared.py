@@ -160,13 +160,12 @@ def _choices(path: Path) -> dict[str, Any]:
 
 def _origins(output_dir: Path, staged: Sequence[Staged]) -> str:
     """Where each recording came from."""
-    rows: dict[str, dict[str, Any]] = {}
-    if (output_dir / ORIGINS).is_file():
-        before = read_declared(output_dir / ORIGINS, COMBINED)
-        rows = {str(row["recording"]): row for row in before.to_dict("records")}  # type: ignore[misc]
-    for source, _ in staged:
+    rows = _rows(output_dir)
+    for source, folder in staged:
         there = {new: label for label, new in source.labels.items()}
-        for name in source.recordings:
+        earlier = {} if source.site else _rows(folder)  # it may be a combination itself
+        rows |= earlier
+        for name in (name for name in source.recordings if name not in earlier):
             person = name.partition("_")[0].removeprefix("sub-")
             rows[name] = {
                 "recording": name,
@@ -179,12 +178,19 @@ def _origins(output_dir: Path, staged: Sequence[Staged]) -> str:
     return declared_text(frame, COMBINED)
 
 
+def _rows(folder: Path) -> dict[str, dict[str, Any]]:
+    before = read_declared(folder / ORIGINS, COMBINED).to_dict("records") if (folder / ORIGINS).is_file() else []
+    return {str(row["recording"]): row for row in before}  # type: ignore[misc]
+
+
 def _people(output_dir: Path, staged: Sequence[Staged]) -> str:
-    """People of the sites with their site and what the tables of their datasets say; nothing where no site is named."""
+    """People of the sites with their site and what the tables of their datasets say, and tables that others hold."""
     frames = [read_phenotype_table(output_dir / PEOPLE)] if (output_dir / PEOPLE).is_file() else []
     for source, folder in staged:
         if source.site:
             frames.append(_people_of(source, folder))
+        elif (folder / PEOPLE).is_file():
+            frames.append(read_phenotype_table(folder / PEOPLE))
     if not frames:
         return ""
     whole = pd.concat(frames, ignore_index=True).drop_duplicates("participant_id", keep="last")
