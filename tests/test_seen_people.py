@@ -74,7 +74,7 @@ def test_the_corpus_holds_the_named_people_and_no_others(study, capsys):
     assert main([*run, "--participant-label", "01"]) == 3
     assert "already holds people whom --participant-label does not name (02)" in capsys.readouterr().err
     assert main([*run, "--participant-label", "01", "02", "99"]) == 3
-    assert "has no series for 99, named with --participant-label" in capsys.readouterr().err
+    assert "has no series of sub-99: correct --participant-label. There are 01, 02" in capsys.readouterr().err
 
 
 def test_the_check_names_them(study, capsys):

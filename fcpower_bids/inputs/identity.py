@@ -64,9 +64,19 @@ def _names(description: Mapping[str, Any]) -> Iterator[str]:
     sources = description.get("SourceDatasets") or []
     dois = [one.get("DOI") for one in sources if isinstance(one, Mapping)] if isinstance(sources, list) else []
     yield from (_short(str(doi)) for doi in (*dois, description.get("DatasetDOI")) if doi and _short(str(doi)))
-    if name := re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-"):
+    name = re.sub(r"[^A-Za-z0-9]+", "-", str(description.get("Name") or "")).strip("-")
+    if name and not _is_of_program(name, description):
         said = json.dumps({key: description.get(key) for key in DESCRIBING}, sort_keys=True)
         yield f"{name[:40]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+
+def _is_of_program(name: str, description: Mapping[str, Any]) -> bool:
+    """Whether the Name is that of the program that wrote a derivative: fMRIPrep gives all of its outputs one Name."""
+    programs = description.get("GeneratedBy") or []
+    made_by = (
+        [str(one.get("Name", "")) for one in programs if isinstance(one, Mapping)] if isinstance(programs, list) else []
+    )
+    return any(name.casefold().startswith(each.casefold().replace("_", "-")) for each in (*made_by, "fMRIPrep") if each)
 
 
 def _short(doi: str) -> str:

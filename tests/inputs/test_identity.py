@@ -92,3 +92,11 @@ def test_a_dataset_that_says_nothing_of_itself_has_to_be_named(tmp_path, capsys)
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "a/b") == 2
     assert pack(tmp_path, str(tmp_path / "corpus"), "--dataset-name", "mine") == 0
     assert packed(tmp_path / "corpus") == [3]
+
+
+def test_the_name_that_a_program_gives_to_all_of_its_outputs_names_no_dataset(tmp_path):
+    about = {"Name": "fMRIPrep - fMRI PREProcessing workflow", "DatasetType": "derivative"}
+    for place, made_by in (("a", [{"Name": "fMRIPrep"}]), ("b", None)):
+        assert dataset_identity(describe(tmp_path / place, **about, GeneratedBy=made_by)) == ""
+    assert dataset_identity(describe(tmp_path / "c", Name="XCP-D output", GeneratedBy=[{"Name": "xcp_d"}])) == ""
+    assert dataset_identity(describe(tmp_path / "d", Name="Our study", GeneratedBy=[{"Name": "xcp_d"}])) != ""
