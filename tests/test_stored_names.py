@@ -191,7 +191,7 @@ KNOWN = {
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
     ),
-    "workflows/merging/shared.py": ("folder / name", "root / unquote(str(link))", "source.path / source.root"),
+    "workflows/merging/shared.py": ("folder / name", "source.path / unquote(str(link))"),
     # words of the command line
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
