@@ -11,8 +11,8 @@ import hashlib
 import os
 import re
 import resource
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -84,6 +84,8 @@ class Status:
         Configuration, version, inputs and atlases: when it is the same, the work need not be done again.
     outputs : tuple of str
         Files written, relative to the output folder.
+    sizes : mapping of str to int
+        Bytes of series and connectomes when they were written: one that is cut at the end of a line shows by these.
     """
 
     recording: str
@@ -94,6 +96,7 @@ class Status:
     peak_mb: float = 0.0
     fingerprint: str = ""
     outputs: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def fingerprint(recording: Recording, settings: Participant, atlases: Sequence[Atlas]) -> str:
@@ -178,7 +181,13 @@ def status_path(output_dir: Path, recording: str) -> Path:
 
 def write_status(output_dir: Path, status: Status) -> None:
     """Record the status of one recording in one step; that it is at work need not outlive the machine."""
-    write_json(status_path(output_dir, status.recording), asdict(status), flush=status.state != RUNNING)
+    sizes = {
+        name: path.stat().st_size
+        for name in status.outputs
+        if name.endswith(WHOLE) and (path := stored_path(output_dir, name)).is_file()
+    }
+    content = asdict(replace(status, sizes=sizes))
+    write_json(status_path(output_dir, status.recording), content, flush=status.state != RUNNING)
 
 
 def read_status(output_dir: Path, recording: str) -> Status | None:
@@ -188,7 +197,8 @@ def read_status(output_dir: Path, recording: str) -> Status | None:
         found = Status(**{**content, "outputs": tuple(content["outputs"])})
     except (DatasetError, TypeError, KeyError):
         return None
-    is_sound = found.recording == recording and found.state in STATES and all(map(is_inner, found.outputs))
+    is_sound = found.recording == recording and found.state in STATES and isinstance(found.sizes, dict)
+    is_sound = is_sound and all(map(is_inner, found.outputs))
     return found if is_sound else None
 
 
@@ -213,17 +223,23 @@ def current_status(output_dir: Path, recording: str) -> Status | None:
     if status is None or status.state not in (DONE, EXCLUDED):
         return status
     for name, path in zip(status.outputs, own_files(output_dir, status.outputs), strict=True):
-        fault = "is gone" if path is None or not path.is_file() else "is cut short" if _is_cut(path) else ""
+        fault = "is gone" if path is None or not path.is_file() else _fault_of(path, status.sizes.get(name))
         if fault:
             return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
     return status
 
 
-def _is_cut(path: Path) -> bool:
+def _fault_of(path: Path, size: int | None) -> str:
+    """Say that a series or connectome is not as it was written; one of an earlier version has no size to compare."""
+    if not path.name.endswith(WHOLE):
+        return ""
     try:
-        return path.name.endswith(WHOLE) and is_cut_short(path)
+        there = path.stat().st_size
+        if size is None:
+            return "is cut short" if is_cut_short(path) else ""
     except OSError:
-        return True
+        return "cannot be read"
+    return "" if there == size else "is cut short" if there < size else "was changed"
 
 
 def is_finished(output_dir: Path, recording: str, mark: str) -> bool:

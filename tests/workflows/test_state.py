@@ -25,7 +25,12 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-40])
 
 
-@pytest.mark.parametrize("damage", [remove, cut])
+def cut_at_a_line(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]))
+
+
+@pytest.mark.parametrize("damage", [remove, cut, cut_at_a_line])
 def test_a_connectome_that_is_gone_or_cut_is_not_done(exact_demo, output, tmp_path, damage, capsys):
     table = sorted(output.rglob("sub-01*_stat-pearsoncorrelation_relmat.tsv"))[0]
     whole = table.read_bytes()
