@@ -138,7 +138,7 @@ def conclude_recording(
     """
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
-    write_status(output_dir, status)
+    status = write_status(output_dir, status)
     for atlas, name in (embedded or {}).items():
         if atlas in written.problems:
             problem, sentence = written.problems[atlas]

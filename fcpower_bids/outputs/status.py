@@ -179,15 +179,17 @@ def status_path(output_dir: Path, recording: str) -> Path:
     return output_dir / STATUSES / f"{recording}.json"
 
 
-def write_status(output_dir: Path, status: Status) -> None:
-    """Record the status of one recording in one step; that it is at work need not outlive the machine."""
+def write_status(output_dir: Path, status: Status) -> Status:
+    """Record the status of one recording in one step, with the sizes of its files; return it as it was written."""
     sizes = {
         name: path.stat().st_size
         for name in status.outputs
         if name.endswith(WHOLE) and (path := stored_path(output_dir, name)).is_file()
     }
-    content = asdict(replace(status, sizes=sizes))
-    write_json(status_path(output_dir, status.recording), content, flush=status.state != RUNNING)
+    status = replace(status, sizes=sizes)
+    # that it is at work need not outlive the machine
+    write_json(status_path(output_dir, status.recording), asdict(status), flush=status.state != RUNNING)
+    return status
 
 
 def read_status(output_dir: Path, recording: str) -> Status | None:
