@@ -57,7 +57,8 @@ def study(tmp_path_factory):
 
 
 def group(study, *options, out="out"):
-    return main([str(study / "bids"), str(study / out), "group", "-w", str(study / "w"), *QUICK, *options])
+    words = ["group", "-w", str(study / "w"), *QUICK, "--replace", *options]
+    return main([str(study / "bids"), str(study / out), *words])
 
 
 @pytest.fixture(scope="session")

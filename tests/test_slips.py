@@ -169,7 +169,7 @@ def cohort(tmp_path_factory):
 
 
 def run_group(cohort, capsys, *options) -> tuple[int, str]:
-    code = main([str(cohort.bids_dir), str(cohort.output_dir), "group", *GROUP, *options])
+    code = main([str(cohort.bids_dir), str(cohort.output_dir), "group", *GROUP, "--replace", *options])
     return code, capsys.readouterr().err
 
 
@@ -204,7 +204,7 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-@pytest.mark.parametrize("place", ["edges.permute_edges", "found.cohens_d", "edges.tell_edges"])
+@pytest.mark.parametrize("place", ["edges.permute_edges", "result_rows.cohens_d", "edges.tell_edges"])
 def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
     monkeypatch.setattr(f"fcpower_bids.analyses.edgewise.{place}", raising(IndexError("edge 15")))
     code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")

@@ -86,7 +86,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_names_are_listed_without_heavy_imports():
     code = (
-        "import sys, fcpower_bids.imaging.confounds.regressors as c; c.strategy_names(); c.load_strategy('36P');"
+        "import sys, fcpower_bids.imaging.confounds.strategies as c; c.strategy_names(); c.load_strategy('36P');"
         "print([m for m in ('nilearn', 'pandas', 'nibabel', 'sklearn', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -74,7 +74,7 @@ COMPARED = pd.DataFrame(
 def opened(browser, tmp_path_factory):
     """The page of a scan of which everything is said that can be, opened."""
     folder = tmp_path_factory.mktemp("prediction")
-    (page,) = write_prediction_pages(folder, "target-age-fc-power", pd.DataFrame([ROW]), COMPARED, FACTS, {})
+    (page,), _ = write_prediction_pages(folder, "target-age-fc-power", pd.DataFrame([ROW]), COMPARED, FACTS, {})
     browser.open(page)
     return browser
 
