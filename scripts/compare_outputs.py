@@ -3,7 +3,7 @@
     compare_outputs.py EXPECTED ACTUAL [EXPECTED_PATH=ACTUAL_PATH ...]
 
 What may differ: the paths of the mounts (given as pairs) in text files, in the statuses of the recordings the computing
-time and the memory, in archives their headers, in the settings of the last command which participants it was for, and
+time and the memory, in archives their headers, the last command and in its settings which participants it was for, and
 in pages and methods texts that command, and the whole foot. Every other difference is an error.
 """
 
@@ -28,6 +28,11 @@ FREE = (
         "only the participants of the last command differ",
     ),
     (
+        re.compile(r"logs/command_"),
+        re.compile(rb".+"),
+        "only the command differs",
+    ),
+    (
         re.compile(r"logs/settings_group"),
         re.compile(rb"^(?:nprocs|mem_mb) = .*$", re.M),
         "only the cores and the memory of the job differ",
@@ -41,7 +46,7 @@ FREE = (
         "only the command and the foot of the page differ",
     ),
 )
-IGNORED = ("work", "logs/crashes", "logs/slurm")
+IGNORED = ("work", "logs/crashes", "logs/slurm", "logs/asked")
 
 
 def files_below(root: Path) -> set[str]:

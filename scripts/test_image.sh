@@ -218,7 +218,7 @@ check_sif() { # clean environment, nothing of the host but the two folders, no n
 check_array() { # the example for clusters, with a queue that runs two jobs at a time, and the group once all are done
   say "docs/examples/slurm_array.sh with the .sif"
   local out start; out=$(open_folder array)
-  mkdir -p "$SCRATCH/bin" "$out/logs/slurm"; chmod 777 "$out/logs"
+  mkdir -p "$SCRATCH/bin" "$out/logs/slurm" "$out/logs/asked"; chmod 777 "$out/logs" "$out/logs/asked"
   cat > "$SCRATCH/bin/sbatch" <<'S'
 #!/usr/bin/env bash
 jobs=
