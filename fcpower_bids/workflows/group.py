@@ -100,8 +100,8 @@ def _dry_run(settings: Settings) -> int:
         cohort, by_atlas = open_cohorts(own)
         if not settings.check:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
+        _tell_absent(own)
     _tell_decisions(cohort, own)
-    _tell_absent(own)
     say(describe_cohort(cohort), settings)
     return 0
 
@@ -114,6 +114,8 @@ def _tell_decisions(cohort: Cohort, settings: Settings) -> None:
 
 def _tell_absent(settings: Settings) -> None:
     """Name a participant of the command line without a connectome, and how the label may be meant."""
+    if not settings.participant_label:
+        return
     labels = {one.participant.removeprefix("sub-") for one in list_connectomes(settings.output_dir)}
     if absent := sorted({label.removeprefix("sub-") for label in settings.participant_label} - labels):
         say(f"No connectome of sub-{absent[0]}: {label_remedy(absent[0], labels)}", settings)
