@@ -65,7 +65,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     """
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
-    phenotypes = check_phenotypes(settings, people)  # a wrong column is told before thousands of files are read
+    phenotypes = check_phenotypes(settings, people)  # before thousands of files are read
     folder = settings.work / "cohort" / f"{chosen[0].atlas_name}_space-{chosen[0].space}"
     edges = read_edges([one.path for one in chosen], folder, settings)
     keep, said = exclude_unreadable(chosen, edges.unreadable, settings)

@@ -168,7 +168,7 @@ def peak_megabytes() -> float:
 def embedding_names(recording: str, atlases: Iterable[str], settings: Embedding) -> dict[str, str]:
     """Return the names of the statuses of the embeddings that were asked for, by atlas; none without an encoder.
 
-    They name the encoder, so that no run tells of the encoder of another.
+    They name the encoder, so that no run reports on the encoder of another.
     """
     label = embedding_label(settings)
     return {atlas: f"{recording}_{atlas}_desc-{label}{EMBEDDING}" for atlas in atlases} if label else {}

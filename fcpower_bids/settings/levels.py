@@ -108,8 +108,12 @@ def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str])
 
 
 def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice at group level that nothing reads which was asked for, by `READ_BY`."""
+    """Yield a sentence for each choice at group level without a reader: by `READ_BY`, or where a file has the folds."""
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     for name, reader in READ_BY.items():
         if getattr(settings, name) != defaults[name] and reader not in analyses:
             yield f"--{name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
+    if brought := settings.folds_file or settings.test_people:
+        for name in ("folds", "repeats"):
+            if getattr(settings, name) is not None:
+                yield f"--{name} is not used: {brought.name} has the folds."

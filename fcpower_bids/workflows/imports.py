@@ -57,7 +57,7 @@ def import_sources(settings: Settings) -> None:
     there = {f"sub-{dict(one.entities)['sub']}" for _, _, of_source in sources for one in of_source}
     asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
     if people := sorted(there & asked if asked else there):
-        check_phenotypes(settings, people)  # what is wrong with a table is told before a thousand series are read
+        check_phenotypes(settings, people)  # before a thousand series are read
     roots = {name: root for name, root, _ in sources}
     prepare_dataset(settings, {**roots, PEOPLE: settings.bids_dir})
     for name, root, offered in sources:

@@ -17,7 +17,7 @@ from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, FIRST, NOT, is_read
+from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, FIRST, NOT, is_read, tell_unread
 from tests.docs.pages import DOCS, code_blocks, read
 
 BASE = ["in", "out", "participant"]
@@ -171,3 +171,11 @@ def test_the_page_about_xcp_d_shows_the_file_and_knows_what_is_understood():
         flags = re.findall(r"`(-[-a-z0-9]+)", theirs)
         assert set(flags) <= own | {*IGNORED, *REFUSED, *MEMORY}, theirs
         assert set(re.findall(r"`(--[-a-z]+)", ours)) <= own
+
+
+def test_folds_and_repeats_are_said_not_to_be_used_where_a_file_has_the_folds(tmp_path):
+    (tmp_path / "mine.tsv").touch()
+    given = ["in", "out", "group", "--folds-file", str(tmp_path / "mine.tsv"), "--repeats", "3", "--folds", "4"]
+    lines = list(tell_unread(parse_settings(given), ("prediction",)))
+    assert lines == ["--folds is not used: mine.tsv has the folds.", "--repeats is not used: mine.tsv has the folds."]
+    assert not list(tell_unread(parse_settings(given[:3] + given[5:]), ("prediction",)))

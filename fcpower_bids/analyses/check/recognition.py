@@ -55,8 +55,17 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
                 f"people of a site are recognised, where chance is {100 / found.n_groups:.0f} %"
                 f"{f' (of {found.n:,} people drawn at random)' if len(known) < len(everyone) else ''}.",
                 "Whatever goes with the site can be predicted from the scanner alone.",
-                f"Give --site-column {column} and read the score within sites, or use --hold-out-sites.",
+                _remedy(column, settings),
             )
+
+
+def _remedy(column: str, settings: Analysis) -> str:
+    """What is left to do, given what was chosen."""
+    if settings.hold_out_sites:
+        return "Read the score within sites; these are held out."
+    if settings.site_column == column:
+        return "Read the score within sites, or use --hold-out-sites."
+    return f"Give --site-column {column} and read the score within sites, or use --hold-out-sites."
 
 
 def _draw(rows: NDArray[np.intp], seed: int) -> NDArray[np.intp]:

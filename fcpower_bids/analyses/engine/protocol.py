@@ -45,7 +45,7 @@ SHARING = " (people who seem to share a scan are one)", "the people who seem to 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Who may change places with whom where a target depends on nothing.
+    """Blocks within which people are exchanged where a target depends on nothing.
 
     Attributes
     ----------
@@ -282,7 +282,7 @@ def _check_fold(label: str, test: Rows, train: Rows, preset: PredictionPreset) -
 
 
 def _check_apart(outer: Sequence[_Outer], people: People, alike: Sequence[tuple[str, str]]) -> None:
-    """Refuse a fold that trains on a relative of somebody whom it tests, or on somebody who looks like them."""
+    """Refuse a fold with members of one family, or two people who look alike, on both sides."""
     family = family_numbers(people.families, len(people.names))
     for each in outer:
         shared = np.intersect1d(family[each.test], family[each.train])

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _words(options: argparse.Namespace) -> list[str | Path]:
-    """The command without the people whom it is about."""
+    """The command without the labels of its participants."""
     words: list[str | Path] = ["fcpower_bids", "predict", *options.models, options.output_dir]
     for name in ("phenotypes", "recalibrate", "table"):
         value = getattr(options, name)

@@ -111,7 +111,7 @@ def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread:
 
 
 def _merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> tuple[dict[str, str], list[str]]:
-    """Merge what was staged; a fault is in the file of the source, since its copy is gone when somebody reads of it."""
+    """Merge what was staged; a fault is named in the file of the source, since the staged copy is gone afterwards."""
     try:
         return merge_shared(output_dir, held, staged)
     except DatasetError as error:
@@ -179,7 +179,7 @@ def _is_of_one_content(name: str) -> bool:
 
 
 def _spread(sources: list[Source]) -> list[str]:
-    """Participants of whom no source has all recordings."""
+    """Participants whose recordings no source has all of."""
     owned: dict[str, list[set[str]]] = {}
     for source in sources:
         own: dict[str, set[str]] = {}

@@ -34,7 +34,7 @@ def label_people(found: Sequence[Source], held: Source | None, output_dir: Path)
     Raises
     ------
     DatasetError
-        A label with its site is somebody else's already.
+        A label with its site is that of another person already.
     """
     known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}
@@ -74,7 +74,7 @@ def _refuse_collisions(sources: Iterable[Source]) -> None:
         for label, new in (one.labels or {label: label for label in _labels(one)}).items():
             if taken.setdefault(new, (one.site, label)) != (one.site, label):
                 raise DatasetError(
-                    f"sub-{label} of {one.path} would be sub-{new}, as somebody else is. Name the site otherwise."
+                    f"sub-{label} of {one.path} would be sub-{new}, as another person is. Name the site otherwise."
                 )
 
 
