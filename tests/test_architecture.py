@@ -1,4 +1,4 @@
-"""The house keeps its shape: import costs, registries, sizes, and the tree of the README."""
+"""The house keeps its shape: import costs, registries, sizes, and the tree of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ def test_no_vague_names():
     assert not [path for path in PACKAGE.rglob("*") if path.stem in vague]
 
 
-def test_the_tree_of_the_readme_is_the_tree_on_disk():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    tree = re.search(r"```text\nfcpower_bids/\n(.*?)```", readme, re.S)
-    assert tree, "README.md shows the tree of the package"
+def test_the_tree_of_the_docs_is_the_tree_on_disk():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = re.search(r"```text\nfcpower_bids/\n(.*?)```", page, re.S)
+    assert tree, "docs/architecture.md shows the tree of the package"
     told = set(re.findall(r"^ {2}([a-z_]+/?)(?= )", tree.group(1), re.M))
     there = {p.name + "/" for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     there |= {p.stem for p in PACKAGE.glob("*.py") if not p.stem.startswith("_")}
     assert told == there
 
 
-def test_the_direction_of_imports_in_the_readme_is_that_of_the_contract():
+def test_the_direction_of_imports_in_the_docs_is_that_of_the_contract():
     contracts = ConfigParser()
     contracts.read(ROOT / "setup.cfg", encoding="utf-8")
     layers = contracts["importlinter:contract:layers"]["layers"].split("\n")
-    assert f"`{' > '.join(filter(None, layers))}`" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`{' > '.join(filter(None, layers))}`" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_no_folder_is_a_warehouse():
