@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.analyses.models.calibration import RESIDUALS
 from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES
-from fcpower_bids.schema import TableSpec
+from fcpower_bids.schema import Column, TableSpec
 from fcpower_bids.workflows.models.prediction import PREDICTED
 
 IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
 MODEL_TABLES = tuple(replace(spec, name=f"{IN_MODEL}/{spec.name}") for spec in (RESIDUALS, REFERENCE))
+SHARED_BY = 4
+"""Tables that have a column with one meaning, from which on the page explains it once."""
 
 INTRODUCTION = """\
 # Outputs of the group level
@@ -54,21 +58,43 @@ def tables_by_title() -> dict[str, tuple[TableSpec, ...]]:
 
 def describe_tables() -> str:
     """Describe the tables of the group level as Markdown."""
-    parts = [INTRODUCTION]
-    for title, tables in tables_by_title().items():
-        parts += [f"## {title}\n", *map(_describe, tables)]
+    sections = tables_by_title()
+    shared = _shared_rows(table for tables in sections.values() for table in tables)
+    parts = [INTRODUCTION, "## Columns that several tables have\n", _draw_rows(shared)]
+    for title, tables in sections.items():
+        parts += [f"## {title}\n", *(_describe(table, shared) for table in tables)]
     return "\n".join(parts)
 
 
-def _describe(table: TableSpec) -> str:
+def _shared_rows(tables: Iterable[TableSpec]) -> list[str]:
+    """Rows of columns that have one meaning in `SHARED_BY` tables or more, the most frequent meaning of each name."""
+    rows = Counter(row for table in tables for row in _rows(table.columns.values()))
+    by_name = {_name(row): row for row, number in reversed(rows.most_common()) if number >= SHARED_BY}
+    return list(reversed(by_name.values()))
+
+
+def _rows(columns: Iterable[Column]) -> Iterator[str]:
     bar = chr(92) + "|"
-    rows = [
-        f"| {one.written if ' ' in one.written else f'`{one.written}`'} | {one.meaning.replace('|', bar)} |"
-        for one in table.columns.values()
-    ]
-    return (
-        "\n".join([f"### `{table.name}.tsv`\n\n{table.meaning}\n", "| column | meaning |", "|---|---|", *rows]) + "\n"
-    )
+    for one in columns:
+        name = one.written if " " in one.written else f"`{one.written}`"
+        yield f"| {name} | {one.meaning.replace('|', bar)} |"
+
+
+def _name(row: str) -> str:
+    return row.split(" | ")[0].removeprefix("| ")
+
+
+def _draw_rows(rows: Iterable[str]) -> str:
+    return "\n".join(["| column | meaning |", "|---|---|", *rows]) + "\n"
+
+
+def _describe(table: TableSpec, shared: list[str]) -> str:
+    """One table: its meaning, names of shared columns, rows of its own columns."""
+    rows = list(_rows(table.columns.values()))
+    known = [_name(row) for row in rows if row in shared]
+    own = [row for row in rows if row not in shared]
+    also = f"Shared columns: {', '.join(known)}.\n\n" if known else ""
+    return f"### `{table.name}.tsv`\n\n{table.meaning}\n\n{also}{_draw_rows(own) if own else ''}"
 
 
 if __name__ == "__main__":
