@@ -67,7 +67,7 @@ def as_expression(pattern: str) -> str:
 
 
 def table_of(pattern: str) -> str:
-    """The documented columns of a file: rows of the table below its heading, and of the shared columns that it names."""
+    """The documented columns of a file: rows of its table, and of the shared columns that it names."""
     page = documented()[pattern]
     name = re.escape(pattern.removeprefix("group/"))
     text = read(DOCS / page)
