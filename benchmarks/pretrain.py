@@ -53,7 +53,7 @@ def time_run(size: str, options: argparse.Namespace, folder: Path) -> None:
         accelerator=options.accelerator,
         compile=options.compile,
         resident_mb=options.resident_mb,
-        chunk=options.chunk,
+        microbatch=options.microbatch,
         held_out=0.0,
         checkpoint_every=10**9,
         checkpoint_minutes=0,
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--precision", default=None)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--chunk", type=int, default=None)
+    parser.add_argument("--microbatch", type=int, default=None)
     parser.add_argument("--resident-mb", type=int, default=None)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES))

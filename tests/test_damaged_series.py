@@ -239,7 +239,7 @@ def test_agreement_with_the_table_is_that_of_the_files(damaged):
 def test_the_group_level_says_which_scans_have_a_caution(damaged):
     """The cautions of the pages are a column of ``scans.tsv``, and findings of the check that count them."""
     bids = damaged.output.parent / "in"
-    options = ("--check", "--quiet", "--min-time", "0", "--max-missing-parcels", "1")
+    options = ("--check", "--quiet", "--min-time", "0", "--drop-people-missing", "1")
     assert main([str(bids), str(damaged.output), "group", *options]) == 0
     scans = read(damaged.output / "group" / "scans.tsv").set_index("participant_id")
     used = [name for name, (_, state, _) in FAULTS.items() if state == "done"]

@@ -186,7 +186,7 @@ def test_an_unknown_predictor_is_named(tmp_path, capsys):
 def test_transforms_of_correlation_matrices_predict_what_they_should(predicted):
     made, _ = predicted
     options = ["--targets", "score", "--covariates", "age", "--representations", "off_log", "log_scaled"]
-    options += ["--shrinkage", "0.1", "--predictors", "cpm", "--name", "maps", "--permutations", "0"]
+    options += ["--shrink-to-identity", "0.1", "--predictors", "cpm", "--name", "maps", "--permutations", "0"]
     command = [made.bids, made.out, "group", *QUICK, *options]
     assert main([*map(str, command)]) == 0
     tables = Planted(made.root, "maps")

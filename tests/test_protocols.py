@@ -134,7 +134,7 @@ def test_the_recommended_protocol_is_what_it_says(tree):
     summary = tree.table("prediction_summary").set_index("representation")
     at_edge = folds["at_grid_edge"].astype(str).str.lower() == "true"
     assert summary.loc["fc", "share_at_grid_edge"] == pytest.approx(at_edge.mean())
-    assert tree.facts("prediction")["Preset"]["group_fit"] == "fold"
+    assert tree.facts("prediction")["Preset"]["fit_transforms_on"] == "fold"
     assert "end to end" in tree.facts("prediction")["FeaturesOfAPerson"]
     assert set(tree.table("scans")["combination"]) == {"concat", "none"}
 

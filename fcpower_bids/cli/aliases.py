@@ -37,6 +37,20 @@ REFUSED = {
 """Options of others that would change numbers, and options that are gone: what to give instead."""
 
 
+RENAMED = {
+    "--max-parcel-missing": "--drop-parcels-missing-in",
+    "--max-missing-parcels": "--drop-people-missing",
+    "--draw": "--sampling-unit",
+    "--tasks-apart": "--separate-tasks",
+    "--evaluation": "--exclude-from-corpus",
+    "--group-fit": "--fit-transforms-on",
+    "--chunk": "--microbatch",
+    "--floor": "--eigenvalue-floor",
+    "--shrinkage": "--shrink-to-identity",
+}
+"""Former spellings of our options, accepted until the release after 0.1 and left out of the help."""
+
+
 DATA = Path(__file__).parents[1] / "data"
 
 
@@ -45,11 +59,17 @@ def as_shipped(name: str, folder: str) -> str:
     return next((path.stem for path in (DATA / folder).iterdir() if _plain(path.stem) == _plain(name)), name)
 
 
+def present_name(name: str) -> str:
+    """Return the name of an option in a configuration file; of a former one the present name."""
+    flag = "--" + name.replace("_", "-")
+    return RENAMED.get(flag, flag).removeprefix("--").replace("-", "_")
+
+
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def understand(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Translate a command line.
 
     Parameters
@@ -71,7 +91,9 @@ def understand(words: Sequence[str]) -> tuple[list[str], list[str]]:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
-        if name in MEMORY:
+        if name in RENAMED:
+            understood.append(RENAMED[name] + equals + value)
+        elif name in MEMORY:
             given = value if equals else (rest.pop(0) if rest else "")
             understood += ["--mem-mb", _megabytes(given, MEMORY[name])]
         elif name in IGNORED:

@@ -22,14 +22,21 @@ OURS = ("logs", "sourcedata", "group", "corpus", "encoder")
 """Folders of the output, whichever level makes them."""
 TAKEN = ("models", "predicted", "index")
 """Names in ``group/``, and of pages, that no results can have."""
-SHARES = ("min_matched", "min_coverage", "max_parcel_missing", "max_missing_parcels", "held_out", "shrinkage")
+SHARES = (
+    "min_matched",
+    "min_coverage",
+    "drop_parcels_missing_in",
+    "drop_people_missing",
+    "held_out",
+    "shrink_to_identity",
+)
 POSITIVE = (
     "repeats",
     "folds",
     "inner_folds",
     "steps",
     "batch_size",
-    "chunk",
+    "microbatch",
     "checkpoint_every",
     "window",
     "filter_order",
@@ -133,7 +140,7 @@ def _fault(name: str, value: float) -> str | None:
         return "must not be negative"
     if name == "nbs_threshold" and value <= 0:
         return "is a size of t and must be above 0"
-    if name == "floor" and value <= 0:
+    if name == "eigenvalue_floor" and value <= 0:
         return "is the least eigenvalue and must be above 0"
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None
 

@@ -15,7 +15,7 @@ from unicodedata import normalize
 from fcpower_bids import __version__
 from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.absolute_paths import MAY_BE_PATHS, anchor
-from fcpower_bids.cli.aliases import DATA, REFUSED, as_shipped, understand
+from fcpower_bids.cli.aliases import DATA, REFUSED, as_shipped, expand_aliases, present_name
 from fcpower_bids.cli.checks import problems_of
 from fcpower_bids.cli.help import EPILOG, USAGE, HelpFormatter, asked_for_help, explain_places, help_for
 from fcpower_bids.cli.options import help_text, is_list, option_fields, or_choices, scalar_type
@@ -105,12 +105,12 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     if asked_for_help(words):
         sys.stdout.write(help_for(words, parser))
         raise SystemExit(0)
-    words, refused = understand(words)
+    words, refused = expand_aliases(words)
     try:
         given, unknown = parser.parse_known_args(words)
     except UsageError as error:
         raise UsageError(explain_places(words, str(error))) from None
-    values, errors = tell_apart(vars(given))
+    values, errors = split_alternatives(vars(given))
     errors += refused + [_unknown_option(parser, item) for item in unknown if item.startswith("-")]
     sections = {field.name: field.metadata["section"] for field in option_fields()}
     errors += refuse_unread(given.level, sections, vars(given))
@@ -171,7 +171,7 @@ def _not_chosen_again(from_file: dict[str, Any], given: Mapping[str, Any]) -> di
     return {name: value for name, value in from_file.items() if name not in replaced}
 
 
-def tell_apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
     told, faults = dict(values), []
     for field in option_fields():
@@ -213,7 +213,7 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
     values: dict[str, Any] = {}
     errors = []
     for key, value in content.items():
-        name = key.replace("-", "_")
+        name = present_name(key)
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             hint = REFUSED.get(f"--{name.replace('_', '-')}")
@@ -224,7 +224,7 @@ def _convert_all(content: Mapping[str, Any], whose: object) -> tuple[dict[str, A
             values[name] = _convert(name, value)
         except (TypeError, ValueError):
             errors.append(f"{whose} has {key} = {value!r}, which is not a {scalar_type(name).__name__}.")
-    values, faults = tell_apart(values)
+    values, faults = split_alternatives(values)
     return values, errors + faults
 
 

@@ -352,8 +352,8 @@ def choose_parcels(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[Exclusion]]:
     """Choose scans and parcels so that nothing is missing, by three rules in this order.
 
-    Parcels that more than ``max_parcel_missing`` of the scans lack are dropped for all; scans that lack more than
-    ``max_missing_parcels`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
+    Parcels that more than ``drop_parcels_missing_in`` of the scans lack are dropped for all; scans that lack more than
+    ``drop_people_missing`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
     dropped for all. A missing parcel is never filled in.
 
     Parameters
@@ -374,14 +374,14 @@ def choose_parcels(
     DatasetError
         If no scan, or fewer than three parcels, would be left.
     """
-    common = missing.mean(axis=0) <= settings.max_parcel_missing
+    common = missing.mean(axis=0) <= settings.drop_parcels_missing_in
     lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))
-    kept_scans = lacking <= settings.max_missing_parcels
+    kept_scans = lacking <= settings.drop_people_missing
     kept_parcels = common & ~missing[kept_scans].any(axis=0)
     if not kept_scans.any() or kept_parcels.sum() < FEWEST_PARCELS:
         raise DatasetError(
             f"Missing parcels leave {int(kept_scans.sum())} scans and {int(kept_parcels.sum())} parcels. Raise "
-            "--max-parcel-missing or lower --max-missing-parcels, or use another atlas."
+            "--drop-parcels-missing-in or lower --drop-people-missing, or use another atlas."
         )
     rows = [
         Exclusion(NO_SESSION, NO_SESSION, PARCEL, _parcel_reason(name, share, seldom, settings))
@@ -391,8 +391,8 @@ def choose_parcels(
     for (participant, session), share, kept in zip(scans, lacking, kept_scans, strict=True):
         if not kept:
             reason = (
-                f"lacks {100 * share:.1f} % of the parcels, more than --max-missing-parcels "
-                f"{100 * settings.max_missing_parcels:g} %"
+                f"lacks {100 * share:.1f} % of the parcels, more than --drop-people-missing "
+                f"{100 * settings.drop_people_missing:g} %"
             )
             rows.append(Exclusion(participant, session, RECORDING, reason))
     return kept_scans, kept_parcels, rows
@@ -401,7 +401,7 @@ def choose_parcels(
 def _parcel_reason(name: str, share: float, seldom: bool, settings: GroupLevel) -> str:
     said = f"{name}: {100 * share:.1f} % of the scans lack it"
     if seldom:
-        return f"{said}, more than --max-parcel-missing {100 * settings.max_parcel_missing:g} %"
+        return f"{said}, more than --drop-parcels-missing-in {100 * settings.drop_parcels_missing_in:g} %"
     return f"{said}, and what a scan lacks is not filled in"
 
 

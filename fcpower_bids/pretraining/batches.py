@@ -44,7 +44,7 @@ class Batches:
     def draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of the table (B,), and which window of each."""
         key = (self.config.seed, BATCH, step)
-        members, chosen = draw_batch(self.places, self.size, key, self.config.draw)
+        members, chosen = draw_batch(self.places, self.size, key, self.config.sampling_unit)
         return self.rows[members], chosen
 
     def kernel(self, step: int) -> Tensor:

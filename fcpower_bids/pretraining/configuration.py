@@ -15,7 +15,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.pretraining.losses import LOSSES
 
 DOES_NOT_CHANGE_THE_RUN = (
-    *("devices", "num_nodes", "accelerator", "chunk", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
+    *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
     *("resident_mb", "compile"),
 )
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
@@ -24,14 +24,14 @@ The number of steps may only grow, which `fcpower_bids.pretraining.run_state` se
 """
 
 LEAST = dict.fromkeys(
-    ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "chunk"), 1
+    ("steps", "batch_size", "window", "checkpoint_every", "log_every", "devices", "num_nodes", "microbatch"), 1
 ) | {"resident_mb": 0}
 """Smallest values."""
 
 CHOICES = (
     ("encoder", "the encoder", tuple(SIZES)),
     ("loss", "the loss", tuple(LOSSES)),
-    ("draw", "what is drawn", ("windows", "recordings")),
+    ("sampling_unit", "what is drawn", ("windows", "recordings")),
     ("held_out_by", "what is held out", ("family", "dataset")),
 )
 """Fields that take one of a few words, how a sentence calls them, and the words."""
@@ -55,7 +55,7 @@ class PretrainConfig:
         Recordings per step over all devices; reduced to the corpus if that is smaller.
     window : int
         Timepoints that the student sees.
-    draw : str
+    sampling_unit : str
         What is drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``.
     roi_labels : tuple of str
         Names of the parcels of a corpus that does not say them.
@@ -76,7 +76,7 @@ class PretrainConfig:
     resident_mb : int or None
         Size of a corpus in MB up to which it is held on the device; a larger one is streamed from disk. See
         `fcpower_bids.pretraining.corpus.opened.Corpus.to`.
-    chunk : int or None
+    microbatch : int or None
         Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
     held_out : float
         Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
@@ -86,7 +86,7 @@ class PretrainConfig:
         Steps.
     checkpoint_minutes : float
         Minutes after which the run can be resumed at the latest; 0 for regular checkpoints only.
-    evaluation : tuple of str
+    exclude_from_corpus : tuple of str
         ``dataset`` or ``dataset/subject`` that must not be in the corpus.
     purpose, licence : str
         For the card of the model.
@@ -100,7 +100,7 @@ class PretrainConfig:
     steps: int = 300_000
     batch_size: int = 1024
     window: int = 80
-    draw: str = "windows"
+    sampling_unit: str = "windows"
     roi_labels: tuple[str, ...] = ()
     learning_rate: float = 8.5e-4
     warmup: int = 100
@@ -114,13 +114,13 @@ class PretrainConfig:
     num_nodes: int | None = None
     compile: bool = False
     resident_mb: int | None = None
-    chunk: int | None = None
+    microbatch: int | None = None
     held_out: float = 0.1
     held_out_by: str = "family"
     checkpoint_every: int = 2000
     checkpoint_minutes: float = 15.0
     log_every: int = 50
-    evaluation: tuple[str, ...] = ()
+    exclude_from_corpus: tuple[str, ...] = ()
     purpose: str = "research"
     licence: str = "n/a"
     tensorboard: bool = False
@@ -157,7 +157,7 @@ class PretrainConfig:
         views += "" if self.precision == "32-true" else f", {self.precision}"
         return (
             f"{self.loss}, batch {self.batch_size}, learning rate {self.learning_rate:g}, warm-up {self.warmup}, "
-            f"{self.steps} steps, windows of {self.window} volumes drawn by {self.draw}{views}"
+            f"{self.steps} steps, windows of {self.window} volumes drawn by {self.sampling_unit}{views}"
         )
 
     def rate(self, step: int) -> float:

@@ -161,7 +161,7 @@ class _Run:
     ) -> None:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
-        refuse_leakage(corpus.table, config.evaluation)
+        refuse_leakage(corpus.table, config.exclude_from_corpus)
         places = corpus.places(config.window)
         long_enough = places > 0
         whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
@@ -179,7 +179,7 @@ class _Run:
         self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
         student = torch.compile(self.model) if config.compile else self.model
         wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
-        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.chunk)
+        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
         fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
         self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
         self.step = self.folder.resume(self.model, self.optimizer, config.steps)

@@ -19,7 +19,7 @@ def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> i
 
     Forward and backward cost three forward passes; GradCache embeds once more.
     """
-    passes = 3 if config.chunk is None else 4
+    passes = 3 if config.microbatch is None else 4
     return passes * forward_flops(model, config.window) * batch_size
 
 

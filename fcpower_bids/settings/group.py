@@ -78,8 +78,8 @@ class GroupLevel(Choices):
             "mean_predictive_cod",
         ),
     )
-    group_fit: str | None = option(
-        None, "group", "whom tangent references, PCA and their like are fitted to [preset]", choices=("cohort", "fold")
+    fit_transforms_on: str | None = option(
+        None, "group", "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
     scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
     sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")
@@ -101,11 +101,11 @@ class GroupLevel(Choices):
     first_session: bool = option(
         False, "group", "of everybody the first session alone (that is left, by the order of the labels)"
     )
-    tasks_apart: bool = option(
+    separate_tasks: bool = option(
         False, "group", "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does"
     )
     equal_minutes: bool = option(
         False, "group", "cut every scan to the length of the shortest one, and compute FC again from the stored series"
     )
-    max_parcel_missing: float = option(0.1, "group", "drop parcels that a larger share of people lacks")
-    max_missing_parcels: float = option(0.1, "group", "leave out people who lack a larger share of parcels")
+    drop_parcels_missing_in: float = option(0.1, "group", "drop parcels that a larger share of people lacks")
+    drop_people_missing: float = option(0.1, "group", "leave out people who lack a larger share of parcels")

@@ -19,9 +19,18 @@ SECTIONS_OF: Mapping[str, tuple[str, ...]] = {
 
 ALSO: Mapping[str, tuple[str, ...]] = {
     "participant": (),
-    "group": ("atlas", "alpha", "combine_runs", "min_time", "floor", "shrinkage"),
+    "group": ("atlas", "alpha", "combine_runs", "min_time", "eigenvalue_floor", "shrink_to_identity"),
     "pack": (
-        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "evaluation", "window", "family_column"),
+        *(
+            "participant_label",
+            "atlas",
+            "alpha",
+            "corpus",
+            "public_corpus",
+            "exclude_from_corpus",
+            "window",
+            "family_column",
+        ),
         *("nprocs", "quiet", "dataset_name"),
     ),
     "pretrain": (
@@ -62,12 +71,21 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         *("permutations", "preset", "save_models", "name", "nprocs"),
     ),
     "pack": (
-        *("participant_label", "atlas", "corpus", "public_corpus", "evaluation", "window", "family_column"),
+        *("participant_label", "atlas", "corpus", "public_corpus", "exclude_from_corpus", "window", "family_column"),
         *("dataset_name", "quiet"),
     ),
     "pretrain": (
         *("corpus", "participant_label", "encoder", "atlas", "family_column", "steps", "batch_size", "learning_rate"),
-        *("loss", "window", "held_out", "evaluation", "checkpoint_every", "accelerator", "devices", "precision"),
+        *(
+            "loss",
+            "window",
+            "held_out",
+            "exclude_from_corpus",
+            "checkpoint_every",
+            "accelerator",
+            "devices",
+            "precision",
+        ),
         *("accept_unproven", "random_seed", "nprocs", "quiet"),
     ),
 }

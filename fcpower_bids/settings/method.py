@@ -61,13 +61,20 @@ class Method(Choices):
     compact: bool = option(
         False, "method", "store less than half: series in single precision as .npy, FC, and no transforms"
     )
-    floor: float | None = option(None, "method", "eigenvalue floor for transforms that need full rank (mean is 1)")
-    shrinkage: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
+    eigenvalue_floor: float | None = option(
+        None, "method", "least eigenvalue for transforms that need full rank (mean: 1)"
+    )
+    shrink_to_identity: float | None = option(None, "method", "shrinkage towards the identity for the same, 0 to 1")
 
     def __post_init__(self) -> None:
         """Without room for them no transform is made: each follows from FC."""
         if self.compact:
             object.__setattr__(self, "transforms", ())
+
+    @property
+    def full_rank_remedy(self) -> dict[str, float | None]:
+        """Least eigenvalue and shrinkage, by the names that transforms have for them."""
+        return {"eigenvalue_floor": self.eigenvalue_floor, "shrink_to_identity": self.shrink_to_identity}
 
     @property
     def band(self) -> tuple[float | None, float | None]:

@@ -19,7 +19,7 @@ class Pretraining(Choices):
     )
     public_corpus: Path | None = option(None, "pretrain", "pack: also write it to this folder in the public layout")
     roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
-    draw: str = option("windows", "pretrain", "what is drawn with equal chance", choices=("windows", "recordings"))
+    sampling_unit: str = option("windows", "pretrain", "drawn with equal chance", choices=("windows", "recordings"))
     steps: int = option(300_000, "pretrain", "optimiser steps")
     batch_size: int | None = option(
         None, "pretrain", "recordings per step, over all devices [1024; 128 with kl, as the paper]"
@@ -30,7 +30,7 @@ class Pretraining(Choices):
     loss: str = option("cka", "pretrain", "objective", choices=("cka", "cka_debiased", "kl"))
     warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]")
     architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
-    chunk: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
+    microbatch: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
     held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
     held_out_by: str = option(
         "family",
@@ -45,7 +45,9 @@ class Pretraining(Choices):
     )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
     checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
-    evaluation: tuple[str, ...] = option((), "pretrain", "DATASET or DATASET/SUBJECT that must not be in the corpus")
+    exclude_from_corpus: tuple[str, ...] = option(
+        (), "pretrain", "DATASET or DATASET/SUBJECT to keep out of the corpus"
+    )
     tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
     window: int = option(80, "pretrain", "volumes that the student sees")
     surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")

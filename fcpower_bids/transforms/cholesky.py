@@ -29,7 +29,8 @@ class Cholesky(FullRankTransform):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its mirrored factor (P, P)."""
-        factor = linalg.cholesky(full_rank(recording, self.floor, self.shrinkage), lower=True, check_finite=False)
+        regular = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
+        factor = linalg.cholesky(regular, lower=True, check_finite=False)
         return factor + np.tril(factor, -1).T
 
 

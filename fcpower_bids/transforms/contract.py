@@ -147,14 +147,14 @@ class FullRankTransform(Transform):
 
     Parameters
     ----------
-    floor : float, optional
+    eigenvalue_floor : float, optional
         Lift smaller eigenvalues to this value.
-    shrinkage : float, optional
-        Between 0 and 1: replace FC by (1 - shrinkage) FC + shrinkage I.
+    shrink_to_identity : float, optional
+        Between 0 and 1: replace FC by (1 - s) FC + s I.
     """
 
-    floor: float | None = None
-    shrinkage: float | None = None
+    eigenvalue_floor: float | None = None
+    shrink_to_identity: float | None = None
 
     def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The rank of FC and how it was made full."""
@@ -163,6 +163,6 @@ class FullRankTransform(Transform):
         return {
             "Rank": rank(eigenvalues, tolerance),
             "NumberClipped": n_clipped(eigenvalues, tolerance),
-            "EigenvalueFloor": self.floor,
-            "ShrinkageIntensity": self.shrinkage,
+            "EigenvalueFloor": self.eigenvalue_floor,
+            "ShrinkageIntensity": self.shrink_to_identity,
         }

@@ -24,4 +24,4 @@ class LogEuclidean(FullRankTransform):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to log FC (P, P)."""
-        return matrix_log(recording, self.floor, self.shrinkage)
+        return matrix_log(recording, self.eigenvalue_floor, self.shrink_to_identity)

@@ -64,7 +64,7 @@ class LogScaled(FullRankTransform):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (P, P) to its log-scaled map (P, P)."""
-        matrix = full_rank(recording, self.floor, self.shrinkage)
+        matrix = full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity)
         scaling = unit_row_sums(matrix)
         return matrix_log(matrix * np.outer(scaling, scaling))
 
@@ -93,4 +93,7 @@ def unit_row_sums(matrix: FloatArray) -> FloatArray:
         # A damped step of a self-concordant function keeps d positive and always descends.
         decrement = float(np.sqrt(max(-gradient @ step, 0.0)))
         scaling = scaling + step / (1 + decrement if decrement > 0.25 else 1)
-    raise Unfit("FC could not be scaled to unit row sums: it is too near to singular. Give --shrinkage or --floor.")
+    raise Unfit(
+        "FC could not be scaled to unit row sums: it is too near to singular. Give --shrink-to-identity or "
+        "--eigenvalue-floor."
+    )

@@ -26,7 +26,7 @@ class Tangent(FullRankTransform):
     ----------
     reference : {"harmonic", "arithmetic", "logeuclidean", "riemannian"}
         Which mean R is; the paper's main screen takes the harmonic one.
-    floor, shrinkage : float, optional
+    eigenvalue_floor, shrink_to_identity : float, optional
         How to make a rank-deficient FC full rank, before R and the logarithm: see `FullRankTransform`.
     tolerance : float
         How near the affine-invariant mean must be: see `means.riemannian_mean`.
@@ -60,7 +60,7 @@ class Tangent(FullRankTransform):
         if len({np.shape(recording) for recording in X}) > 1:
             raise ValueError("The recordings of a group must have the same parcels.")
         self.covered_ = np.all([covered_parcels(recording) for recording in X], axis=0)
-        regular = [full_rank(self._block(recording), self.floor, self.shrinkage) for recording in X]
+        regular = [full_rank(self._block(recording), self.eigenvalue_floor, self.shrink_to_identity) for recording in X]
         exact = {"tolerance": self.tolerance} if self.reference == "riemannian" else {}
         self.reference_ = MEANS[self.reference](regular, **exact)
         self._whitener = whitening(self.reference_)[0]
@@ -77,7 +77,7 @@ class Tangent(FullRankTransform):
 
     def apply(self, recording: FloatArray) -> FloatArray:
         """FC (C, C) to its tangent vector at the reference, as a matrix (C, C)."""
-        return matrix_log(whiten(full_rank(recording, self.floor, self.shrinkage), self._whitener))
+        return matrix_log(whiten(full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity), self._whitener))
 
     def describe(self, recording: FloatArray) -> dict[str, Any]:
         """The reference, beside the rank of FC and how it was made full."""

@@ -26,7 +26,7 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     """Load the cohort of the analyses, and one per atlas where an analysis compares atlases.
 
     These are the atlases of ``--atlas``, else all that the participant level wrote. The first one is that of the
-    other analyses; without ``--atlas`` it is the default atlas if that is there. With ``--tasks-apart`` there is one
+    other analyses; without ``--atlas`` it is the default atlas if that is there. With ``--separate-tasks`` there is one
     per atlas and task, and the other analyses have all tasks together.
     """
     if not OF_COHORTS & set(analyses_to_run(settings)):
@@ -35,7 +35,7 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
     if not each:
         return open_cohort(settings), {}
     first, *_ = each
-    if settings.tasks_apart:
+    if settings.separate_tasks:
         whole = open_cohort(each[first])
         return complete_cohort(whole, each[first]), {name: open_cohort(own) for name, own in _by_task(each).items()}
     cohorts = {name: open_cohort(own) for name, own in each.items()}
@@ -52,7 +52,7 @@ def _by_task(each: Mapping[str, Settings]) -> dict[str, Settings]:
     """
     tasks = list(dict.fromkeys(task.removeprefix("task-") for task in next(iter(each.values())).task_id))
     if len(tasks) < 2:
-        raise UsageError("--tasks-apart compares tasks: name two or more with --task-id.")
+        raise UsageError("--separate-tasks compares tasks: name two or more with --task-id.")
     return {
         f"{atlas}, task-{task}": dataclasses.replace(own, task_id=(task,))
         for atlas, own in each.items()

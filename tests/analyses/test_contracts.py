@@ -16,7 +16,7 @@ from fcpower_bids.outputs.finished_analyses import digest_cohort
 from fcpower_bids.outputs.tables import plain
 from tests.analyses.cohorts import choose, demo_cohort
 
-CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
+CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrink_to_identity": 0.1}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from fcpower_bids.ondisk import ScratchRows
 from fcpower_bids.resources import giving
 from tests.analyses.cohorts import choose, demo_cohort
 
-CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrinkage": 0.1}
+CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrink_to_identity": 0.1}
 TWO_PREDICTORS = {"predictors": ("kernel_ridge", "ridge")}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids.cli.aliases import RENAMED, present_name
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import build_parser, parse_settings, read_configuration
 from fcpower_bids.core.paper import ALPHA_STAR
@@ -31,6 +32,23 @@ def test_relative_paths_become_absolute_but_names_stay(tmp_path, monkeypatch):
     assert chosen.work_dir == tmp_path / "w"
     assert chosen.atlas == ("Schaefer400", f"{tmp_path}/a.nii.gz:{tmp_path}/a.tsv")
     assert chosen.strategy == str(tmp_path / "s.yml")
+
+
+@pytest.mark.parametrize("former", RENAMED)
+def test_former_spellings_are_understood_in_commands_and_files(former, tmp_path):
+    present = present_name(former[2:])
+    field = next(one for one in option_fields() if one.name == present)
+    level = "pretrain" if field.metadata["section"] == "pretrain" else "group"
+    text = "" if field.default is False else str((field.metadata["choices"] or ("1",))[0])
+    spelled = [["in", "out", level, name, *text.split()] for name in (former, f"--{present.replace('_', '-')}")]
+    assert parse_settings(spelled[0]) == parse_settings(spelled[1])
+    value = "true" if field.default is False else repr([text] if isinstance(field.default, tuple) else text)
+    value = text if text.isdigit() and not isinstance(field.default, tuple) else value
+    (tmp_path / "choices.toml").write_text(f"{former[2:].replace('-', '_')} = {value}\n")
+    values, errors = read_configuration(tmp_path / "choices.toml")
+    assert list(values) == [present]
+    assert errors == []
+    assert former not in build_parser().format_help()
 
 
 @pytest.mark.parametrize("field", option_fields(), ids=lambda field: field.name)

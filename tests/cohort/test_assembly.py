@@ -74,7 +74,7 @@ def test_every_loss_is_on_record_and_nothing_is_filled_in(tmp_path):
     listed = tmp_path / "out_of_it.tsv"
     listed.write_text("participant_id\treason\nsub-08\tWithdrew\n")
     write_participants(settings.bids_dir / "participants.tsv", 9, score=[1, 2, -9999, 4, 5, 6, None, 8, 9])
-    choices = {"max_mean_fd": 0.5, "max_missing_parcels": 0.3, "exclude_file": listed, "targets": ("score",)}
+    choices = {"max_mean_fd": 0.5, "drop_people_missing": 0.3, "exclude_file": listed, "targets": ("score",)}
     cohort = load_cohort(replace(settings, **choices))
     left_out = {(person, session) for person, session, _ in rows_of(cohort, "recording")}
     twins = {("sub-05", "ses-a"), ("sub-04", "ses-b")}
@@ -171,7 +171,7 @@ def test_parcels_are_those_of_the_kept_scans(tmp_path):
     settings = make_outputs(tmp_path, people=4)
     for name, missing in (("sub-01_ses-a", (0,)), ("sub-02_ses-a", (0,)), ("sub-03_ses-a", (3,))):
         add_output(settings.output_dir, name, series_of(1000 + int(name[5]), missing=missing))
-    cohort = load_cohort(replace(settings, max_parcel_missing=0.2, max_missing_parcels=0.0))
+    cohort = load_cohort(replace(settings, drop_parcels_missing_in=0.2, drop_people_missing=0.0))
     assert cohort.parcels == PARCELS[1:]
     assert ("sub-03", "ses-a") not in set(zip(cohort.scans["participant_id"], cohort.scans["session"], strict=True))
     assert cohort.edges.shape == (7, (P - 1) * (P - 2) // 2)

@@ -166,11 +166,11 @@ def test_parcels_that_many_lack_go_before_scans_that_lack_many():
     missing[:3, 0] = True  # 30 % of the scans
     missing[4, 1:6] = True  # more than half of one scan
     missing[5, 7] = True
-    scans, parcels, rows = parcels_of(missing, max_parcel_missing=0.2, max_missing_parcels=0.25)
+    scans, parcels, rows = parcels_of(missing, drop_parcels_missing_in=0.2, drop_people_missing=0.25)
     assert np.flatnonzero(~scans).tolist() == [4]
     assert np.flatnonzero(~parcels).tolist() == [0, 7]
     assert [(row.what, row.participant_id) for row in rows] == [("parcel", "n/a")] * 2 + [("recording", "sub-4")]
-    assert "p0: 30.0 % of the scans lack it, more than --max-parcel-missing" in rows[0].reason
+    assert "p0: 30.0 % of the scans lack it, more than --drop-parcels-missing-in" in rows[0].reason
     assert "p7: 10.0 %" in rows[1].reason
     assert "55.6 %" in rows[2].reason
 
@@ -179,7 +179,7 @@ def test_parcels_that_many_lack_go_before_scans_that_lack_many():
 @given(arrays(bool, (7, 8), elements=st.sampled_from([False, False, False, True])), st.floats(0, 1), st.floats(0, 1))
 def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing, parcel_share, scan_share):
     try:
-        scans, parcels, rows = parcels_of(missing, max_parcel_missing=parcel_share, max_missing_parcels=scan_share)
+        scans, parcels, rows = parcels_of(missing, drop_parcels_missing_in=parcel_share, drop_people_missing=scan_share)
     except DatasetError as error:
         assert "Missing parcels leave" in str(error)  # noqa: PT017
         return
@@ -188,7 +188,7 @@ def test_nothing_is_missing_among_what_is_kept_and_every_loss_has_a_row(missing,
 
 
 def test_a_complete_cohort_loses_nothing():
-    scans, parcels, rows = parcels_of(np.zeros((3, 4)), max_parcel_missing=0.0, max_missing_parcels=0.0)
+    scans, parcels, rows = parcels_of(np.zeros((3, 4)), drop_parcels_missing_in=0.0, drop_people_missing=0.0)
     assert scans.all()
     assert parcels.all()
     assert rows == []
@@ -196,7 +196,7 @@ def test_a_complete_cohort_loses_nothing():
 
 def test_no_parcel_left_is_an_error():
     with pytest.raises(DatasetError, match=r"leave 4 scans and 0 parcels"):
-        parcels_of(np.eye(4, dtype=bool), max_parcel_missing=1.0, max_missing_parcels=1.0)
+        parcels_of(np.eye(4, dtype=bool), drop_parcels_missing_in=1.0, drop_people_missing=1.0)
 
 
 def test_the_table_has_its_columns_even_without_rows():

@@ -70,7 +70,7 @@ def _make(folder: Path) -> None:
     make_dataset(folder / "bids", DESIGN)
     own_atlas = make_coarse_atlas(folder)
     stateless = [name for name in TRANSFORMS if TRANSFORMS[name].stateless]
-    transforms = ("--transforms", *stateless, "--floor", "0.001", "--write-graph", "--resource-monitor")
+    transforms = ("--transforms", *stateless, "--eigenvalue-floor", "0.001", "--write-graph", "--resource-monitor")
     encoder = ("--encoder", "random-init", "--allow-missing-parcels")
     run(folder, "participant", "--atlas", "builtin", own_atlas, *transforms, *encoder, "--nprocs", "1", "--quiet")
     run(folder, "pretrain", *PRETRAIN)

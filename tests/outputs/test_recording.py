@@ -23,7 +23,7 @@ def results(tmp_path):
     bold = tmp_path / "in" / "sub-01_space-MNI_res-2_desc-preproc_bold.nii.gz"
     recording = Recording(bold, (("sub", "01"), ("space", "MNI"), ("res", "2")), 2.0)
     settings = Settings(
-        tmp_path / "in", tmp_path / "out", "participant", transforms=("power", "log_euclidean"), floor=0.01
+        tmp_path / "in", tmp_path / "out", "participant", transforms=("power", "log_euclidean"), eigenvalue_floor=0.01
     )
     clean = np.random.default_rng(0).standard_normal((90, P))
     clean[:, 3] = np.nan

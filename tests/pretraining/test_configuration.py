@@ -35,15 +35,15 @@ def test_schedule():
 
 def test_where_a_run_computes_does_not_change_its_identity():
     c = PretrainConfig()
-    assert dataclasses.replace(c, devices=2, chunk=8, accelerator="cpu").fingerprint() == c.fingerprint()
+    assert dataclasses.replace(c, devices=2, microbatch=8, accelerator="cpu").fingerprint() == c.fingerprint()
     assert dataclasses.replace(c, seed=1).fingerprint() != c.fingerprint()
     assert dataclasses.replace(c, architecture={"d": 64}).fingerprint() != c.fingerprint()
 
 
 def test_all_impossible_choices_are_named_at_once():
     with pytest.raises(UsageError) as caught:
-        PretrainConfig(encoder="x", loss="y", held_out=1.0, steps=0, chunk=0)
-    for word in ("encoder", "loss", "held-out", "steps", "chunk"):
+        PretrainConfig(encoder="x", loss="y", held_out=1.0, steps=0, microbatch=0)
+    for word in ("encoder", "loss", "held-out", "steps", "microbatch"):
         assert word in str(caught.value)
     with pytest.raises(UsageError, match="multiple of the number of heads"):
         PretrainConfig(architecture={"d": 65}).model_config(10)

@@ -55,7 +55,7 @@ def numbers(run) -> pd.DataFrame:
     return pd.read_csv(run / "log.tsv", sep="\t", na_values="n/a").drop(columns=CLOCKED)
 
 
-@pytest.mark.parametrize("changes", [{}, {"chunk": 5, "surrogates": True, "loss": "kl"}])
+@pytest.mark.parametrize("changes", [{}, {"microbatch": 5, "surrogates": True, "loss": "kl"}])
 def test_resuming_is_exact_to_the_bit(tmp_path, pack, changes):
     pretrain(pack, tmp_path / "whole", config(**changes))
     pretrain(pack, tmp_path / "parts", config(**changes), stop_step=3)
@@ -159,7 +159,7 @@ def test_a_damaged_run_is_named_with_the_remedy(tmp_path, pack):
 
 def test_evaluation_people_are_refused(tmp_path, pack):
     with pytest.raises(UsageError, match="evaluation set"):
-        pretrain(pack, tmp_path / "run", config(evaluation=("toy/05",)))
+        pretrain(pack, tmp_path / "run", config(exclude_from_corpus=("toy/05",)))
     assert not (tmp_path / "run").exists()
 
 

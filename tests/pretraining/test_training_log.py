@@ -27,7 +27,7 @@ def test_speed_closed_form(monkeypatch):
 def test_gradcache_costs_one_more_pass():
     model = config().model_config(10)
     assert step_flops(model, config(), 12) == 36 * forward_flops(model, 30)
-    assert step_flops(model, config(chunk=3), 12) == 48 * forward_flops(model, 30)
+    assert step_flops(model, config(microbatch=3), 12) == 48 * forward_flops(model, 30)
 
 
 def test_tensorboard_gets_the_rows_of_the_log(tmp_path, pack, monkeypatch):

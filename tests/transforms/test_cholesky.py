@@ -35,4 +35,4 @@ def test_short_scan_needs_a_choice(transform):
     connectivity = pearson_connectivity(np.random.default_rng(0).standard_normal((10, 25)))
     with pytest.raises(ValueError, match="rank-deficient"):
         transform().transform([connectivity])
-    assert np.isfinite(transform(shrinkage=0.1).transform([connectivity])).all()
+    assert np.isfinite(transform(shrink_to_identity=0.1).transform([connectivity])).all()

@@ -29,7 +29,10 @@ def test_short_scan_is_refused_without_a_choice_and_the_choice_is_recorded():
     connectivity = pearson_connectivity(np.random.default_rng(0).standard_normal((10, 25)))
     with pytest.raises(ValueError, match=r"rank-deficient \(16 of 25.*Give a shrinkage or a floor"):
         LogEuclidean().transform([connectivity])
-    for choice, key in (({"floor": 1e-3}, "EigenvalueFloor"), ({"shrinkage": 0.1}, "ShrinkageIntensity")):
+    for choice, key in (
+        ({"eigenvalue_floor": 1e-3}, "EigenvalueFloor"),
+        ({"shrink_to_identity": 0.1}, "ShrinkageIntensity"),
+    ):
         transform = LogEuclidean(**choice)
         assert np.isfinite(transform.transform([connectivity])).all()
         metadata = transform.metadata(connectivity)

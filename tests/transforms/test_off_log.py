@@ -65,4 +65,4 @@ def test_rank_deficient_fc_is_refused():
     for transform in (OffLog(), LogScaled()):
         with pytest.raises(ValueError, match="rank-deficient"):
             transform.transform([short])
-    assert np.isfinite(LogScaled(shrinkage=0.1).transform([short])).all()
+    assert np.isfinite(LogScaled(shrink_to_identity=0.1).transform([short])).all()

@@ -84,7 +84,7 @@ def test_short_scans_need_a_choice():
     connectomes = draw_connectomes(n_parcels=20, n_volumes=10)
     with pytest.raises(ValueError, match="rank-deficient"):
         Tangent().fit(connectomes)
-    transform = Tangent(shrinkage=0.2).fit(connectomes)
+    transform = Tangent(shrink_to_identity=0.2).fit(connectomes)
     shrunk = 0.8 * connectomes + 0.2 * np.eye(20)
     np.testing.assert_allclose(transform.transform(connectomes), Tangent().fit_transform(shrunk), atol=1e-11)
     assert transform.metadata(connectomes[0])["ShrinkageIntensity"] == 0.2

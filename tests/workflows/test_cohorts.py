@@ -89,8 +89,8 @@ def test_tasks_are_compared_and_mixed_as_parcellations_are(settings):
             add_output(settings.output_dir, name, series_of(1000 + 100 * person + ord(session)))
     asked = replace(settings, atlas=("Toy",), task_id=("rest", "task-movie"), analyses=("parcellation_sweep",))
     with pytest.raises(UsageError, match="two or more with --task-id"):
-        run_group(replace(asked, tasks_apart=True, task_id=("rest",)))
-    mixed = replace(asked, tasks_apart=True, predictors=("kernel_ridge", "multikernel"))
+        run_group(replace(asked, separate_tasks=True, task_id=("rest",)))
+    mixed = replace(asked, separate_tasks=True, predictors=("kernel_ridge", "multikernel"))
     assert run_group(mixed) == 0
     folder = settings.output_dir / "group"
     rows = read_table(folder / "parcellation_sweep.tsv").query("people == 'shared'")

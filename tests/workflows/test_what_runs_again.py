@@ -24,7 +24,17 @@ from tests.running import run_app
 SESSIONS, VOLUMES = 6, 90
 READ = 1 + VOLUMES
 """Volumes of one pass, and the look at the first that comes before it."""
-WITHIN = ("--atlas", "builtin", "--strategy", "none", "--transforms", "power", "log_euclidean", "--floor", "0.001")
+WITHIN = (
+    "--atlas",
+    "builtin",
+    "--strategy",
+    "none",
+    "--transforms",
+    "power",
+    "log_euclidean",
+    "--eigenvalue-floor",
+    "0.001",
+)
 EMBEDDED = ("--encoder", "random-init")
 WITHOUT_ENCODER = {"parcellate", "bandpass", "connectivity", "power", "transforms", "measure", "sink"}
 EVERY = {*WITHOUT_ENCODER, "embed"}
@@ -118,8 +128,8 @@ CHANGES: dict[str, tuple[str, ...] | Callable[[Path, pytest.MonkeyPatch], tuple[
     "--nprocs": ("--nprocs", "2"),
     "--alpha": ("--alpha", "0.5"),
     "--transforms": ("--transforms", "fisher_z"),
-    "--floor": ("--floor", "0.002"),
-    "--shrinkage": ("--shrinkage", "0.1"),
+    "--eigenvalue-floor": ("--eigenvalue-floor", "0.002"),
+    "--shrink-to-identity": ("--shrink-to-identity", "0.1"),
     "--encoder-read": ("--encoder-read", "windows"),
     "--random-seed": ("--random-seed", "1"),
     "--combine-runs": ("--combine-runs", "concat"),

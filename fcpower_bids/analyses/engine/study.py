@@ -130,7 +130,7 @@ def resolve_preset(settings: Analysis) -> PredictionPreset:
         penalties=settings.penalties or preset.penalties,
         relative_penalties=preset.relative_penalties and not settings.penalties,
         selection=settings.selection or preset.selection,
-        group_fit=settings.group_fit or preset.group_fit,
+        fit_transforms_on=settings.fit_transforms_on or preset.fit_transforms_on,
     )
 
 

@@ -27,7 +27,7 @@ SHARED, OWN = "shared", "own"
 ATLAS_COLUMNS = join_columns(
     Column.text(
         "atlas",
-        "Parcellation, and task with --tasks-apart; A & B: the kernels of all, by multi-kernel ridge regression",
+        "Parcellation, and task with --separate-tasks; A & B: the kernels of all, by multi-kernel ridge regression",
         "Parcellation",
     ),
     Column.text(
@@ -93,7 +93,7 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
     if len(cohorts) < 2:
         raise Unfit(
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
-            "participant level with several names after --atlas (or compare tasks: --tasks-apart)."
+            "participant level with several names after --atlas (or compare tasks: --separate-tasks)."
         )
     names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
     if not names:

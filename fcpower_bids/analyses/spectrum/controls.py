@@ -139,7 +139,7 @@ def analyse_controls(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     ----------
     cohort : Cohort
     settings : Analysis
-        As for the prediction; ``floor`` and ``shrinkage`` for distances that need full rank; ``learned_filters``.
+        As for the prediction; ``learned_filters``, and the remedies of distances that need full rank.
 
     Returns
     -------

@@ -68,7 +68,7 @@ def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> F
     family : PowerFamily
         FC of n people and its eigendecompositions.
     settings : Analysis
-        ``alpha`` for the power-Euclidean metric; ``floor`` and ``shrinkage`` for those that need full rank.
+        ``alpha`` for the power-Euclidean metric; the remedies of those that need full rank.
 
     Raises
     ------
@@ -110,9 +110,9 @@ EMBEDDED: Mapping[str, Callable[[PowerFamily, Analysis], Iterator[FloatArray]]] 
     {
         "euclidean": lambda family, _: _connectomes(family),
         "power_euclidean": lambda family, of: _filtered(family, leading_modes(family.n_parcels, of.alpha)),
-        "log_euclidean": lambda family, of: _filtered(family, logarithm(of.floor, of.shrinkage)),
-        "cholesky": lambda family, of: _factors(family, Cholesky(floor=of.floor, shrinkage=of.shrinkage)),
-        "log_cholesky": lambda family, of: _factors(family, LogCholesky(floor=of.floor, shrinkage=of.shrinkage)),
+        "log_euclidean": lambda family, of: _filtered(family, logarithm(*of.full_rank_remedy.values())),
+        "cholesky": lambda family, of: _factors(family, Cholesky(**of.full_rank_remedy)),
+        "log_cholesky": lambda family, of: _factors(family, LogCholesky(**of.full_rank_remedy)),
     }
 )
 """Metrics that are the Frobenius distance between images of the two matrices."""
@@ -150,7 +150,7 @@ def _by_pair(metric: str, connectivity: AveragedEdges, settings: Analysis) -> Fl
     with threadpool_limits(1):
         matrices = [connectivity.connectome(unit) for unit in range(n)]
         if metric in NEED_FULL_RANK:
-            matrices = [full_rank(matrix, settings.floor, settings.shrinkage) for matrix in matrices]
+            matrices = [full_rank(matrix, *settings.full_rank_remedy.values()) for matrix in matrices]
         for i in track(range(n), f"{metric} distances", settings):
             root = spectral_power(matrices[i], 0.5)
             for j in range(i):

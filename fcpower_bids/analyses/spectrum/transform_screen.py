@@ -92,9 +92,9 @@ TABLES = declare_screen(
 )
 FACTS = {
     "GroupFit": (
-        "Group-fit rows are fitted to the training people of every outer fold (--group-fit fold, at the cost of one "
-        "fit and one kernel per fold), or once to all people, without any target, as in the paper (--group-fit "
-        "cohort). The paper measures a difference of at most 0.004; PCA of 150 people loses 0.07."
+        "Group-fit rows are fitted to the training people of every outer fold (--fit-transforms-on fold, at the cost "
+        "of one fit and one kernel per fold), or once to all people, without any target, as in the paper "
+        "(--fit-transforms-on cohort). The paper measures a difference of at most 0.004; PCA of 150 people loses 0.07."
     ),
     "TangentReference": (
         "The paper's corpus reference is the mean of an external corpus; the arithmetic mean of the cohort stands in "
@@ -127,7 +127,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     cohort : Cohort
         Series are read for precision and partial correlation alone.
     settings : Analysis
-        As for the prediction; ``floor`` and ``shrinkage`` for what needs full rank; ``group_fit``.
+        As for the prediction; ``fit_transforms_on``, and the remedies of maps that need full rank.
 
     Returns
     -------
@@ -141,18 +141,18 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         As `prediction.analyse_prediction`.
     """
     study = _open(cohort, settings)
-    entries, rows, group_fit = Entries(study, FC_POWER), ScreenRows(study), study.preset.group_fit
+    entries, rows, fit_transforms_on = Entries(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
     for name, words in track(SCREEN.items(), "transforms", settings, len(SCREEN)):
         fitted = name in GROUP_FIT
-        about = {"transform": words, "fitted_to": group_fit if fitted else "n/a"}
-        if fitted and group_fit == "fold":
+        about = {"transform": words, "fitted_to": fit_transforms_on if fitted else "n/a"}
+        if fitted and fit_transforms_on == "fold":
             entries.try_to_add(name, partial(rows.validate_by_fold, name), **about)
         else:
             entries.score(name, partial(rows.solver, name), **about)
     used = {
-        "EigenvalueFloor": settings.floor,
-        "ShrinkageIntensity": settings.shrinkage,
-        "GroupFitTo": group_fit,
+        "EigenvalueFloor": settings.eigenvalue_floor,
+        "ShrinkageIntensity": settings.shrink_to_identity,
+        "GroupFitTo": fit_transforms_on,
     }
     return entries.tables(TABLES, FACTS | used | rows.notes())
 
@@ -208,7 +208,7 @@ class ScreenRows:
 
     def _logarithms(self) -> NDArray[np.floating]:
         """Edges of log FC times sqrt(2), from the eigendecompositions of the powers."""
-        return FilteredFamily(self.family).features(logarithm(self.settings.floor, self.settings.shrinkage))
+        return FilteredFamily(self.family).features(logarithm(*self.settings.full_rank_remedy.values()))
 
     def _reduce(self, name: str, train: Rows | None) -> FloatArray:
         edges = np.asarray(self.connectivity[:], dtype=float)
@@ -221,7 +221,7 @@ class ScreenRows:
 
     def _fit(self, name: str, train: Rows | None) -> FeatureSource:
         if name in TANGENTS:
-            remedy = {"floor": self.settings.floor, "shrinkage": self.settings.shrinkage}
+            remedy = self.settings.full_rank_remedy
             transform = TRANSFORMS["tangent"](reference=TANGENTS[name], tolerance=NEAR, **remedy)
         else:
             transform = TRANSFORMS[name]()

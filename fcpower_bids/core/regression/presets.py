@@ -32,7 +32,7 @@ class PredictionPreset:
         Regressed from the target on the training rows.
     inner_by_site : bool
         Whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site.
-    group_fit : str
+    fit_transforms_on : str
         Whom tangent references, PCA and their like are fitted to: "cohort" (everyone) or "fold" (training people).
     combination : str
         How recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
@@ -53,7 +53,7 @@ class PredictionPreset:
     covariates: tuple[str, ...]
     relative_penalties: bool = False
     inner_by_site: bool = False
-    group_fit: str = "cohort"
+    fit_transforms_on: str = "cohort"
     combination: str = "average"
     permuted: bool = False
 
@@ -77,7 +77,7 @@ RECOMMENDED = replace(
     name="recommended",
     relative_penalties=True,
     inner_by_site=True,
-    group_fit="fold",
+    fit_transforms_on="fold",
     combination="concat",
     permuted=True,
 )

@@ -78,7 +78,7 @@ def _pack(settings: Settings, corpus: Path) -> Any:
         corpus,
         settings.alpha,
         atlas=atlas,
-        evaluation=settings.evaluation,
+        evaluation=settings.exclude_from_corpus,
         n_processes=processes(settings),
     )
     _check_people(table, settings, corpus)

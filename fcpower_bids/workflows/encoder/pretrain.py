@@ -14,16 +14,16 @@ from fcpower_bids.workflows.encoder.packing import ready_corpus
 from fcpower_bids.workflows.run_progress import say
 
 SHARED = (
-    *("loss", "steps", "window", "draw", "surrogates", "compile", "resident_mb", "devices"),
+    *("loss", "steps", "window", "sampling_unit", "surrogates", "compile", "resident_mb", "devices"),
     *(
         "num_nodes",
         "accelerator",
-        "chunk",
+        "microbatch",
         "held_out",
         "held_out_by",
         "checkpoint_every",
         "checkpoint_minutes",
-        "evaluation",
+        "exclude_from_corpus",
         "tensorboard",
     ),
 )

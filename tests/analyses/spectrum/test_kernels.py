@@ -75,7 +75,7 @@ def test_refusals(golden, monkeypatch):
     for metric in ("log_euclidean", "log_cholesky", "affine_invariant"):
         with pytest.raises(ValueError, match="rank-deficient"):
             squared_distances(metric, short, choose())
-        assert np.isfinite(squared_distances(metric, short, choose(shrinkage=0.1))).all()
+        assert np.isfinite(squared_distances(metric, short, choose(shrink_to_identity=0.1))).all()
     monkeypatch.setattr("fcpower_bids.analyses.spectrum.kernels.PAIRWISE_LIMIT", 10)
     with pytest.raises(ValueError, match="6 pairs of people"):
         squared_distances("wasserstein", short, choose())

@@ -77,7 +77,7 @@ def test_two_classes_composites_and_covariates(cohort, monkeypatch):
     choices = {"targets": ("group",), "composite": ("both=weak,copy",), "covariates": ("mean_fd",), "folds": 3}
     classed = dataclasses.replace(cohort, phenotypes=table)
     for fit in ("cohort", "fold"):
-        settings = choose(**choices, repeats=1, group_fit=fit)
+        settings = choose(**choices, repeats=1, fit_transforms_on=fit)
         frame = ANALYSES["transform_screen"](classed, settings)["transform_screen"].frame
         assert frame.groupby("target")["score"].unique().explode().to_dict() == {"group": "auc", "both": "r"}
         scores = frame.set_index(["target", "representation"])["fold_mean"]
@@ -101,7 +101,7 @@ def test_the_prediction_analysis_agrees(cohort, screen):
 
 
 def test_fits_inside_the_folds_are_near_those_to_everyone_and_change_no_other_row(cohort, screen):
-    inside = ANALYSES["transform_screen"](cohort, choose(**CHOICES, group_fit="fold"))
+    inside = ANALYSES["transform_screen"](cohort, choose(**CHOICES, fit_transforms_on="fold"))
     once, folds = scores_of(screen), scores_of(inside)
     fitted = list(GROUP_FIT)
     assert (folds.loc[fitted, "fitted_to"] == "fold").all()
@@ -133,7 +133,7 @@ def test_rank_deficient_connectomes_are_refused_with_a_reason_unless_a_remedy_is
     assert refused.loc[list(FULL_RANK), "reason"].str.contains("rank-deficient .* Give a shrinkage or a floor").all()
     assert refused.loc[list(without_series), "reason"].str.contains("needs the series of every scan").all()
     assert refused.loc[list(FULL_RANK), ["fold_mean", "p_less"]].isna().all(axis=None)
-    tables = ANALYSES["transform_screen"](short, choose(**choices, floor=0.05, group_fit="fold"))
+    tables = ANALYSES["transform_screen"](short, choose(**choices, eigenvalue_floor=0.05, fit_transforms_on="fold"))
     assert (scores_of(tables).loc[list(FULL_RANK), "status"] == "scored").all()
     assert tables["transform_screen"].facts["EigenvalueFloor"] == 0.05
 
