@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.options import Choices, option
 
 
 @dataclass(frozen=True)
@@ -81,17 +81,20 @@ class GroupLevel(Choices):
     fit_transforms_on: str | None = option(
         None, "group", "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
-    scan_minutes: tuple[float, ...] = option((), "group", "learning_curves: lengths of scan [doubling from 1.2]")
-    sample_sizes: tuple[int, ...] = option((), "group", "learning_curves: numbers of people [25 50 100 150 ...]")
-    learned_filters: bool = option(False, "group", "spectral_controls: also learn filters inside the folds (slow)")
+    scan_minutes: tuple[float, ...] = option(
+        (), "group", "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
+    )
+    sample_sizes: tuple[int, ...] = option(
+        (), "group", "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
+    )
+    learned_filters: bool = option(
+        False, "group", "spectral_controls: also learn filters inside the folds (slow)", reader="spectral_controls"
+    )
     permutations: int | None = option(
         None,
         "group",
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
         "presets], and of edges [1000]",
-    )
-    nbs_threshold: float | None = option(
-        None, "group", "edges: |t| above which edges form networks [that of p = 0.001]"
     )
     save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = option(

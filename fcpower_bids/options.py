@@ -15,6 +15,7 @@ def option(
     *flags: str,
     choices: tuple[str, ...] | None = None,
     or_choice: str | None = None,
+    reader: str | None = None,
 ) -> Any:
     """Declare one choice.
 
@@ -32,8 +33,11 @@ def option(
         Allowed values.
     or_choice : str, optional
         Another option, whose choices may be given here too: ``--alpha nested`` sets that one.
+    reader : str, optional
+        The one analysis of the group level that reads it.
     """
-    about = {"section": section, "text": text, "flags": flags, "choices": choices, "or_choice": or_choice}
+    about = {"section": section, "text": text, "flags": flags, "choices": choices}
+    about |= {"or_choice": or_choice, "reader": reader}
     return dataclasses.field(default=default, metadata=about)
 
 
