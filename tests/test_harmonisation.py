@@ -35,7 +35,7 @@ def cohort(tmp_path_factory):
 
 
 def run(cohort, name, *options, code=0):
-    command = [cohort.bids, cohort.out, "group", *QUICK, *SITE, "--name", name, *options]
+    command = [cohort.bids, cohort.out, "group", *QUICK, *SITE, "--name", name, "--replace", *options]
     assert main([*map(str, command)]) == code
     return Planted(cohort.root, name)
 

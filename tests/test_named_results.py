@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import json
 import re
 import shlex
 
@@ -11,6 +13,8 @@ import pytest
 
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_toml
+from fcpower_bids.settings import GroupLevel, Selection
 from tests.derivatives.planted import make_cohort
 from tests.running import FOOT
 
@@ -94,3 +98,71 @@ def test_results_of_another_question_are_replaced_only_where_that_is_asked_for(c
     assert table.read_bytes() == before
     assert of("score", "--replace") == 0
     assert set(pd.read_csv(table, sep="\t")["target"]) == {"score"}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *(
+            ["--covariates", "score"],
+            ["--site-column", "site"],
+            ["--family-column", "participant"],
+            ["--preset", "paper"],
+        ),
+        *(["--folds-file", "mine.tsv"], ["--max-mean-fd", "0.39"], ["--first-session"], ["--session-label", "a"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_whatever_makes_another_question_is_told_with_both_before_anything_is_replaced(
+    cohort, tmp_path, capsys, question
+):
+    names = cohort.phenotypes["participant_id"]
+    splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 4 else "b" for i in range(len(names))]})
+    splits.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    cohort.phenotypes = cohort.phenotypes.assign(participant=names)
+    words = [str(tmp_path / word) if word.endswith(".tsv") else word for word in question]
+    table = cohort.out / "group" / "first" / "prediction_summary.tsv"
+    assert run(cohort, "--targets", "age", "--name", "first") == 0
+    before = table.read_bytes()
+    assert run(cohort, "--targets", "age", "--name", "first", *words) == 2
+    told = capsys.readouterr().err
+    given = words[1] if words[1:] else "given"
+    was = "recommended" if words[0] == "--preset" else "not given"
+    assert f"({words[0]} {was}, now {given}). Give this run another --name to keep both, or --replace." in told
+    assert table.read_bytes() == before
+    assert run(cohort, "--targets", "age", "--name", "first", "--representations", "fc", "--penalties", "1") == 0
+
+
+def test_a_run_of_other_analyses_does_not_hide_the_question_of_the_first(cohort, capsys):
+    assert run(cohort, "--targets", "age", "--name", "hidden") == 0
+    words = [word if word != "prediction" else "qc_fc" for word in QUICK]
+    other = [*map(str, [cohort.bids, cohort.out, "group", *words, "--name", "hidden", "--targets", "score"])]
+    assert main(other) == 0
+    assert run(cohort, "--targets", "score", "--name", "hidden") == 2
+    assert "(--targets age, now score)" in capsys.readouterr().err
+
+
+def test_every_choice_of_a_cohort_is_decided_to_make_another_question_or_not():
+    fields = {each.name: each for part in (GroupLevel, Selection) for each in dataclasses.fields(part)}
+    assert not [name for name, each in fields.items() if each.metadata["question"] is None]
+
+
+def test_choices_that_a_file_of_folds_overrides_are_not_listed_as_used(cohort, tmp_path, capsys):
+    names = cohort.phenotypes["participant_id"]
+    splits = pd.DataFrame({"participant_id": names, "split": ["a" if i < 4 else "b" for i in range(len(names))]})
+    splits.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    words = [word for word in QUICK if word != "--quiet"] + ["--name", "brought", "--targets", "age"]
+    command = [cohort.bids, cohort.out, "group", *words, "--folds-file", tmp_path / "mine.tsv"]
+    assert main([*map(str, command)]) == 0
+    assert "--folds is not used: mine.tsv has the folds." in capsys.readouterr().err
+    settings = read_toml(cohort.out / "logs" / "settings_group_brought.toml")
+    assert not {"folds", "repeats"} & settings.keys()
+    assert settings["inner_folds"] == 2
+    results = cohort.out / "group" / "brought"
+    for text in ((results / "CITATION.md").read_text(), (cohort.out / "group_brought.html").read_text()):
+        assert "--folds " not in text
+        assert "--repeats" not in text
+    assert (
+        not {"n_folds", "n_repeats", "n_inner"} & json.loads((results / "prediction.json").read_text())["Preset"].keys()
+    )
+    assert "those of mine.tsv; there were 2 inner folds." in (results / "CITATION.md").read_text()

@@ -14,6 +14,7 @@ from tests.derivatives.planted import make_cohort
 from tests.page_sentences import unchecked_sentences
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--analyses", "prediction"]
+QUICK += ["--replace"]
 PEOPLE = 24
 
 
@@ -79,6 +80,32 @@ def test_an_alarm_that_the_choices_answer_is_a_note(cohort, options, words):
     note = cohort.table("check").set_index("check").loc["site and target"]
     assert note["level"] == "note"
     assert words in note["consequence"]
+
+
+def test_folds_of_a_file_that_split_no_site_are_recognised_without_its_name(cohort, tmp_path):
+    """Four sites, three of which train: two inner folds of the preset's, or three that hold out sites."""
+    four = [f"{site}{i // 2 % 2}" for i, site in enumerate(cohort.phenotypes["site"])]
+    splits = pd.DataFrame({"participant_id": cohort.phenotypes["participant_id"], "site_split": four})
+    splits.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
+    run(cohort, "--folds-file", tmp_path / "sites.tsv")
+    assert cohort.table("check").set_index("check").loc["site and target", "level"] == "alarm"
+    whole = splits.assign(site_split=cohort.phenotypes["site"])
+    whole.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
+    page = run(cohort, "--folds-file", tmp_path / "sites.tsv")
+    found = cohort.table("check").set_index("check")
+    assert found.loc["site and target", "level"] == "note"
+    assert found.loc["site and target", "consequence"].startswith("No fold of the file splits a site")
+    assert "site" not in found.index
+    assert "would mislead; read it first" not in page
+    text = (cohort.out / "group" / "CITATION.md").read_text()
+    assert "those of sites.tsv, which held out sites (column site); there were 2 inner folds." in text
+    table = cohort.phenotypes
+    cohort.phenotypes = table.assign(site=four)
+    splits.to_csv(tmp_path / "sites.tsv", sep="\t", index=False)
+    run(cohort, "--folds-file", tmp_path / "sites.tsv", "--inner-folds", "5")
+    cohort.phenotypes = table
+    text = (cohort.out / "group" / "CITATION.md").read_text()
+    assert "(column site); there were 3 inner folds, which held out sites too." in text
 
 
 def test_edges_are_tested_within_a_site_that_nobody_named(cohort):
@@ -157,7 +184,6 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
             "0",
             "--targets",
             "patient",
-            "--replace",
             *options,
         ]
         assert main([*map(str, command)]) == 0
@@ -171,7 +197,7 @@ def test_sites_and_classes_are_spread_over_the_folds_on_request(cohort, capsys):
     assert sites["value"].notna().all()
     assert sites[["mae", "bias"]].isna().all(axis=None), "classes are coded, not measured"
     assert (even.max() - even.min()).max() <= 1 < (chance.max() - chance.min()).max()
-    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify", "--replace"]
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--targets", "score", "--stratify"]
     assert main([*map(str, command)]) == 3
     assert "--stratify needs a --site-column, or a target of two classes" in capsys.readouterr().err
     assert main([*map(str, command), "--site-column", "site", "--hold-out-sites"]) == 3

@@ -65,7 +65,12 @@ class FinishedAnalyses:
             return False
         return all(_digest_file(stored_path(self.folder, file)) == digest for file, digest in entry["files"].items())
 
-    def add(self, name: str, key: str, tables: Mapping[str, Table]) -> None:
+    def question(self, name: str) -> Mapping[str, Any]:
+        """The question that the tables of an analysis answer; empty where it was not noted."""
+        noted = self._entries.get(name, {}).get("question")
+        return noted if isinstance(noted, dict) else {}
+
+    def add(self, name: str, key: str, tables: Mapping[str, Table], question: Mapping[str, Any] | None = None) -> None:
         """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
 
         Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
@@ -80,6 +85,7 @@ class FinishedAnalyses:
         self._entries[name] = {
             "key": key,
             "files": {file: _digest_file(self.folder / file) for file in files},
+            "question": dict(question or {}),
         }
         write_json(self.folder / NAME, self._entries)
 

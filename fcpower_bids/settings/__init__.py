@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from fcpower_bids import plugins
-from fcpower_bids.options import Choices
 from fcpower_bids.settings.embedding import Embedding
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.layers import METHOD_SECTIONS, Analysis, Assembly, Inputs, Participant, ParticipantOutputs
-from fcpower_bids.settings.levels import is_read
+from fcpower_bids.settings.levels import is_read, overridden
 from fcpower_bids.settings.method import Method
 from fcpower_bids.settings.places import Places
 from fcpower_bids.settings.pretraining import Pretraining
@@ -56,29 +53,9 @@ SECTIONS = {
 }
 
 
-if TYPE_CHECKING:
-
-    @dataclass(frozen=True)
-    class OfSlices(Choices):
-        """Options of slices."""
-else:  # a slice reads its own part under its own type
-    OfSlices = make_dataclass("OfSlices", [], bases=(*plugins.load("options"), Choices), frozen=True)
-
-
 @dataclass(frozen=True)
 class Settings(
-    OfSlices,
-    ParticipantOutputs,
-    Assembly,
-    Analysis,
-    Messages,
-    Seed,
-    Run,
-    Resources,
-    Pretraining,
-    GroupLevel,
-    Embedding,
-    Inputs,
+    ParticipantOutputs, Assembly, Analysis, Messages, Seed, Run, Resources, Pretraining, GroupLevel, Embedding, Inputs
 ):
     """All choices of one run, written to ``logs/settings.toml``.
 
@@ -88,10 +65,12 @@ class Settings(
     def as_toml(self) -> str:
         """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""
         sections = {field.name: field.metadata.get("section") for field in dataclasses.fields(self)}
+        chosen = self.as_dict()
         used = {
             name: value
-            for name, value in self.as_dict().items()
+            for name, value in chosen.items()
             if (section := sections[name]) is None or is_read(self.level, name, section)
+            if name not in overridden(chosen)
         }
         lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in used.items()]
         return "\n".join(lines) + "\n"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.options import plain_value
 from fcpower_bids.settings import Settings
-from fcpower_bids.settings.levels import is_read
+from fcpower_bids.settings.levels import is_read, overridden
+from fcpower_bids.settings.options import plain_value
 
 SECTIONS = ("selection", "method", "encoder", "group", "pretrain")
 """Sections of options that change what is computed, or of whom."""
@@ -40,6 +40,7 @@ def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = (), whole:
     if not {"bids_dir", "output_dir", "level"} <= choices.keys():
         return ""
     level, places = str(choices["level"]), [Path(str(choices[name])).absolute() for name in ("bids_dir", "output_dir")]
+    without = (*without, *overridden(choices))
     options = [word for name in choices for word in _option(name, choices[name], level) if name not in without]
     if whole:
         return shlex.join(["fcpower_bids", *map(str, places), level, *options])

@@ -4,70 +4,75 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fcpower_bids.options import Choices, option
+from fcpower_bids.settings.options import Choices, option
+
+
+def asks(default: Any, text: str, **about: Any) -> Any:
+    """Declare a choice that makes another question of a run: of whom, and which."""
+    return option(default, "group", text, question=True, **about)
+
+
+def refines(default: Any, text: str, **about: Any) -> Any:
+    """Declare a choice of how a question is answered."""
+    return option(default, "group", text, question=False, **about)
 
 
 @dataclass(frozen=True)
 class GroupLevel(Choices):
     """Phenotypes, folds, analyses, and who takes part."""
 
-    targets: tuple[str, ...] = option((), "group", "phenotypes to predict [all numeric columns of --phenotypes]")
-    composite: tuple[str, ...] = option((), "group", "NAME=COLUMN,COLUMN,...: first component, fitted in the fold")
-    covariates: tuple[str, ...] = option(
-        (), "group", "columns regressed from the targets in the fold; part of the model of edges"
+    targets: tuple[str, ...] = asks((), "phenotypes to predict [all numeric columns of --phenotypes]")
+    composite: tuple[str, ...] = asks((), "NAME=COLUMN,COLUMN,...: first component, fitted in the fold")
+    covariates: tuple[str, ...] = asks((), "columns regressed from the targets in the fold; part of the model of edges")
+    phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
+    missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
+    min_matched: float = refines(0.5, "stop where a smaller share of the people have scans and phenotypes")
+    check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop")
+    family_column: str | None = asks(None, "column whose equal values never span a split")
+    site_column: str | None = asks(None, "column of sites; with --hold-out-sites each is held out in turn")
+    harmonise: str = asks(
+        "none", "prediction: take site effects from the features, in the fold", choices=("none", "combat")
     )
-    phenotypes: tuple[Path, ...] = option((), "group", "phenotype tables [participants.tsv and phenotype/*.tsv]")
-    missing_values: tuple[str, ...] = option((), "group", "phenotype values that mean missing: -1 or age=0")
-    min_matched: float = option(0.5, "group", "stop where a smaller share of the people have scans and phenotypes")
-    check: bool = option(False, "group", "only look for what would mislead (group/check.tsv), then stop")
-    family_column: str | None = option(None, "group", "column whose equal values never span a split")
-    site_column: str | None = option(None, "group", "column of sites; with --hold-out-sites each is held out in turn")
-    harmonise: str = option(
-        "none", "group", "prediction: take site effects from the features, in the fold", choices=("none", "combat")
+    harmonise_keep: tuple[str, ...] = asks((), "columns whose effect on the features ComBat keeps: age sex")
+    stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")
+    hold_out_sites: bool = asks(False, "folds are the sites")
+    representations: tuple[str, ...] = refines(("fc", "fc_power"), "what predicts: fc fc_power embedding")
+    predictors: tuple[str, ...] = refines(("kernel_ridge",), "prediction: what predicts from them")
+    analyses: tuple[str, ...] = refines(
+        (), "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
     )
-    harmonise_keep: tuple[str, ...] = option((), "group", "columns whose effect on the features ComBat keeps: age sex")
-    stratify: bool = option(False, "group", "spread sites and classes evenly over the folds; families stay whole")
-    hold_out_sites: bool = option(False, "group", "folds are the sites")
-    representations: tuple[str, ...] = option(("fc", "fc_power"), "group", "what predicts: fc fc_power embedding")
-    predictors: tuple[str, ...] = option(("kernel_ridge",), "group", "prediction: what predicts from them")
-    analyses: tuple[str, ...] = option(
-        (), "group", "analyses, 'all' for every one [prediction fingerprinting qc_fc, as far as the cohort allows]"
-    )
-    alpha_selection: str | None = option(
+    alpha_selection: str | None = refines(
         None,
-        "group",
         "choose the exponent on this cohort, as '--alpha grid' does; --alpha is then that of all else",
         choices=("grid", "nested", "align"),
     )
-    kernel: str = option("correlation", "group", "kernel of the regression", choices=("correlation", "linear"))
-    preset: str = option(
+    kernel: str = refines("correlation", "kernel of the regression", choices=("correlation", "linear"))
+    preset: str = asks(
         "recommended",
-        "group",
         "protocol of the cross-validation; '--preset paper' without --analyses also asks for all of them",
         choices=("recommended", "paper", "cbig"),
     )
-    repeats: int | None = option(None, "group", "repetitions of the outer folds [preset]")
-    folds: int | None = option(None, "group", "outer folds [preset]")
-    inner_folds: int | None = option(None, "group", "inner folds [preset]")
-    folds_file: Path | None = option(
-        None, "group", "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
+    repeats: int | None = refines(None, "repetitions of the outer folds [preset]")
+    folds: int | None = refines(None, "outer folds [preset]")
+    inner_folds: int | None = refines(None, "inner folds [preset]")
+    folds_file: Path | None = asks(
+        None, "folds to use: a folds.tsv, or a table with a row per person and a column of folds per repeat"
     )
-    test_people: Path | None = option(None, "group", "table of the people who are tested once, by all others")
-    accept_pair: tuple[str, ...] = option(
-        (), "group", "two people who look like one scan and may be on both sides of a split all the same: A B"
+    test_people: Path | None = asks(None, "table of the people who are tested once, by all others")
+    accept_pair: tuple[str, ...] = refines(
+        (), "two people who look like one scan and may be on both sides of a split all the same: A B"
     )
-    predictions_per: str = option(
+    predictions_per: str = refines(
         "auto",
-        "group",
         "rows of the table of predictions: one per person and repeat (predictions), or per person with the mean over "
         "repeats (prediction_means); auto: per repeat up to 2,000,000 rows",
         choices=("auto", "repeat", "person"),
     )
-    penalties: tuple[float, ...] = option((), "group", "ridge penalties, as they are, in the place of the preset's")
-    selection: str | None = option(
+    penalties: tuple[float, ...] = refines((), "ridge penalties, as they are, in the place of the preset's")
+    selection: str | None = refines(
         None,
-        "group",
         "score of the inner folds that selects the penalty [preset]",
         choices=(
             "pooled_pearson",
@@ -78,37 +83,29 @@ class GroupLevel(Choices):
             "mean_predictive_cod",
         ),
     )
-    fit_transforms_on: str | None = option(
-        None, "group", "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
+    fit_transforms_on: str | None = refines(
+        None, "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
-    scan_minutes: tuple[float, ...] = option(
-        (), "group", "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
-    )
-    sample_sizes: tuple[int, ...] = option(
-        (), "group", "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
-    )
-    learned_filters: bool = option(
-        False, "group", "spectral_controls: also learn filters inside the folds (slow)", reader="spectral_controls"
-    )
-    permutations: int | None = option(
+    scan_minutes: tuple[float, ...] = refines((), "learning_curves: lengths of scan [doubling from 1.2]")
+    sample_sizes: tuple[int, ...] = refines((), "learning_curves: numbers of people [25 50 100 150 ...]")
+    learned_filters: bool = refines(False, "spectral_controls: also learn filters inside the folds (slow)")
+    permutations: int | None = refines(
         None,
-        "group",
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
         "presets], and of edges [1000]",
     )
-    save_models: bool = option(False, "group", "also write a model per target that 'fcpower_bids predict' applies")
-    exclude_file: Path | None = option(
-        None, "group", "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"
+    nbs_threshold: float | None = refines(None, "edges: |t| above which edges form networks [that of p = 0.001]")
+    save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
+    exclude_file: Path | None = asks(
+        None, "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"
     )
-    max_mean_fd: float | None = option(None, "group", "leave out recordings with a higher mean FD in mm")
-    first_session: bool = option(
-        False, "group", "of everybody the first session alone (that is left, by the order of the labels)"
+    max_mean_fd: float | None = asks(None, "leave out recordings with a higher mean FD in mm")
+    first_session: bool = asks(False, "of everybody the first session alone (that is left, by the order of the labels)")
+    separate_tasks: bool = refines(
+        False, "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does"
     )
-    separate_tasks: bool = option(
-        False, "group", "parcellation_sweep: each task of --task-id describes people by itself, as each atlas does"
+    equal_minutes: bool = asks(
+        False, "cut every scan to the length of the shortest one, and compute FC again from the stored series"
     )
-    equal_minutes: bool = option(
-        False, "group", "cut every scan to the length of the shortest one, and compute FC again from the stored series"
-    )
-    drop_parcels_missing_in: float = option(0.1, "group", "drop parcels that a larger share of people lacks")
-    drop_people_missing: float = option(0.1, "group", "leave out people who lack a larger share of parcels")
+    drop_parcels_missing_in: float = refines(0.1, "drop parcels that a larger share of people lacks")
+    drop_people_missing: float = asks(0.1, "leave out people who lack a larger share of parcels")

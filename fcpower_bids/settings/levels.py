@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fcpower_bids.settings import Settings
@@ -50,6 +51,14 @@ NOT: Mapping[str, tuple[str, ...]] = {
     "pretrain": ("public_corpus",),
 }
 """Options of these sections that the level does not read."""
+
+READ_BY: Mapping[str, str] = {
+    "nbs_threshold": "edges",
+    "learned_filters": "spectral_controls",
+    "scan_minutes": "learning_curves",
+    "sample_sizes": "learning_curves",
+}
+"""Options of the group level that one analysis alone reads, and its name."""
 
 FIRST: Mapping[str, tuple[str, ...]] = {
     "participant": (
@@ -118,12 +127,16 @@ def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str])
 
 
 def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
-    for field in dataclasses.fields(settings):
-        reader = field.metadata.get("reader")
-        if reader and getattr(settings, field.name) != field.default and reader not in analyses:
-            yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
-    if brought := settings.folds_file or settings.test_people:
-        for name in ("folds", "repeats"):
-            if getattr(settings, name) is not None:
-                yield f"--{name} is not used: {brought.name} has the folds."
+    """Yield a sentence for each choice at group level without a reader: by `READ_BY`, or where a file has the folds."""
+    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
+    for name, reader in READ_BY.items():
+        if getattr(settings, name) != defaults[name] and reader not in analyses:
+            yield f"--{name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
+    for name, brought in overridden(vars(settings)).items():
+        yield f"--{name} is not used: {Path(brought).name} has the folds."
+
+
+def overridden(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Choices that are given and not used, with the file that has the folds in their place."""
+    brought = chosen.get("folds_file") or chosen.get("test_people")
+    return {name: str(brought) for name in ("folds", "repeats") if brought and chosen.get(name) is not None}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.core.paper import ALPHA_STAR
-from fcpower_bids.options import Choices, option
+from fcpower_bids.settings.options import Choices, option
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Method(Choices):
     band_stop_min: float | None = option(None, "method", "its lower edge in breaths per minute (lp: the only one)")
     band_stop_max: float | None = option(None, "method", "its upper edge in breaths per minute")
     motion_filter_order: int = option(4, "method", "its order, over all passes")
-    min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded")
+    min_time: float = option(120.0, "method", "seconds that must be left after censoring, else excluded", question=True)
     min_coverage: float = option(0.5, "method", "share of a parcel's voxels that must have signal, else n/a")
     combine_runs: str = option(
         "none", "method", "runs of one session and task: also their combination", choices=("none", "concat", "average")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -25,7 +26,6 @@ from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
-from fcpower_bids.outputs.tables import read_toml
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import giving
 from fcpower_bids.settings import Settings
@@ -41,8 +41,6 @@ from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.run_progress import say
 
-QUESTION = ("targets", "composite", "participant_label")
-"""Choices that make another question of a run."""
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
 """Fact of a sidecar: how many, and why so many."""
@@ -145,31 +143,30 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
 
 
 def _refuse_other_question(settings: Settings) -> None:
-    """Refuse to replace results of other targets or people without being asked to.
+    """Refuse to replace the answer to another question without being asked to.
 
     Raises
     ------
     UsageError
         With both questions, and the two ways on.
     """
-    if settings.replace:
-        return
-    redone = set(FinishedAnalyses(settings.results).names) & set(analyses_to_run(settings))
-    if not redone - WITHOUT_TARGETS:
-        return
-    try:
-        before = read_toml(settings.results_record)
-    except (OSError, ValueError, DatasetError):
-        return
-    for name in QUESTION:
-        old, new = tuple(map(str, before.get(name) or ())), tuple(map(str, getattr(settings, name)))
-        if set(old) != set(new):
-            asked = [" ".join(each) or "all" for each in (old, new)]
-            option = f"--{name.replace('_', '-')}"
+    finished, now = FinishedAnalyses(settings.results), settings.question()
+    for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
+        before = finished.question(name)
+        other = [each for each in before if each in now and _told(before[each]) != _told(now[each])]
+        if other and not settings.replace:
+            told = "; ".join(f"--{one.replace('_', '-')} {_told(before[one])}, now {_told(now[one])}" for one in other)
             raise UsageError(
-                f"{settings.results} holds results of another question ({option} {asked[0]}, now {asked[1]}). Give this"
-                f" run {'another' if settings.name else 'a'} --name to keep both, or --replace."
+                f"{settings.results} holds results of another question ({told}). Give this run"
+                f" {'another' if settings.name else 'a'} --name to keep both, or --replace."
             )
+
+
+def _told(value: Any) -> str:
+    """A choice in words; the order of a list does not matter."""
+    if isinstance(value, bool):
+        return "given" if value else "not given"
+    return " ".join(sorted(map(str, value)) if isinstance(value, list) else [str(value or "")]) or "not given"
 
 
 def _make_folder(folder: Path) -> None:
@@ -238,7 +235,7 @@ def _run_analysis(
 ) -> Mapping[str, Table]:
     tables: Mapping[str, Table] = ANALYSES[name](given, settings)
     write_group_tables(finished.folder, tables, settings)
-    finished.add(name, key, tables)
+    finished.add(name, key, tables, settings.question())
     return tables
 
 

@@ -111,6 +111,40 @@ def test_a_copy_under_two_ids_keeps_both_out_until_one_is_accepted(listed):
         assert people_of(listed) & {"sub-01", "sub-02"} == {stays}
 
 
+def test_a_copy_under_an_id_that_was_not_asked_for_is_seen(listed):
+    copied(listed)
+    scores = write_scores(listed, range(1, 13))
+    assert group(listed, "--phenotypes", scores) == 0
+    asked = ["--participant-label", "01", *(f"{number:02d}" for number in range(3, 13))]
+    assert group(listed, "--phenotypes", scores, *asked) == 0
+    assert "sub-01" not in people_of(listed)
+    told = pd.read_csv(listed / "out" / "group" / "check.tsv", sep="\t").set_index("check")
+    assert told.loc["copied scans", "level"] == "alarm"
+    (listed / "out" / "exclude.tsv").write_text("participant_id\tdecision\nsub-02\treject\n")
+    assert group(listed, "--phenotypes", scores, *asked) == 0
+    assert "sub-01" in people_of(listed)
+
+
+def test_a_copy_is_no_pair_to_accept(listed, capsys):
+    copied(listed)
+    pair = ("--accept-pair", "01", "02")
+    assert group(listed, "--phenotypes", write_scores(listed, range(1, 13)), *pair) == 0
+    words = [word for word in WORDS if word != "--check"] + ["--analyses", "prediction", "--folds", "3"]
+    assert main([str(listed / "bids"), str(listed / "out"), *words, "--phenotypes", str(listed / "scores.csv"), *pair])
+    told = capsys.readouterr().err
+    assert "names sub-01, whose scan is a copy, equal to the bit, of another person's" in told
+    assert "has no scan here" not in told
+
+
+def test_a_length_that_is_not_known_is_not_told_as_a_number(listed):
+    table = pd.read_csv(listed / "list.tsv", sep="\t").drop(columns="repetition_time")
+    table.to_csv(listed / "list.tsv", sep="\t", index=False)
+    assert group(listed, "--phenotypes", write_scores(listed, range(1, 13))) == 0
+    page = (listed / "out" / "group.html").read_text()
+    assert "cleaned minutes" not in page
+    assert " nan " not in page
+
+
 def test_lists_of_people_that_lost_their_zeros_mean_the_same_people(listed, capsys):
     scores = write_scores(listed, [f"sub-{number:02d}" for number in range(1, 13)])
     decided = listed / "decided.tsv"
@@ -151,7 +185,7 @@ def test_a_refused_run_leaves_the_record_of_the_one_before(listed):
     assert main([str(listed / "bids"), str(listed / "out"), *asked]) == 0
     record = listed / "out" / "logs" / "settings_group.toml"
     before = record.read_bytes()
-    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--hold-out-sites"]) == 3
+    assert main([str(listed / "bids"), str(listed / "out"), *asked, "--hold-out-sites", "--replace"]) == 3
     assert record.read_bytes() == before
 
 

@@ -17,8 +17,10 @@ from fcpower_bids.analyses.engine.targets import (
     SiteShare,
     Targets,
     find_site_shares,
+    held_out_column,
     read_targets,
     site_columns,
+    site_labels,
     tell_handling,
 )
 from fcpower_bids.core.arrays import FloatArray
@@ -44,7 +46,7 @@ def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
     return [
         *_codes(table, targets, settings),
         *_families(table, settings),
-        *_sites(table, targets, settings),
+        *_sites(cohort, table, targets, settings),
         *_amounts(cohort, table, targets, settings),
     ]
 
@@ -89,14 +91,17 @@ def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
             )
 
 
-def _sites(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    columns = site_columns(table, settings)
+    by_person = {name: dict(zip(table.index, site_labels(table, name).tolist(), strict=True)) for name in columns}
+    held_out = held_out_column(cohort.folds, by_person)
     for share in find_site_shares(table, targets, settings):
-        yield _site_share(share, settings)
-    for column in site_columns(table, settings):
+        yield _site_share(share, tell_handling(share.column, held_out, settings))
+    for column in columns:
         known = table[column].notna().to_numpy()
         sites = table[column].astype(str).to_numpy()[known]
         sizes = pd.Series(sites).value_counts()
-        if not settings.site_column:
+        if not settings.site_column and column != held_out:
             yield _unnamed(column, sizes, column in settings.covariates)
         yield from _small_sites(column, sizes)
         for name, values in targets.items():
@@ -133,8 +138,8 @@ def _small_sites(column: str, sizes: pd.Series) -> Iterator[Finding]:
         )
 
 
-def _site_share(found: SiteShare, settings: Analysis) -> Finding:
-    name, column, handled = found.target, found.column, tell_handling(found.column, settings)
+def _site_share(found: SiteShare, handled: str) -> Finding:
+    name, column = found.target, found.column
     label = "AUC" if found.is_auc else "r"
     return Finding(
         "site and target",

@@ -16,6 +16,7 @@ from fcpower_bids.analyses.engine.targets import (
     SiteShare,
     Target,
     find_site_shares,
+    held_out_column,
     read_targets,
     shares_of,
     site_columns,
@@ -151,6 +152,17 @@ class Protocol:
         labels = deal_families(families, self.preset.n_inner, np.random.default_rng(seed))
         return [rows[labels == part] for part in range(self.preset.n_inner)]
 
+    def describe_inner(self) -> dict[str, Any]:
+        """Describe, for a sidecar, the inner folds that are there: how many, and whether they hold out sites."""
+        sizes, sites = {len(fold.inner) for fold in self.folds}, self.scored_within
+        by_site = sites is not None and all(
+            sum(len(set(sites[rows])) for rows in fold.inner) == len(set(sites[fold.train])) for fold in self.folds
+        )
+        return {
+            "InnerFolds": " to ".join(map(str, sorted({min(sizes), max(sizes)}))),
+            "InnerFoldsHoldOutSites": by_site,
+        }
+
     def facts(self, targets: Sequence[Target]) -> dict[str, Any]:
         """Describe the unit and the sites for a sidecar."""
         if self.held_out is not None:
@@ -176,7 +188,8 @@ def plan_protocol(
         return Protocol(folds, {}, exchange, preset, held_out)
     outer = list(_take_outer(cohort.folds, people, preset))
     _check_apart(outer, people, split_pairs(cohort, settings)[1])
-    held_out = next((name for name, sites in exchange.columns.items() if _hold_out(outer, sites)), None)
+    by_person = {name: dict(zip(people.names, sites.tolist(), strict=True)) for name, sites in exchange.columns.items()}
+    held_out = held_out_column(cohort.folds, by_person)
     sites = None if held_out is None or not preset.inner_by_site else exchange.columns[held_out]
     folds = tuple(each.fold(people, preset, settings.random_seed, sites) for each in outer)
     return Protocol(folds, {(each.repeat, each.number): each.labels for each in outer}, exchange, preset, held_out)
@@ -266,11 +279,6 @@ def _take_outer(brought: pd.DataFrame, people: People, preset: PredictionPreset)
             train, inner = (training[name].to_numpy(dtype=np.intp) for name in ("row", "inner_fold"))
             _check_fold(str(of_fold), test, train, preset)
             yield _Outer(repeat, number, (str(of_repeat), str(of_fold)), train, test, inner)
-
-
-def _hold_out(outer: Sequence[_Outer], sites: Labels) -> bool:
-    """Whether no site is on both sides of a fold."""
-    return all(not np.isin(sites[each.test], sites[each.train]).any() for each in outer)
 
 
 def _check_fold(label: str, test: Rows, train: Rows, preset: PredictionPreset) -> None:

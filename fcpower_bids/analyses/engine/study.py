@@ -73,11 +73,13 @@ class Study:
     def facts(self) -> dict[str, Any]:
         """Describe the protocol for a sidecar."""
         brought = self.settings.folds_file or self.settings.test_people
-        unused: tuple[str, ...] = ("n_folds", "splits") if self.settings.hold_out_sites or brought else ()
+        unused: tuple[str, ...] = ("n_folds", "n_inner", "splits") if self.settings.hold_out_sites or brought else ()
+        unused += ("n_repeats",) if brought else ()
         how = "each site held out in turn" if self.settings.hold_out_sites else "K-fold"
         return {
             "Preset": {name: value for name, value in dataclasses.asdict(self.preset).items() if name not in unused},
             "Folds": f"those of {brought.name}" if brought else how,
+            **(self.protocol.describe_inner() if unused else {}),
             "FamilyColumn": self.settings.family_column,
             "SiteColumn": self.settings.site_column,
             "Stratified": self.settings.stratify,

@@ -31,7 +31,7 @@ Targets = Mapping[str, FloatArray]
 SIGNIFICANT = 0.005
 """For all tests of one kind together, so that a sound cohort is seldom accused."""
 SITE = re.compile(
-    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
+    r"(study_?|acq(uisition)?_?|scan(ning)?_?)?(site|batch|cent(er|re)|scanner|magnet|manufacturer|device_?serial_?number)"
     r"(_?(id|name|no|nr|number|code|label))?\d?",
     re.IGNORECASE,
 )
@@ -239,6 +239,26 @@ def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
     return values.astype(str).where(values.notna(), UNKNOWN).to_numpy(dtype=str)
 
 
+def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[str, str]]) -> str | None:
+    """The first column no site of which is on both sides of a fold of a file.
+
+    Parameters
+    ----------
+    folds : pandas.DataFrame or None
+        As `cohort.fold_files.load_folds` gives them.
+    columns : mapping of str to (mapping of str to str)
+        Sites of people by column; people without one are left out.
+    """
+    if folds is None:
+        return None
+    for column, sites in columns.items():
+        own = folds.assign(site=folds["participant_id"].map(sites)).dropna(subset="site")
+        sides = own[own["role"] != "excluded"].groupby(["repeat", "fold", "site"])["role"].nunique()
+        if len(sides) and (sides == 1).all():
+            return column
+    return None
+
+
 def find_site_shares(table: pd.DataFrame, targets: Targets, settings: GroupLevel) -> tuple[SiteShare, ...]:
     """Targets whose variance lies between sites by more than chance; all tests together keep the level."""
     found, columns = [], site_columns(table, settings)
@@ -285,9 +305,11 @@ def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) ->
     return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
 
 
-def tell_handling(column: str, settings: GroupLevel) -> str:
-    """How the choices deal with a column of sites, one sentence; empty where they do not name it."""
+def tell_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
+    """How choices, or the folds of a file, deal with a column of sites, one sentence; empty where they do not."""
     named = column == settings.site_column
+    if column == held_out:
+        return "No fold of the file splits a site, and scores and tests are of people within a site."
     if named and settings.hold_out_sites:
         return "The sites are held out in turn, and scores and tests are of people within a site."
     if column in settings.covariates:

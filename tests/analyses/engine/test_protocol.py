@@ -24,7 +24,7 @@ SITES = np.array([f"s{number % 5}" for number in range(PEOPLE)])
 def cohort():
     rng = np.random.default_rng(0)
     score, place = rng.standard_normal(PEOPLE), rng.permutation(SITES)
-    columns = {"score": score, "told": score + 3 * (place == "s1"), "site": place, "scanner": rng.permutation(SITES)}
+    columns = {"score": score, "told": score + 3 * (place == "s1"), "site": place, "batch": rng.permutation(SITES)}
     return single_session(rng, PEOPLE, 4, **columns)
 
 
@@ -78,6 +78,7 @@ def test_folds_of_a_file_that_hold_out_sites_have_inner_folds_by_site(cohort, tm
 
 def test_a_target_that_goes_with_a_site_is_permuted_within_it_without_being_asked(cohort):
     study = open_study(cohort, choose(targets=("score", "told"), folds=3, repeats=1))
+    assert list(study.protocol.exchange.columns) == ["site", "batch"]
     sites = cohort.phenotypes["site"].to_numpy()
     free, within = (study.protocol.exchange.orders(target, 5) for target in study.targets)
     assert (sites[within] == sites).all()

@@ -1,0 +1,72 @@
+"""What an option is: a field with a section of ``--help``, a text, other spellings and allowed values."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def option(
+    default: Any,
+    section: str,
+    text: str,
+    *flags: str,
+    choices: tuple[str, ...] | None = None,
+    or_choice: str | None = None,
+    question: bool | None = None,
+) -> Any:
+    """Declare one choice.
+
+    Parameters
+    ----------
+    default : any
+        Its value when nobody chooses.
+    section : str
+        Its section of ``--help``.
+    text : str
+        What ``--help`` and ``docs/usage.md`` say of it.
+    *flags : str
+        Other spellings.
+    choices : tuple of str, optional
+        Allowed values.
+    or_choice : str, optional
+        Another option, whose choices may be given here too: ``--alpha nested`` sets that one.
+    question : bool, optional
+        Whether another value makes another question of a run of the group level. None where that level does not ask.
+    """
+    about = {"section": section, "text": text, "flags": flags, "choices": choices, "or_choice": or_choice}
+    return dataclasses.field(default=default, metadata={**about, "question": question})
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A part of the choices of a run; immutable, equal by value."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the choices as plain JSON and TOML values; unset ones are left out."""
+        plain = {field.name: plain_value(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {name: value for name, value in plain.items() if value is not None}
+
+    def of_sections(self, *sections: str) -> dict[str, Any]:
+        """Return the values of some sections by name, as plain values."""
+        return {
+            field.name: plain_value(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.metadata.get("section") in sections
+        }
+
+    def question(self) -> dict[str, Any]:
+        """Return the choices that make the question, as plain values: of whom, and which."""
+        fields = dataclasses.fields(self)
+        return {each.name: plain_value(getattr(self, each.name)) for each in fields if each.metadata.get("question")}
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as JSON and TOML have it: paths as text, tuples as lists."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [plain_value(item) for item in value]
+    return value

@@ -1,0 +1,406 @@
+"""Edges through the command: every number against least squares, scipy and networkx on the files that went in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.outputs.tables import read_json, read_table, write_table
+from fcpower_bids.reports.cohort.page import write_group_report
+from fcpower_bids.settings import Settings
+from tests.derivatives.participant_outputs import ATLAS, make_outputs
+from tests.inputs.connectomes.test_doors import write_list
+from tests.page_sentences import CATALOGUE, unchecked_sentences
+from tests.page_sentences_of_edges import EDGES
+from tests.reports.turned import read_brains
+
+PEOPLE, PARCELS, PERMUTATIONS, ALPHA, THRESHOLD = 40, 14, 199, 0.35, 2.2
+UPPER = np.triu_indices(PARCELS, 1)
+NAMES = [f"p{number:02d}" for number in range(PARCELS)]
+SENTENCES = (*EDGES, *CATALOGUE)
+WRITTEN = ("edges", "edges_components", "edges_summary")
+PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def run(root: Path, *options: object, code: int = 0) -> Path:
+    asked = ["--analyses", "edges", "--quiet", "--nprocs", "1"]
+    assert main([*map(str, (root / "bids", root / "out", "group", *asked, *options))]) == code
+    return root / "out" / "group"
+
+
+def listed(root: Path) -> tuple[str, str]:
+    return "-d", f"list={root / 'list.tsv'}"
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory):
+    """Connectomes on a list; a chain of four edges grows with the score, and patients lack one; motion disturbs all."""
+    root = tmp_path_factory.mktemp("edges")
+    (root / "bids").mkdir()
+    rng = np.random.default_rng(3)
+    score, motion = rng.standard_normal(PEOPLE), rng.uniform(0.1, 0.5, PEOPLE)
+    patient, site = rng.permutation(np.arange(PEOPLE) % 2), np.arange(PEOPLE) % 3
+    rows = []
+    for person in range(PEOPLE):
+        series = rng.standard_normal((90, PARCELS)) + 2 * motion[person] * rng.standard_normal((90, 1))
+        shared = rng.standard_normal((90, len(PLANTED)))
+        for number, (a, b) in enumerate(PLANTED):
+            series[:, [a, b]] += np.sqrt(max(0.8 + 0.7 * score[person], 0)) * shared[:, [number]]
+        series[:, [7, 9]] += (1.2 - patient[person]) * rng.standard_normal((90, 1))
+        matrix = np.corrcoef(series.T)
+        pd.DataFrame(matrix, columns=NAMES).to_csv(root / f"{person}.tsv", sep="\t", index=False)
+        about = {"atlas": "Toy", "minutes": 5, "mean_fd": motion[person]}
+        rows.append({"participant_id": f"sub-{person:02d}", "path": f"{person}.tsv", **about})
+    write_list(root, rows)
+    columns = {"score": score, "patient": np.where(patient == 1, "yes", "no"), "site": site, "all_same": 1.0}
+    columns |= {"family": [f"f{number // 2}" for number in range(PEOPLE)], "twice_site": 2.0 * site}
+    columns |= {"few": np.where(np.arange(PEOPLE) < 4, score, np.nan)}
+    table = pd.DataFrame({"participant_id": [row["participant_id"] for row in rows], **columns})
+    table.to_csv(root / "bids" / "participants.tsv", sep="\t", index=False, na_rep="n/a")
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(cohort):
+    options = ["--covariates", "mean_fd", "--permutations", PERMUTATIONS, "--nbs-threshold", THRESHOLD]
+    return run(cohort, *listed(cohort), "--targets", "score", "patient", *options)
+
+
+@pytest.fixture(scope="module")
+def inputs(cohort):
+    """Edges of FC and FC^alpha, targets and motion, from the files."""
+    matrices = [pd.read_csv(cohort / f"{person}.tsv", sep="\t").to_numpy() for person in range(PEOPLE)]
+    power = []
+    for each in matrices:
+        values, vectors = np.linalg.eigh(each)
+        power.append(vectors @ np.diag(values**ALPHA) @ vectors.T)
+    table = pd.read_csv(cohort / "bids" / "participants.tsv", sep="\t")
+    motion = pd.read_csv(cohort / "list.tsv", sep="\t")["mean_fd"].to_numpy()
+    edges = {name: np.stack(each)[:, UPPER[0], UPPER[1]] for name, each in (("fc", matrices), ("fc_power", power))}
+    targets = {"score": table["score"].to_numpy(), "patient": (table["patient"] == "yes").to_numpy(dtype=float)}
+    return edges, targets, motion
+
+
+def least_squares(edges, target, motion):
+    """Slope, t and residual standard deviation of the target, for all edges at once."""
+    design = np.column_stack([np.ones(len(target)), motion, target])
+    weights = np.linalg.lstsq(design, edges, rcond=None)[0]
+    left = ((edges - design @ weights) ** 2).sum(axis=0) / (len(target) - 3)
+    return weights[-1], weights[-1] / np.sqrt(left * np.linalg.inv(design.T @ design)[-1, -1]), np.sqrt(left)
+
+
+QUESTIONS = [(target, name) for target in ("score", "patient") for name in ("fc", "fc_power")]
+
+
+def part(folder: Path, table: str, target: str, name: str) -> pd.DataFrame:
+    rows = read_table(folder / f"{table}.tsv")
+    return rows[(rows["target"] == target) & (rows["representation"] == name)].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_every_edge_is_what_least_squares_finds_in_the_files(results, inputs, target, name):
+    edges, targets, motion = inputs
+    slope, t, deviation = least_squares(edges[name], targets[target], motion)
+    p, n = 2 * stats.t.sf(np.abs(t), PEOPLE - 3), UPPER[0].size
+    rows = part(results, "edges", target, name)
+    assert len(rows) == n, "fewer than a hundred edges are all listed"
+    place = {(NAMES[a], NAMES[b]): number for number, (a, b) in enumerate(zip(*UPPER, strict=True))}
+    order = [place[pair] for pair in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
+    assert order == np.argsort(-np.abs(t)).tolist()
+    tolerance = {"rtol": 1e-6, "atol": 1e-8}
+    np.testing.assert_allclose(rows["slope"], slope[order], **tolerance)
+    np.testing.assert_allclose(rows["t"], t[order], **tolerance)
+    np.testing.assert_allclose(rows["p"], p[order], **tolerance)
+    np.testing.assert_allclose(rows["q"], stats.false_discovery_control(p)[order], **tolerance)
+    effect = slope / deviation if target == "patient" else t / np.sqrt(t**2 + PEOPLE - 3)
+    np.testing.assert_allclose(rows["effect"], effect[order], **tolerance)
+    assert set(rows["measure"]) == {"d" if target == "patient" else "r"}
+    assert (rows["ci_low"] < rows["effect"]).all()
+    assert (rows["ci_high"] > rows["effect"]).all()
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_corrected_p_are_those_of_permuted_residuals(results, inputs, target, name):
+    """Freedman and Lane by hand, on the permutations of the seed; the same for both representations."""
+    edges, targets, motion = inputs
+    reduced = np.column_stack([np.ones(PEOPLE), motion])
+    fitted = reduced @ np.linalg.lstsq(reduced, edges[name], rcond=None)[0]
+    null = np.stack(
+        [
+            np.abs(least_squares(fitted + (edges[name] - fitted)[np.argsort(order)], targets[target], motion)[1])
+            for order in permuted_rows(PEOPLE, PERMUTATIONS, 0)
+        ]
+    )
+    table, rows = part(results, "edges_null", target, name), part(results, "edges", target, name)
+    np.testing.assert_allclose(table["largest_t"], null.max(axis=1), rtol=1e-6)
+    t = np.sort(np.abs(least_squares(edges[name], targets[target], motion)[1]))[::-1]
+    corrected = [(1 + (null.max(axis=1) >= each).sum()) / (1 + PERMUTATIONS) for each in t]
+    np.testing.assert_allclose(rows["p_family_wise"], corrected)
+    order = np.argsort(-np.abs(least_squares(edges[name], targets[target], motion)[1]))
+    alone = (1 + (null[:, order] >= t).sum(axis=0)) / (1 + PERMUTATIONS)
+    np.testing.assert_allclose(rows["p_permutation"], alone)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_matrices_hold_every_edge(results, inputs, target, name):
+    """pandas reads them as any program does; they are those of least squares and of the table."""
+    edges, targets, motion = inputs
+    slope, t, _ = least_squares(edges[name], targets[target], motion)
+    for label, expected in (("t", t), ("slope", slope)):
+        path = results / f"edges_{label}_target-{target}-{name.replace('_', '-')}.tsv"
+        matrix = pd.read_csv(path, sep="\t", index_col="Node", na_values="n/a")
+        assert matrix.index.tolist() == matrix.columns.tolist() == NAMES
+        np.testing.assert_allclose(matrix.to_numpy()[UPPER], expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_array_equal(matrix.to_numpy(), matrix.to_numpy().T)
+        assert np.isnan(np.diag(matrix)).all()
+    assert read_json(path.with_suffix(".json"))["Statistic"] == "slope"
+    matrix = pd.read_csv(results / f"edges_p_target-{target}-{name.replace('_', '-')}.tsv", sep="\t", index_col="Node")
+    rows = part(results, "edges", target, name)
+    listed_p = [matrix.loc[a, b] for a, b in zip(rows["parcel_a"], rows["parcel_b"], strict=True)]
+    np.testing.assert_allclose(listed_p, rows["p_family_wise"])
+
+
+def networks_of(t: np.ndarray) -> np.ndarray:
+    """Edges, parcels, intensity and sign of every network of two edges or more above the threshold, by networkx."""
+    found = []
+    for sign in (1, -1):
+        graph = networkx.Graph()
+        for i, j, value in zip(*UPPER, sign * t, strict=True):
+            if value > THRESHOLD:
+                graph.add_edge(i, j, excess=value - THRESHOLD)
+        parts = [graph.subgraph(each) for each in networkx.connected_components(graph)]
+        found += [(p.number_of_edges(), len(p), p.size("excess"), sign) for p in parts if p.number_of_edges() > 1]
+    return np.array(sorted(found, key=lambda one: (-one[0], -one[2]))).reshape(-1, 4)
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_networks_of_edges_are_those_of_networkx(results, inputs, target, name):
+    edges, targets, motion = inputs
+    expected = networks_of(least_squares(edges[name], targets[target], motion)[1])
+    rows, null = part(results, "edges_components", target, name), part(results, "edges_null", target, name)
+    ours = rows.assign(sign=rows["sign"].map({"stronger": 1, "weaker": -1}))
+    np.testing.assert_allclose(ours[["n_edges", "n_parcels", "intensity", "sign"]].to_numpy(dtype=float), expected)
+    for column, size in (("extent", "n_edges"), ("intensity", "intensity")):
+        p = [(1 + (null[column] >= each - 1e-9).sum()) / (1 + PERMUTATIONS) for each in rows[size]]
+        np.testing.assert_allclose(rows[f"p_{column}"], p)
+    members = part(results, "edges", target, name)["component"].value_counts()
+    assert {int(number): count for number, count in members.items()} == dict(
+        zip(rows["component"], rows["n_edges"], strict=True)
+    )
+
+
+def test_what_was_planted_is_found(results):
+    rows = part(results, "edges", "score", "fc")
+    hits = rows[rows["p_family_wise"] < 0.05]
+    found = set(zip(hits["parcel_a"], hits["parcel_b"], strict=True))
+    planted = {(NAMES[a], NAMES[b]) for a, b in PLANTED}
+    assert len(planted & found) >= 3
+    components = part(results, "edges_components", "score", "fc")
+    component = components[components["sign"] == "stronger"].iloc[0]
+    assert component["p_intensity"] < 0.05
+    members = rows[rows["component"] == component["component"]]
+    assert planted <= set(zip(members["parcel_a"], members["parcel_b"], strict=True))
+    lost = part(results, "edges", "patient", "fc").iloc[0]
+    assert (lost["parcel_a"], lost["parcel_b"]) == ("p07", "p09")
+    assert lost["effect"] < -0.8
+    assert lost["p_family_wise"] < 0.05
+
+
+@pytest.mark.parametrize(("target", "name"), QUESTIONS)
+def test_the_summary_follows_from_the_tables(results, target, name):
+    row = part(results, "edges_summary", target, name).iloc[0]
+    rows, null = part(results, "edges", target, name), part(results, "edges_null", target, name)
+    components = part(results, "edges_components", target, name)
+    hits = rows[rows["p_family_wise"] < 0.05]
+    counts = {"n_people": PEOPLE, "n_covariates": 1, "n_sites": 1, "df": PEOPLE - 3, "n_edges": UPPER[0].size}
+    counts |= {"n_permutations": PERMUTATIONS, "n_family_wise": len(hits), "n_stronger": (hits["t"] > 0).sum()}
+    counts |= {"n_fdr": (rows["q"] < 0.05).sum(), "n_components": len(components), "threshold": THRESHOLD}
+    assert {key: row[key] for key in counts} == pytest.approx(counts)
+    assert row["smallest_p"] == 1 / (1 + PERMUTATIONS)
+    assert row["p_family_wise"] == rows["p_family_wise"].min()
+    assert row["p_component"] == components["p_extent"].min()
+    assert row["p_component_intensity"] == components["p_intensity"].min()
+    assert row["effect_largest"] == rows["effect"].iloc[0]
+    both = np.maximum(*(part(results, "edges_null", target, each)["largest_t"] for each in ("fc", "fc_power")))
+    assert row["p_max"] == pytest.approx((1 + (both >= abs(rows["t"].iloc[0])).sum()) / (1 + PERMUTATIONS))
+    needed = row["t_needed"]
+    assert (1 + (null["largest_t"] > needed).sum()) / (1 + PERMUTATIONS) < 0.05
+    assert (1 + (null["largest_t"] >= needed).sum()) / (1 + PERMUTATIONS) >= 0.05
+
+
+def test_every_sentence_of_the_page_is_that_of_its_table(results, tmp_path):
+    page = results.parent / "group.html"
+    left, read = unchecked_sentences(page, results, SENTENCES)
+    assert not left
+    assert {"edges_answer", "edges_found", "edges_networks_found"} <= set(read)
+    text = re.sub(r"\s+", " ", page.read_text(encoding="utf-8"))
+    assert "Nothing was predicted" not in text, "where nothing else was asked the page begins with the edges"
+    for old, new in (
+        (r"(\d+)( of \d+ edges go)", r"1\1\2"),
+        (r"(partial r) -?\d\.\d", r"\1 0.9"),
+        (r"Single connections go", "No single connection, but a network of them, goes"),
+        (r"(corrected for all edges, p = \d\.\d)", r"\g<1>9"),
+        (r"(has )(\d+) edges between", r"\g<1>1\2 edges between"),
+    ):
+        changed = re.sub(old, new, text)
+        assert changed != text, old
+        (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
+        try:
+            left, _ = unchecked_sentences(tmp_path / "changed.html", results, SENTENCES)
+        except AssertionError:
+            continue
+        assert left, f"nobody sees that '{old}' says something else"
+
+
+@pytest.mark.parametrize(("permutations", "said"), [(9, "edges_undecided"), (0, "edges_untested")])
+def test_too_few_permutations_decide_nothing(cohort, permutations, said):
+    name = said
+    options = ["--targets", "score", "--representations", "fc", "--permutations", permutations, "--name", name]
+    folder = run(cohort, *listed(cohort), *options) / name
+    left, read = unchecked_sentences(cohort / "out" / f"group_{name}.html", folder, SENTENCES)
+    assert not left
+    assert said in read
+    assert not {"edges_found", "edges_answer", "edges_networks_found", "edges_no_network"} & set(read)
+
+
+def test_the_sidecar_says_what_was_done(results):
+    facts = read_json(results / "edges.json")
+    assert facts["Covariates"] == ["mean_fd"]
+    assert facts["Permutations"] == "199 per target, as asked for (--permutations)."
+    assert facts["Threshold"] == "|t| > 2.2 (--nbs-threshold)"
+    assert facts["PositiveClasses"] == {"patient": "yes"}
+
+
+def test_a_target_that_is_a_site_is_found_by_free_permutation_and_refused_within_sites(cohort, capsys):
+    """Within sites nothing is left of it; families are exchanged whole, so their members stay together."""
+    options = [*listed(cohort), "--permutations", 49, "--representations", "fc"]
+    run(cohort, *options, "--name", "site", "--targets", "twice_site", "--site-column", "site", code=3)
+    assert "Target 'twice_site': Covariates and sites explain the target completely" in capsys.readouterr().err
+    both = ["--site-column", "site", "--family-column", "family"]
+    folder = run(cohort, *options, "--name", "blocks", "--targets", "score", *both) / "blocks"
+    row = part(folder, "edges_summary", "score", "fc").iloc[0]
+    assert row[["n_sites", "df"]].tolist() == [3, PEOPLE - 4]
+    rows = part(folder, "edges", "score", "fc")
+    q = stats.false_discovery_control(rows["p_permutation"])
+    np.testing.assert_allclose(rows["q"], q)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--targets", "all_same"], "'all_same' is constant"),
+        (["--targets", "few"], "are needed. Name fewer --covariates, add people, or leave edges out of --analyses."),
+        (["--targets", "score", "--representations", "embedding"], "no embeddings"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_written(cohort, options, said, capsys):
+    folder = run(cohort, *listed(cohort), "--name", "refused", *options, "--covariates", "mean_fd", code=3)
+    assert said in capsys.readouterr().err
+    assert not list((folder / "refused").glob("edges*"))
+
+
+def test_a_threshold_that_is_none_is_refused(cohort, capsys):
+    run(cohort, "--nbs-threshold", "0", code=2)
+    assert "--nbs-threshold 0.0 is a size of t and must be above 0" in capsys.readouterr().err
+
+
+def plant_places(made: Settings) -> dict[str, list[float]]:
+    """Where the parcels are, in the copy of the atlas."""
+    (path,) = (made.output_dir / "sourcedata" / "atlases").rglob("*_dseg.tsv")
+    table = read_table(path)
+    places = np.random.default_rng(0).uniform(-50, 50, (len(table), 3)).round(1)
+    write_table(path, table.assign(**dict(zip("xyz", places.T, strict=True))))
+    return {str(name): place for name, place in zip(table["name"], places.tolist(), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory):
+    """Participant outputs whose parcels have networks and places; one target is an edge. Results, matrices, places."""
+    root = tmp_path_factory.mktemp("placed")
+    made = make_outputs(root, 16, "a")
+    files = sorted(made.output_dir.rglob("*stat-pearsoncorrelation_relmat.tsv"))
+    matrices = np.stack([pd.read_csv(file, sep="\t", index_col=0).to_numpy() for file in files])
+    places, table = plant_places(made), read_table(made.bids_dir / "participants.tsv")
+    write_table(made.bids_dir / "participants.tsv", table.assign(edge=matrices[:, 0, 1]))
+    options = ["--permutations", 99, "--min-time", 60, "--representations", "fc"]
+    return run(root, "--targets", "age", "edge", *options), matrices, table["age"].to_numpy(), places
+
+
+def test_pairs_of_networks_are_least_squares_on_their_mean_edges(placed):
+    folder, matrices, age, _ = placed
+    rows, (first, second) = part(folder, "edges_networks", "age", "fc"), np.triu_indices(6, 1)
+    seen, t, freedom = 0, [], len(age) - 2
+    for _, row in rows.iterrows():
+        wanted = ["n/a" if each != each else each for each in row[["network_a", "network_b"]]]
+        ends = zip(first, second, strict=True)
+        columns = [(a, b) for a, b in ends if sorted((ATLAS.networks[a], ATLAS.networks[b])) == sorted(wanted)]
+        expected = stats.pearsonr(np.mean([matrices[:, a, b] for a, b in columns], axis=0), age)
+        assert row["effect"] == pytest.approx(expected.statistic)
+        assert row["p"] == pytest.approx(expected.pvalue)
+        assert row["n_edges"] == len(columns)
+        each = [stats.pearsonr(matrices[:, a, b], age).statistic for a, b in columns]
+        assert row["mean_t"] == pytest.approx(np.mean([r * np.sqrt(freedom / (1 - r * r)) for r in each]))
+        seen, t = seen + len(columns), [*t, row["t"]]
+    assert seen == 15
+    assert rows["p_family_wise"].iloc[int(np.argmax(np.abs(t)))] == rows["p_family_wise"].min()
+
+
+def test_significant_edges_are_drawn_in_a_brain_and_no_others(placed):
+    folder, _, _, places = placed
+    left, read = unchecked_sentences(folder.parent / "group.html", folder, SENTENCES)
+    assert not [sentence for sentence in left if "lacks the columns" not in sentence]
+    assert read["edges_pairs"] == 2
+    assert read_json(folder / "edges.json")["Centroids"] == places
+    drawn = (part(folder, "edges", "edge", "fc")["p_family_wise"] < 0.05).sum()
+    assert drawn >= 1
+    assert (part(folder, "edges", "age", "fc")["p_family_wise"] >= 0.05).all()
+    page = (folder.parent / "group.html").read_text(encoding="utf-8")
+    said = f"{drawn} connection{'s' if drawn > 1 else ''} in a brain seen from the left"
+    assert page.count("in a brain seen from the left") == page.count(said) == 1
+    ((title, brain),) = read_brains(folder.parent / "brains.html").items()
+    assert f'<a href="brains.html#{brain["anchor"]}">' in page
+    assert title == "Connections that go with edge in FC"
+    table = part(folder, "edges", "edge", "fc")
+    table = table[table["p_family_wise"] < 0.05]
+    ends = [[brain["parcels"][end] for end in pair] for pair in brain["ends"]]
+    assert ends == table[["parcel_a", "parcel_b"]].to_numpy().tolist()
+    assert brain["places"] == [places[name] for name in brain["parcels"]]
+    assert brain["values"] == pytest.approx(table["t"].tolist(), rel=1e-5)
+    assert [(one[0], one[2], one[-1]) for one in brain["cells"]] == [
+        (a, b, f"{t:.2f}") for (a, b), t in zip(ends, table["t"], strict=True)
+    ]
+
+
+def test_a_network_that_does_not_outlive_the_number_of_representations_is_no_answer(results, tmp_path):
+    """The page neither calls it an answer nor draws it without saying so."""
+    out = tmp_path / "out"
+    shutil.copytree(results, out / "group")
+    edges, components, summary = (read_table(out / "group" / f"{name}.tsv") for name in WRITTEN)
+    at = (summary["target"] == "score").to_numpy()
+    summary.loc[at, ["n_family_wise", "n_stronger"]] = 0
+    summary.loc[at, ["p_family_wise", "p_max"]] = 0.4
+    summary.loc[at, "p_component"] = [0.04, 0.3]
+    edges["p_family_wise"] = edges["p_family_wise"].where(edges["target"] != "score", 0.4)
+    own = components[components["target"] == "score"]
+    components.loc[own.index, "p_extent"] = 0.3
+    components.loc[own.index[0], "p_extent"] = 0.04
+    for name, frame in zip(WRITTEN, (edges, components, summary), strict=True):
+        write_table(out / "group" / f"{name}.tsv", frame)
+    facts = read_json(out / "group" / "edges.json")
+    places = {name: (5.0 * i - 30, 10.0, 4.0 * i) for i, name in enumerate(NAMES)}
+    (out / "group" / "edges.json").write_text(json.dumps(facts | {"Centroids": places}))
+    page = write_group_report(Settings(tmp_path / "bids", out, "group")).read_text(encoding="utf-8")
+    text = re.sub(r"\s+", " ", page)
+    assert "For score no connection was found; a network of them stands out only before correction" in text
+    assert "(p = 0.040; p = 0.080 corrected for 2 representations)" in text
+    assert text.count("Corrected for the number of representations, none of this is significant.") == 1
