@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fcpower_bids.cli import status
 from fcpower_bids.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from fcpower_bids.workflows.merging.merge import Merged
 
 SITE = re.compile(r"([A-Za-z0-9]+)=(.+)")
 
@@ -40,24 +44,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fcpower_bids.workflows.merging.merge import merge_outputs  # no other word of the line needs it
 
     found = merge_outputs(options.output_dir, options.sources)
-    print(f"{found.recordings} recordings from {len(options.sources)} place(s)")  # noqa: T201
+    for line in _told(found):
+        print(line)  # noqa: T201
+    return status.main([str(options.output_dir)])
+
+
+def _told(found: Merged) -> Iterator[str]:
+    """What was put together, and what was not."""
+    yield f"{_count(found.recordings, 'recording')} from {_count(found.places, 'place')}"
     if found.renamed:
         old, new = next(iter(found.renamed.items()))
-        print(  # noqa: T201
-            f"{len(found.renamed)} participants have new labels, since another site has theirs ({old} is sub-{new}): "
-            "logs/combined.tsv has all"
+        yield (
+            f"new labels: {_count(len(found.renamed), 'participant')} whose label another site has ({old} is "
+            f"sub-{new}): logs/combined.tsv has all"
         )
     if found.copies:
-        print(f"left out: {len(found.copies)} copies that are of no recording ({found.copies[0]})")  # noqa: T201
+        yield f"left out: {_count(len(found.copies), 'file')} of no recording, such as copies ({found.copies[0]})"
     if found.lost:
-        print(  # noqa: T201
-            f"left out: {len(found.lost)} links to input datasets that lead nowhere from here ({found.lost[0]}), and "
-            "the tables of people there; name the outputs where they were made, or put participants.tsv into them"
+        yield (
+            f"left out: {_count(len(found.lost), 'link')} to input datasets that cannot be followed from here "
+            f"({found.lost[0]}), and the tables of people there; name the outputs where they were made, or put "
+            "participants.tsv into them"
+        )
+    if found.early:
+        yield (
+            f"left out: decisions of exclude.tsv about {_count(len(found.early), 'participant')} without a recording "
+            f"here ({found.early[0]}): name the site again when it has one"
         )
     if found.spread:
-        print(  # noqa: T201
-            f"{len(found.spread)} participants have no page, since their sessions came apart ({found.spread[0]}): "
-            "participant --reports-only makes them. If these are different people of several sites, combine anew with "
+        yield (
+            f"no page: {_count(len(found.spread), 'participant')} whose sessions came apart ({found.spread[0]}): "
+            "participant --reports-only makes pages. If these are different people of several sites, combine anew with "
             "SITE=PATH"
         )
-    return status.main([str(options.output_dir)])
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number} {one}{'s' * (number != 1)}"

@@ -93,7 +93,7 @@ def test_sessions_that_came_apart_get_no_page_that_lacks_one(exact_run, people, 
     for folder in parts:
         (folder / f"{people[0]}.html").write_text("one session")
     assert main(["combine", str(tmp_path / "out"), *map(str, parts)]) == 0
-    assert f"1 participants have no page, since their sessions came apart ({people[0]})" in capsys.readouterr().out
+    assert f"no page: 1 participant whose sessions came apart ({people[0]})" in capsys.readouterr().out
     assert not (tmp_path / "out" / f"{people[0]}.html").exists()
     assert len(list((tmp_path / "out" / "logs" / "status").iterdir())) == len(sessions)
 

@@ -54,7 +54,7 @@ def table(path):
 def test_equal_labels_of_two_sites_are_two_people(sites, tmp_path, capsys):
     out = tmp_path / "all"
     assert combine(out, *words(sites, "siteA", "siteB")) == 0
-    assert "4 participants have new labels" in capsys.readouterr().out
+    assert "new labels: 4 participants whose label another site has" in capsys.readouterr().out
     there = {site: connectomes(sites / site / "out") for site in ("siteA", "siteB")}
     expected = {f"sub-{site}{label[4:]}": values for site, own in there.items() for label, values in own.items()}
     expected["sub-03"] = expected.pop("sub-siteB03")
@@ -99,7 +99,10 @@ def test_links_of_a_zip_lead_nowhere_and_its_table_of_people_is_taken(sites, tmp
         if has_table:
             archive.write(sites / "siteB" / "bids" / "participants.tsv", "fcpower/participants.tsv")
     assert combine(out, *words(sites, "siteA"), f"siteB={zipped}") == 0
-    assert f"lead nowhere from here (siteB_fmriprep of {zipped})" in capsys.readouterr().out
+    assert (
+        f"left out: 1 link to input datasets that cannot be followed from here (siteB_fmriprep of {zipped})"
+        in capsys.readouterr().out
+    )
     links = json.loads((out / "dataset_description.json").read_text())["DatasetLinks"]
     assert all(name.startswith("siteA_") for name in links)
     ages = table(sites / "siteB" / "bids" / "participants.tsv")["age"]
@@ -133,6 +136,16 @@ def decided(sites, tmp_path):
         rows = f"participant_id\tdecision\nsub-01\t{decision}\n"
         (tmp_path / site / "out" / "exclude.tsv").write_text(rows)
     return tmp_path
+
+
+def test_a_decision_about_somebody_who_comes_later_is_named(decided, tmp_path, capsys):
+    with (decided / "siteB" / "out" / "exclude.tsv").open("a") as file:
+        file.write("sub-44\treject\n")
+    assert combine(tmp_path / "all", *words(decided, "siteA", "siteB")) == 0
+    told = capsys.readouterr().out
+    assert "5 recordings from 2 places" in told
+    assert "left out: decisions of exclude.tsv about 1 participant without a recording here (sub-44 of siteB)" in told
+    assert "sub-44" not in (tmp_path / "all" / "exclude.tsv").read_text()
 
 
 def test_decisions_of_every_site_are_about_its_own_people(decided, tmp_path):
@@ -191,7 +204,7 @@ def test_a_copy_of_a_status_is_no_recording(exact_run, tmp_path, capsys):
     assert "4 done" in capsys.readouterr().out
     assert combine(tmp_path / "all", str(source)) == 0
     said = capsys.readouterr().out
-    assert "left out: 1 copies that are of no recording" in said
+    assert "left out: 1 file of no recording, such as copies" in said
     assert not list((tmp_path / "all").rglob("*(1)*"))
 
 

@@ -40,6 +40,10 @@ class Merged:
         Files of no recording: copies that a client of a synchronised folder has made.
     lost : list of str
         Links to input datasets that lead nowhere from here.
+    early : list of str
+        People of sites whom a decision names, and who have no recording here.
+    places : int
+        Outputs that were found.
     """
 
     recordings: int
@@ -47,6 +51,8 @@ class Merged:
     renamed: dict[str, str]
     copies: list[str]
     lost: list[str]
+    early: list[str]
+    places: int
 
 
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:
@@ -84,21 +90,24 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     _refuse_files_as_folders(everything)
     _compare_files(everything)
     spread = _spread(everything)
-    lost = _put(found, held, output_dir, spread)
+    lost, early = _put(found, held, output_dir, spread)
     renamed = {f"{one.site}:{old}": new for one in found for old, new in one.labels.items() if old != new}
     copies = [f"{one.path}/{name}" for one in found for name in one.copies]
-    return Merged(len({name for one in found for name in one.recordings}), spread, renamed, copies, lost)
+    recordings = len({name for one in found for name in one.recordings})
+    return Merged(recordings, spread, renamed, copies, lost, early, len(found))
 
 
-def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]) -> list[str]:
-    """Stage all beside the outputs, merge what is shared, move all to their places, return links that lead nowhere."""
+def _put(
+    found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Stage all beside the outputs, merge what is shared, move all to their places; return what `merge_shared` says."""
     staged = beside(output_dir)
     folders = [staged / str(number) for number in range(len(found))]
     try:
         for folder, source in zip(folders, found, strict=True):
             for name, content in source.read(_in_order(source, spread)):
                 write_bytes(stored_path(folder, name), content)
-        shared, lost = _merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
+        shared, lost, early = _merge_shared(output_dir, held, list(zip(found, folders, strict=True)))
         for folder, source in zip(folders, found, strict=True):
             _take(source, folder, output_dir, spread)
         for name, text in shared.items():
@@ -107,10 +116,12 @@ def _put(found: Sequence[Source], held: Source | None, output_dir: Path, spread:
         shutil.rmtree(staged, ignore_errors=True)
     for name in spread:
         (output_dir / f"{name}.html").unlink(missing_ok=True)
-    return lost
+    return lost, early
 
 
-def _merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> tuple[dict[str, str], list[str]]:
+def _merge_shared(
+    output_dir: Path, held: Source | None, staged: Sequence[Staged]
+) -> tuple[dict[str, str], list[str], list[str]]:
     """Merge what was staged; a fault is named in the file of the source, since the staged copy is gone afterwards."""
     try:
         return merge_shared(output_dir, held, staged)

@@ -27,8 +27,10 @@ SHARED = (DECIDED, DESCRIPTION, LABELS, SETTINGS, PEOPLE, ORIGINS)
 Staged = tuple[Source, Path]
 
 
-def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]) -> tuple[dict[str, str], list[str]]:
-    """Return the text of every shared file of the outputs of all, by its name, and the links that lead nowhere.
+def merge_shared(
+    output_dir: Path, held: Source | None, staged: Sequence[Staged]
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """Return the text of every shared file by its name, the links that lead nowhere, and decisions about nobody here.
 
     Parameters
     ----------
@@ -46,31 +48,34 @@ def merge_shared(output_dir: Path, held: Source | None, staged: Sequence[Staged]
     """
     everything = [*([(held, output_dir)] if held else []), *staged]
     description, lost = _description(everything, output_dir)
+    decisions, early = _decisions(everything, output_dir)
     found = {
-        DECIDED: _decisions(everything, output_dir),
+        DECIDED: decisions,
         DESCRIPTION: description,
         LABELS: _lines(everything, LABELS),
         SETTINGS: _settings(everything),
         ORIGINS: _origins(output_dir, staged),
         PEOPLE: _people(output_dir, staged),
     }
-    return {name: text for name, text in found.items() if text}, lost
+    return {name: text for name, text in found.items() if text}, lost, early
 
 
 def _having(everything: Sequence[Staged], name: str) -> Iterator[tuple[Source, Path]]:
     return ((source, folder / name) for source, folder in everything if (folder / name).is_file())
 
 
-def _decisions(everything: Sequence[Staged], output_dir: Path) -> str:
-    """Decisions of all, each about the people of its own site, whichever of its jobs these came from."""
+def _decisions(everything: Sequence[Staged], output_dir: Path) -> tuple[str, list[str]]:
+    """Decisions of all, each about the people of its own site, and whom of a site they name who has not come yet."""
     labels = known_labels(output_dir)
     labels |= {(source.site, old): new for source, _ in everything for old, new in source.labels.items()}
     known: dict[tuple[Any, ...], tuple[Decision, Path]] = {}
+    early: dict[str, None] = {}
     for source, path in _having(everything, DECIDED):
         for one in read_decisions(path):
             label = one.wanted["sub"]
             if source.site and (source.site, label) not in labels:
-                continue  # the site has no such person here; another site may have this label
+                early[f"sub-{label} of {source.site}"] = None  # another site may have this label
+                continue
             own = {**one.wanted, "sub": labels[source.site, label] if source.site else label}
             recording = one.recording.replace(f"sub-{label}", f"sub-{own['sub']}", 1)
             moved = Decision(own, recording, one.decision, one.reason, one.decided)
@@ -82,9 +87,9 @@ def _decisions(everything: Sequence[Staged], output_dir: Path) -> str:
                     f"{moved.decision}. Correct one of them."
                 )
     if not known:
-        return ""
+        return "", list(early)
     columns = [column.written for column in DECISIONS.columns.values()]
-    return table_text(pd.DataFrame([one.cells() for one, _ in known.values()], columns=columns))
+    return table_text(pd.DataFrame([one.cells() for one, _ in known.values()], columns=columns)), list(early)
 
 
 def _description(everything: Sequence[Staged], output_dir: Path) -> tuple[str, list[str]]:
