@@ -403,7 +403,7 @@ def batch(study, tmp_path):
     (tmp_path / "bids").mkdir()
     (tmp_path / "bids" / "participants.tsv").write_text("participant_id\tage\tsex\nsub-20\t99\tF\nsub-21\t40\tM\n")
     (out / "logs" / "status").mkdir(parents=True)
-    told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION}
+    told = example | {"recording": MOVING, "state": "excluded", "reason": MOTION, "outputs": []}
     (out / "logs" / "status" / f"{MOVING}.json").write_text(json.dumps(told))
     return out
 

@@ -117,13 +117,15 @@ def test_a_split_of_ones_own_may_part_two_people_who_look_alike_if_it_is_said(pl
     assert "names sub-nobody, who has no scan here" in capsys.readouterr().err
     pairs = ["--accept-pair", "sub-007", "sub-003", "003", "001"]
     assert main([*map(str, [each for each in command if each != "--quiet"]), *pairs]) == 0
-    assert "sub-007 and sub-003 are accepted by name" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "sub-007 and sub-003 are accepted by name" in told
+    assert "check: There is no pair sub-003 and sub-001 to accept (--accept-pair)" in told
     folds = cohort.table("folds").set_index(["fold_label", "participant_id"])["role"]
     assert (folds["a", "sub-003"], folds["a", "sub-007"]) == ("test", "train")
     assert json.loads((cohort.out / "group" / "folds.json").read_text())["AcceptedPairs"] == [["sub-003", "sub-007"]]
     found = cohort.table("check").set_index(["check", "level"])["finding"]
     assert found["accepted pair", "alarm"].endswith("although their scans look like one.")
-    assert found["accepted pair", "note"].startswith("sub-003 and sub-001 are accepted")
+    assert found["no such pair", "look"].startswith("There is no pair sub-003 and sub-001 to accept")
     page = (cohort.out / "group.html").read_text()
     assert "Accepted by name though they look like one scan, and not kept together by the folds: sub-003 and" in page
     assert "read it first" in page

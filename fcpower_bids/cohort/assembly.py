@@ -7,6 +7,7 @@ from itertools import compress
 
 from fcpower_bids.cohort.cache import Edges, read_edges
 from fcpower_bids.cohort.decisions import accepted_recordings, decisions_file, exclude_by_file
+from fcpower_bids.cohort.duplicates import exclude_duplicates, find_copies_elsewhere
 from fcpower_bids.cohort.feature_choice import check_alike, choose_connectomes, cleaning_of
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.fold_files import load_folds
@@ -17,7 +18,6 @@ from fcpower_bids.cohort.inclusion import (
     choose_parcels,
     exclude_by_quality,
     exclude_by_status,
-    exclude_duplicates,
     exclude_later_sessions,
     exclude_unreadable,
     read_quality,
@@ -134,9 +134,8 @@ def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
 
 def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quality], list[Exclusion], list[str]]:
     """Recordings that pass status, the user's list and quality, before any connectome is read."""
-    there = list_connectomes(settings.output_dir)
-    chosen, notes = choose_connectomes(there, settings)
-    chosen, rows = exclude_by_status(chosen, there, settings)
+    chosen, notes = choose_connectomes(list_connectomes(settings.output_dir), settings)
+    chosen, rows = exclude_by_status(chosen, settings)
     chosen, said, doubts = exclude_by_file(chosen, decisions_file(settings))
     rows += said
     notes += doubts
@@ -161,14 +160,22 @@ def _choose_recordings(settings: Assembly) -> tuple[list[Connectome], list[Quali
 def _make_scans(
     chosen: Sequence[Connectome], quality: Sequence[Quality], edges: Edges, settings: Assembly
 ) -> tuple[list[Scan], list[Exclusion]]:
-    accepted = accepted_recordings(chosen, decisions_file(settings))
-    keep, rows = exclude_duplicates(chosen, edges.digests, accepted)
+    elsewhere = find_copies_elsewhere(chosen, _not_asked_for(settings))
+    accepted = accepted_recordings([*chosen, *elsewhere.values()], decisions_file(settings))
+    keep, rows = exclude_duplicates(chosen, edges.digests, accepted, elsewhere)
     runs = [Run(one, of_one, place) for place, (one, of_one) in enumerate(zip(chosen, quality, strict=True))]
     scans, said = group_scans(list(compress(runs, keep)))
     if not scans:
         why = next(iter([*said, *rows]))
         raise DatasetError(f"No scan is left: {why.participant_id}, {why.reason}.")
     return scans, rows + said
+
+
+def _not_asked_for(settings: Assembly) -> list[Connectome]:
+    """Connectomes of people whom ``--participant-label`` does not name and no decision leaves out."""
+    asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
+    others = [one for one in list_connectomes(settings.output_dir) if asked and one.participant not in asked]
+    return exclude_by_file(others, decisions_file(settings))[0]
 
 
 def _columns_of(phenotypes: Phenotypes, people: Collection[str], settings: GroupLevel) -> Columns:

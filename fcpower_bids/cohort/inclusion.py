@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
-from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
-from fcpower_bids.outputs.status import DONE, EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, known_status, recorded
+from fcpower_bids.outputs.status import EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Assembly, GroupLevel, Selection
@@ -40,6 +40,8 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
+NEEDED = f"_{join(CONNECTIVITY.entities)}_{CONNECTIVITY.suffix}."
+"""Part of the names of connectomes, without which a recording is not finished for a group analysis."""
 REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
@@ -146,58 +148,32 @@ def _number(text: Any) -> float:
         return math.nan
 
 
-def exclude_by_status(
-    found: Sequence[Connectome], there: Sequence[Connectome], settings: Assembly
-) -> tuple[list[Connectome], list[Exclusion]]:
-    """Leave out recordings that the participant level excluded or did not finish, though older files may be there.
+def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
+    """Leave out recordings that the participant level excluded or did not finish, or whose files are not whole now.
 
-    Parameters
-    ----------
-    found : sequence of Connectome
-        The chosen ones.
-    there : sequence of Connectome
-        All with an FC file; a recording in neither is reported as well, where the selection asks for it.
-    settings : Assembly
-        Output folder and selection.
+    One without an FC file is reported as well, where the selection asks for it.
     """
     folders = known_folders(settings.output_dir)
-    statuses = list(read_statuses(settings.output_dir))
     bad = {
         status.recording: dataclasses.replace(status, reason=tell_without_folders(status.reason, folders))
-        for status in statuses
+        for status in read_statuses(settings.output_dir)
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     told = {one.recording for one in found}
-    others = {one.recording for one in there} - told
-    files = {one.path.name for one in there}
-    lost = _lost([status for status in statuses if status.recording not in told], found[0], files) if found else {}
     places = {(one.entity("task"), one.entity("space")) for one in found}
     rows = [
         row
-        for name, status in sorted((bad | lost).items())
-        if name in told or name in lost or (name not in others and status.stage != "combine")
+        for name, status in sorted(bad.items())
+        if name in told or status.stage != "combine"
         for row in _status_row(status, places, settings)
     ]
     return [one for one in found if one.recording not in bad], rows
 
 
-def _lost(statuses: Iterable[Status], like: Connectome, files: Container[str]) -> dict[str, Status]:
-    """Finished recordings whose FC in the atlas that is analysed is gone."""
-    found = {}
-    for status in statuses:
-        entities = parse_name(f"{status.recording}_bold.tsv")[0]
-        file = dataclasses.replace(like, entities=entities).beside(CONNECTIVITY).name
-        was_written = any(output.endswith(f"/{file}") for output in status.outputs)
-        if status.state == DONE and was_written and file not in files:
-            reason = f"its file {file} is gone; run the participant level again"
-            found[status.recording] = dataclasses.replace(status, reason=reason)
-    return found
-
-
 def read_statuses(output_dir: Path) -> Iterator[Status]:
     """Yield the status of each recording at participant level; a damaged one is a failure."""
     for name in recorded(output_dir):
-        if not name.endswith(EMBEDDING) and (status := known_status(output_dir, name)) is not None:
+        if not name.endswith(EMBEDDING) and (status := current_status(output_dir, name, NEEDED)) is not None:
             yield status
 
 
@@ -300,51 +276,6 @@ def exclude_later_sessions(found: Sequence[Connectome]) -> tuple[list[bool], lis
 
 def _by_number(label: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
-
-
-def exclude_duplicates(
-    found: Sequence[Connectome], digests: Sequence[str], accepted: Collection[str] = ()
-) -> tuple[list[bool], list[Exclusion]]:
-    """Leave out connectomes that are equal to the bit, as two recordings never are.
-
-    Of one person the first is kept. Of several people none is, since one of the names is wrong and nothing says which;
-    where the user has accepted one recording, that one is kept.
-
-    Parameters
-    ----------
-    found : sequence of Connectome
-    digests : sequence of str
-        Of the connectomes.
-    accepted : collection of str
-        Recordings that the user has accepted.
-    """
-    alike: dict[str, list[Connectome]] = {}
-    for one, digest in zip(found, digests, strict=True):
-        alike.setdefault(digest, []).append(one)
-    kept = {id(_kept(copies, accepted)) for copies in alike.values()}
-    rows = []
-    for one, digest in zip(found, digests, strict=True):
-        if id(one) not in kept:
-            reason = _why_copied(one, alike[digest], _kept(alike[digest], accepted))
-            rows.append(Exclusion(one.participant, one.session, RECORDING, f"{one.recording}: {reason}"))
-    return [id(one) in kept for one in found], rows
-
-
-def _kept(copies: Sequence[Connectome], accepted: Collection[str]) -> Connectome | None:
-    named = [one for one in copies if one.recording in accepted]
-    if len({one.participant for one in copies}) == 1:
-        return (named or copies)[0]
-    return named[0] if len(named) == 1 else None
-
-
-def _why_copied(one: Connectome, copies: Sequence[Connectome], kept: Connectome | None) -> str:
-    if kept is not None:
-        return f"{COPIED} {kept.recording}; only that is used"
-    other = next(each for each in copies if each.participant != one.participant)
-    return (
-        f"{COPIED} {other.recording}, so one of the two names is wrong and {NEITHER}; reject the wrong one, or accept "
-        "the right one, in exclude.tsv"
-    )
 
 
 def choose_parcels(

@@ -213,8 +213,15 @@ def known_status(output_dir: Path, recording: str) -> Status | None:
     return status
 
 
-def current_status(output_dir: Path, recording: str) -> Status | None:
+def current_status(output_dir: Path, recording: str, needed: str = "") -> Status | None:
     """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since.
+
+    Parameters
+    ----------
+    output_dir : Path
+    recording : str
+    needed : str
+        Part of the names of the files that are needed; all of them without it.
 
     Returns
     -------
@@ -225,6 +232,8 @@ def current_status(output_dir: Path, recording: str) -> Status | None:
     if status is None or status.state not in (DONE, EXCLUDED):
         return status
     for name, path in zip(status.outputs, own_files(output_dir, status.outputs), strict=True):
+        if needed not in name:
+            continue
         fault = "is gone" if path is None or not path.is_file() else _fault_of(path, status.sizes.get(name))
         if fault:
             return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
@@ -277,6 +286,13 @@ def status_rows(output_dir: Path, recordings: Iterable[str], others: Iterable[St
     found = [status for name in sorted(set(recordings)) if (status := current_status(output_dir, name))]
     found = sorted([*found, *others], key=lambda status: status.recording)
     return pd.DataFrame([{name: getattr(status, name) for name in columns} for status in found], columns=columns)
+
+
+def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Collection[str]) -> None:
+    """Remove the statuses of embeddings of recordings that a run asks for no more: those of another encoder."""
+    for name in recorded(output_dir):
+        if name.endswith(EMBEDDING) and name not in asked and name.partition("_atlas-")[0] in recordings:
+            status_path(output_dir, name).unlink(missing_ok=True)
 
 
 def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:

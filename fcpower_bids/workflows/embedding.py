@@ -16,7 +16,15 @@ from fcpower_bids.errors import DatasetError, Incomplete, RecordingError, UsageE
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.dataset import bids_uri
 from fcpower_bids.outputs.names import TIMESERIES
-from fcpower_bids.outputs.status import DONE, FAILED, Status, embedding_names, status_path, write_status
+from fcpower_bids.outputs.status import (
+    DONE,
+    FAILED,
+    Status,
+    embedding_names,
+    forget_embeddings,
+    status_path,
+    write_status,
+)
 from fcpower_bids.outputs.tables import read_json, read_series, series_file, write_json, write_matrix
 from fcpower_bids.records import Output
 from fcpower_bids.settings import Settings
@@ -48,6 +56,8 @@ def embed_stored(settings: Settings) -> None:
         return _refuse_unknown(label, settings)
     done, failed = 0, list[str]()
     lacking = _lacking(label, settings)
+    asked = {name for one in lacking for name in _status_names(one, settings)}
+    forget_embeddings(settings.output_dir, {one.recording for one in lacking}, asked)
     for parcels, of_parcels in _by_parcels(lacking):
         encoder = open_encoder(settings, parcels, {})
         if getattr(encoder, "needs_statistics", False) and encoder.statistics is None:
@@ -102,7 +112,7 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     series = series_file(one.beside(TIMESERIES))
     target = one.beside(Output("embedding", (("desc", label),)))
     about = {**encoder.provenance(settings.encoder_read), OF_SERIES: hashlib.sha256(series.read_bytes()).hexdigest()}
-    name = embedding_names(one.recording, [one.atlas_name], settings)[one.atlas_name]
+    (name,) = _status_names(one, settings)
     if _is_current(target, about):
         _clear_status(settings.output_dir, name)
         return ""
@@ -122,6 +132,10 @@ def _embed(one: Connectome, encoder: Any, label: str, settings: Settings) -> str
     write_json(target.with_suffix(".json"), {"Sources": sources, **own, **about, **training})
     _clear_status(settings.output_dir, name)
     return DONE
+
+
+def _status_names(one: Connectome, settings: Settings) -> Iterable[str]:
+    return embedding_names(one.recording, [one.atlas_name], settings).values()
 
 
 def _is_current(target: Path, about: dict[str, Any]) -> bool:

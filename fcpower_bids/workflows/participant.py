@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from fcpower_bids.outputs.status import (
     DONE,
     EXCLUDED,
     embedding_names,
+    forget_embeddings,
     note_request,
     status_rows,
     write_status,
@@ -96,9 +97,13 @@ def _run_participants(settings: Settings) -> int:
         run_in_turn(jobs, settings, datasets, work, progress)
     combined = _combine(jobs, settings, progress)
     names = combined + [recording.name for recording, _ in jobs] + [status.recording for status in plan.refused]
+    return _finish([*names, *_embeddings(jobs, settings)], jobs, work, progress)
+
+
+def _embeddings(jobs: Iterable[Job], settings: Settings) -> Iterator[str]:
+    """Names of the statuses of the embeddings that are asked for."""
     for recording, atlases in jobs:
-        names += embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
-    return _finish(names, jobs, work, progress)
+        yield from embedding_names(recording.name, [atlas.name for atlas in atlases], settings).values()
 
 
 def _dry_run(settings: Settings) -> int:
@@ -113,7 +118,9 @@ def _note(plan: Plan, settings: Settings) -> None:
     """Write what was asked for, the status of what is not processed, and the atlases of what is."""
     if not (settings.reports_only or settings.boilerplate_only):
         labels = [label.removeprefix("sub-") for label in settings.participant_label]
-        note_request(settings.output_dir, labels, (recording.name for recording, _ in plan.jobs))
+        names = [recording.name for recording, _ in plan.jobs]
+        note_request(settings.output_dir, labels, names)
+        forget_embeddings(settings.output_dir, set(names), set(_embeddings(plan.jobs, settings)))
     for status in plan.refused:
         write_status(settings.output_dir, status)
     for atlas in {atlas for _, atlases in plan.jobs for atlas in atlases}:

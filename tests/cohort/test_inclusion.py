@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fcpower_bids.cohort.duplicates import exclude_duplicates
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import (
     Exclusion,
     choose_parcels,
     exclude_by_quality,
     exclude_by_status,
-    exclude_duplicates,
     read_quality,
     tabulate_exclusions,
 )
@@ -44,7 +44,7 @@ def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
     write_status(tmp_path, Status(recording("sub-04_ses-b").name, FAILED, "parcellate", "No mask."))
     write_status(tmp_path, Status(recording("sub-05_task-nback").name, FAILED, "parcellate", "No mask."))
     write_status(tmp_path, Status(recording("sub-03").name + "_toy_embedding", FAILED, "embed", "No weights."))
-    kept, rows = exclude_by_status(found, found, choices)
+    kept, rows = exclude_by_status(found, choices)
     assert [one.participant for one in kept] == ["sub-03"]
     assert [(row.participant_id, row.session, row.what) for row in rows] == [
         ("sub-01", "n/a", "recording"),
@@ -53,7 +53,7 @@ def test_older_files_of_a_recording_that_is_excluded_now_are_not_used(tmp_path):
     ]
     assert "excluded at participant level: Too short." in rows[0].reason
     assert "run it again" in rows[1].reason
-    assert not exclude_by_status(found, found, replace(choices, participant_label=("03",)))[1]
+    assert not exclude_by_status(found, replace(choices, participant_label=("03",)))[1]
 
 
 def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
@@ -63,12 +63,12 @@ def test_a_damaged_status_and_a_lost_file_are_told(tmp_path):
     status_path(tmp_path, found[0].recording).write_text('{"state": ')
     found[1].path.unlink()
     left = [found[0], found[2]]
-    kept, rows = exclude_by_status(left, left, choices)
+    kept, rows = exclude_by_status(left, choices)
     assert [one.participant for one in kept] == ["sub-03"]
     assert [row.participant_id for row in rows] == ["sub-01", "sub-02"]
     assert f"logs/status/{found[0].recording}.json cannot be read; run" in rows[0].reason
-    assert f"its file {found[1].path.name} is gone; run" in rows[1].reason
-    assert not exclude_by_status(left, left, replace(choices, participant_label=("03",)))[1]
+    assert f"{found[1].path.name} is gone: run" in rows[1].reason
+    assert not exclude_by_status(left, replace(choices, participant_label=("03",)))[1]
 
 
 @pytest.mark.parametrize("cell", ["low", "inf", ""])

@@ -35,10 +35,10 @@ def listed(tmp_path):
     return tmp_path
 
 
-def group(folder, weights):
+def group(folder, weights, *options):
     source = ("-d", f"list={folder / 'list.tsv'}", "--analyses", "spectrum_geometry", "--quiet")
     encoder = ("--encoder", "fbert", "--encoder-weights", str(weights))
-    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder])
+    return main([str(folder / "bids"), str(folder / "out"), "group", *source, *encoder, *options])
 
 
 def vectors(folder):
@@ -70,6 +70,14 @@ def test_a_series_that_can_be_embedded_now_has_failed_no_more(listed):
     assert group(listed, weights) == 0
     assert len(vectors(listed)) == 6
     assert not list((listed / "out" / "logs" / "status").glob("*_embedding.json"))
+
+
+def test_a_failure_of_an_encoder_that_was_asked_for_earlier_is_forgotten(listed, capsys):
+    weights = save_weights(listed / "model", 1)
+    assert group(listed, weights) == 4
+    assert group(listed, weights, "--encoder-read", "windows", "--replace") == 4
+    (status,) = (listed / "out" / "logs" / "status").glob("*_embedding.json")
+    assert status.stem.endswith("_desc-fbertwindows_embedding")
 
 
 def test_weights_that_cannot_be_read_end_the_run_before_an_analysis(listed, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
+from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
 from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.duplicate_scans import (
@@ -216,22 +216,29 @@ def _tell_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
 
 
 def _tell_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Finding]:
-    """Every pair that the user accepts: the alarm stays, and says what it now means."""
+    """Every pair that the user accepts: the alarm stays, and says what it now means; one that is not alike is none."""
     found = {frozenset(pair) for pair in zip(frame["participant_id"], frame["other"], strict=True)}
     for one, other in zip(named[::2], named[1::2], strict=True):
-        alike = frozenset((one, other)) in found
-        yield Finding(
-            "accepted pair",
-            ALARM if alike else NOTE,
-            1,
-            float("nan"),
-            f"{one} and {other} are accepted by name (--accept-pair)"
-            + (", although their scans look like one." if alike else "; their scans do not look like one."),
-            "They may be on both sides of a split: a model that was trained on one of them knows the other."
-            if alike
-            else "Nothing changes.",
-            "Leave the option out, unless the two are known to be different people.",
-        )
+        if frozenset((one, other)) in found:
+            yield Finding(
+                "accepted pair",
+                ALARM,
+                1,
+                float("nan"),
+                f"{one} and {other} are accepted by name (--accept-pair), although their scans look like one.",
+                "They may be on both sides of a split: a model that was trained on one of them knows the other.",
+                "Leave the option out, unless the two are known to be different people.",
+            )
+        else:
+            yield Finding(
+                "no such pair",
+                LOOK,
+                1,
+                float("nan"),
+                f"There is no pair {one} and {other} to accept (--accept-pair): their scans do not look like one.",
+                "Nothing changes.",
+                "Correct the names, or leave the pair out.",
+            )
 
 
 def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:

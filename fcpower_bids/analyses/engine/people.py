@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import scans_without_features
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.inference.duplicate_scans import NEITHER
 from fcpower_bids.errors import NotInCohort, Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import GroupLevel
@@ -111,9 +112,14 @@ def split_pairs(cohort: Cohort, settings: GroupLevel) -> tuple[list[tuple[str, s
         A person who is named has no scan.
     """
     named, there = [f"sub-{label}" for label in settings.accept_pair], set(cohort.scans["participant_id"].astype(str))
-    for name in named:
-        if name not in there:
-            raise Unfit(f"--accept-pair names {name}, who has no scan here. Correct the name, or leave the pair out.")
+    for name in (name for name in named if name not in there):
+        reasons = cohort.excluded.loc[cohort.excluded["participant_id"] == name, "reason"].astype(str)
+        if reasons.str.contains(NEITHER, regex=False).any():
+            raise Unfit(
+                f"--accept-pair names {name}, whose scan is a copy, equal to the bit, of another person's: one of the "
+                "two names is wrong. Accept the right one, or reject the wrong one, in exclude.tsv."
+            )
+        raise Unfit(f"--accept-pair names {name}, who has no scan here. Correct the name, or leave the pair out.")
     pairs = {frozenset(pair) for pair in zip(named[::2], named[1::2], strict=True)}
     accepted = [pair for pair in cohort.alike if frozenset(pair) in pairs]
     return accepted, [pair for pair in cohort.alike if pair not in accepted]

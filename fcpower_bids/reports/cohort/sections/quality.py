@@ -234,12 +234,15 @@ def _describe_scans(tables: GroupTables) -> Iterator[str]:
     scans = tables.rows("scans")
     if not {"seconds", "mean_fd"} <= set(scans.columns):
         return
-    minutes = scans["seconds"].astype(float) / 60
-    said = f"Scans have {minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})"
-    motion = scans["mean_fd"].astype(float).dropna()
+    minutes, motion = (scans[name].astype(float).dropna() for name in ("seconds", "mean_fd"))
+    minutes = minutes / 60
+    said = []
+    if len(minutes):
+        said.append(f"{minutes.median():.1f} cleaned minutes (median; {minutes.min():.1f} to {minutes.max():.1f})")
     if len(motion):
-        said += f" and a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})"
-    yield said + "."
+        said.append(f"a mean FD of {motion.median():.2f} mm (median; {motion.min():.2f} to {motion.max():.2f})")
+    if said:
+        yield f"Scans have {' and '.join(said)}."
 
 
 def _left_out_grid(tables: GroupTables) -> Iterator[Grid]:

@@ -1,0 +1,1 @@
+"""Which connections go with a phenotype."""
