@@ -54,7 +54,7 @@ def _user() -> str:
 
 @dataclass
 class Claims:
-    """What one run has claimed in one folder.
+    """Claims of one run in one folder.
 
     Parameters
     ----------
@@ -70,11 +70,11 @@ class Claims:
     _heart: Thread | None = None
 
     def take(self, names: Iterable[str]) -> set[str]:
-        """Claim what nobody else is at work on, and return which of the names that are."""
+        """Claim the names that no other run holds, and return them."""
         return {name for name in names if name in self._held or self._take(name)}
 
     def owner(self, name: str) -> str | None:
-        """Say who is at work on ``name``: ``user@host, process 12, since ...``; None when nobody is."""
+        """Owner of the claim on ``name``: ``user@host, process 12, since ...``; None without one."""
         self._live()
         run = self._holder(name)
         if run is None or not self._is_alive(run, name):
@@ -109,7 +109,7 @@ class Claims:
             self._stream.close()
             self._stream = None
         with suppress(OSError):
-            self.folder.rmdir()  # only when nobody else is there
+            self.folder.rmdir()  # only when no other process is there
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.claim"
@@ -152,7 +152,7 @@ class Claims:
                 marker.unlink(missing_ok=True)
             return False
         try:
-            if self._holder(name) != dead:  # somebody was quicker, and is done with the marker
+            if self._holder(name) != dead:  # another process was quicker, and is done with the marker
                 return False
             temporary = beside(self._path(name))
             temporary.write_text(self.run, encoding="ascii")
@@ -215,7 +215,7 @@ class Claims:
     def _revive(self) -> None:
         facts = {"user": _user(), "host": os.uname().nodename, "process": os.getpid(), "boot": _boot()}
         facts["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
-        # Locked before it has its name, so that nobody ever sees it free.
+        # Locked before it has its name, so that no process ever sees it free.
         temporary = beside(self._mark)
         stream = self._open(temporary)
         with suppress(OSError):

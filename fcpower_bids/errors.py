@@ -6,7 +6,7 @@ import errno
 from tokenize import TokenError
 
 DAMAGED_ARRAY = (ValueError, EOFError, SyntaxError, TokenError)
-"""What numpy raises where the head of an array, which is text of Python, or what it promises is not there."""
+"""Exceptions of numpy for an array file with a damaged header or missing content."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Numbers of the errors of the system when nothing more can be written: full, over quota, too large, read-only."""
 
@@ -36,7 +36,7 @@ class RecordingError(FcPowerError):
 
 
 class Incomplete(FcPowerError):
-    """Some of what was asked for failed, or all of it; what could be done is there."""
+    """A part of the request failed, or all of it; finished parts are kept."""
 
     def __init__(self, message: str, everything: bool = False) -> None:
         super().__init__(message)

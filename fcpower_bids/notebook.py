@@ -1,4 +1,4 @@
-"""A cohort for scripts and notebooks: what the group level sees, as arrays that are read when they are asked for."""
+"""A cohort for scripts and notebooks: the data of the group level, as arrays that are read on access."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class LoadedCohort:
     scans : pandas.DataFrame
         One row per scan: minutes, motion, runs; see ``group/scans.tsv``.
     excluded : pandas.DataFrame
-        What was left out, and why.
+        Left-out people, recordings and values, with reasons.
     notes : tuple of str
-        What a reader of the results should know.
+        Notes for a reader of the results.
     """
 
     def __init__(self, cohort: Cohort, settings: Analysis, per: str) -> None:
@@ -174,7 +174,7 @@ class LoadedCohort:
 
     @cached_property
     def groups(self) -> NDArray[np.str_]:
-        """Whom no split may separate, shape (n,): families (``family_column``), and people who seem to share a scan.
+        """Groups that stay together, shape (n,): families (``family_column``), and people who seem to share a scan.
 
         Everyone is a group of their own where there are neither.
         """

@@ -187,7 +187,7 @@ class GrowingRows:
     Attributes
     ----------
     about : dict
-        What all rows have in common.
+        Facts that all rows share.
     rows : dict of str to dict
         By name: what is known of each row, with ``chunk`` and ``place``.
     """
@@ -273,7 +273,7 @@ class GrowingRows:
 
 
 def _remove_older(paths: Iterable[Path]) -> None:
-    """Remove files that have not been touched for so long that nobody can be using them."""
+    """Remove files that have not been touched for so long that no process can be using them."""
     for path in paths:
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > OUT_OF_USE_SECONDS:

@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 PATIENCE = 3.0
 """Seconds of silence before a loop is announced."""
 BETWEEN_LINES = 30.0
-"""Seconds between two lines where nobody watches: the log of a job."""
+"""Seconds between two lines in the log of a job."""
 
 
 class Speaks(Protocol):
@@ -30,9 +30,9 @@ def track(items: Iterable[Item], label: str, settings: Speaks, total: int | None
     Parameters
     ----------
     items : iterable
-        What to go through.
+        Items to go through.
     label : str
-        What is done to them.
+        Description of the loop.
     settings : Speaks
         ``quiet`` keeps it silent.
     total : int, optional

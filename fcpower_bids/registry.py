@@ -20,7 +20,7 @@ class Registry(Mapping[str, Any]):
     Parameters
     ----------
     kind : str
-        What the entries are, in the singular and in the user's words ("transform", "measure", ...).
+        Kind of the entries, singular, in the user's words ("transform", "measure", ...).
     entries : dict of str to str
         Name to ``"package.module:attribute"``.
     """

@@ -1,4 +1,4 @@
-"""What a run may use: the cores of this process, and the memory that it was given."""
+"""Resources of a run: the cores of this process, and the memory of the request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def scratch() -> Path | None:
 def room() -> int:
     """Bytes that one large array may take: a quarter of what was given, else 2 GB.
 
-    What the machine has is not asked: some rows and the precision of very large features follow from this number, and
+    The machine's memory is not read: some rows and the precision of very large features follow from this number, and
     the same command must give the same tables everywhere.
     """
     given = _GIVEN.get()

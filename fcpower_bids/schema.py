@@ -1,6 +1,6 @@
-"""What is in a table, said once: sidecar, headings on pages, documentation and their tests follow from here.
+"""Columns of every table, declared once: sidecar, headings on pages, documentation and their tests follow from here.
 
-A table is declared beside the analysis or the measure that writes it. ``key`` is how the code calls a column, ``name``
+A table is declared in the module that writes it. ``key`` is how the code calls a column, ``name``
 how the file does: another name in the file is one edit.
 """
 
@@ -31,7 +31,7 @@ class Column:
     kind : {"number", "text", "p", "flag"}
         How it is read and shown; "p" is a probability, "flag" is ``true`` or ``false``.
     heading, digits : str, int
-        On a page: what stands above it, and decimals of its numbers.
+        On a page: its heading, and decimals of its numbers.
     unit : str
         Empty for pure numbers and text.
     levels : mapping of str to str
@@ -83,7 +83,7 @@ class Column:
         return self.kind in ("text", "flag")
 
     def describe(self) -> dict[str, Any]:
-        """What a sidecar says of it, with BIDS's keys."""
+        """Its entry in a sidecar, with BIDS's keys."""
         said: dict[str, Any] = {"Description": self.meaning}
         if self.unit:
             said["Units"] = self.unit
@@ -121,7 +121,7 @@ class TableSpec:
     columns : mapping of str to Column
         By key, in the order of the file.
     keys : tuple of str
-        Columns that together tell a row from all others; empty where rows need not differ.
+        Columns that together identify a row; empty where rows need not differ.
     """
 
     name: str
@@ -158,7 +158,7 @@ class TableSpec:
             raise TypeError(f"The table {self.name} has columns not declared ({unknown}) or lacks some ({lacking}).")
 
     def describe(self, keys: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
-        """What a sidecar says of the columns, of all or of those named."""
+        """Entries of the columns in a sidecar, of all or of those named."""
         chosen = self.columns.values() if keys is None else [self.columns[key] for key in keys]
         return {one.written: one.describe() for one in chosen}
 

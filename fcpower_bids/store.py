@@ -1,4 +1,4 @@
-"""The one place that writes files: whole or not at all, and never under a name that somebody else has taken.
+"""The one place that writes files: whole or not at all, and never under a name that another process has taken.
 
 Temporary names are random, so that jobs in containers, which all have the process number 1, and jobs on several hosts
 never meet. What is written is flushed to the disk before it takes its name.
@@ -18,7 +18,7 @@ from typing import Any
 from fcpower_bids.errors import DatasetError
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
-"""What a name looks like that only a process that was killed leaves behind."""
+"""Pattern of names that a killed process leaves behind."""
 
 
 def beside(path: Path, kind: str = "part") -> Path:
@@ -66,7 +66,7 @@ def file_in_the_way(folder: Path) -> Path | None:
 
 @contextmanager
 def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that takes its place only when the block ends without an error.
+    """Yield a temporary path in the folder of ``path`` that takes its place when the block ends without an error.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     Parameters
     ----------
     folder : Path
-        What shall hold the files; its parents are made if missing.
+        Folder for the files; its parents are made if missing.
     write : callable
         Takes the new folder, which exists and is empty.
 
@@ -168,7 +168,7 @@ def leftovers(folder: Path) -> set[str]:
 def sweep(files: Iterable[Path]) -> None:
     """Remove what killed processes left of these files.
 
-    Only for him who has written them and knows that nobody else is at it.
+    Call only while holding the claim on these files.
     """
     names: dict[Path, set[str]] = {}
     for file in files:

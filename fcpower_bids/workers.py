@@ -1,4 +1,4 @@
-"""What every process does first, whoever started it: it depends neither on the current folder nor on a home."""
+"""First steps of every process: independence from the current folder and from a home."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def leave_surroundings() -> None:
 
     Python puts the current folder first among the places that it imports from when it is started with ``-m`` or
     ``-c``, as the servers of workers are: a file called ``json.py`` there would be executed. A user number without a
-    name, as containers have it, has no home: what asks for one would end with an error or make a folder called ``~``.
+    name, as containers have it, has no home: asking for one would end with an error or make a folder called ``~``.
     """
     os.environ["PYTHONSAFEPATH"] = "1"  # for all processes that are started from this one, from Python 3.11 on
     try:
@@ -38,7 +38,7 @@ def leave_surroundings() -> None:
 
 @contextmanager
 def in_safe_folder() -> Iterator[None]:
-    """Start a server of workers in a folder that nobody puts modules into: Python 3.10 knows no safe path."""
+    """Start a server of workers in a folder without modules: Python 3.10 knows no safe path."""
     if sys.version_info >= (3, 11):
         yield
         return

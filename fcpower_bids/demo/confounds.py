@@ -66,7 +66,7 @@ def build_confounds(
         In the order of fMRIPrep; NaN where the first volume has no predecessor. ``std_dvars`` is DVARS over its
         median (fMRIPrep expects it from the autocorrelation of each voxel).
     metadata : dict
-        The JSON beside the table.
+        The JSON of the table.
     """
     n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
     tissue = head.csf | head.white_matter

@@ -25,7 +25,7 @@ TRUTH_DECIMALS = 8
 
 @dataclass(frozen=True)
 class DemoTruth:
-    """What the files were made from; R recordings, S participants, T volumes, P = 60 parcels in the atlas' order.
+    """Truth behind the files; R recordings, S participants, T volumes, P = 60 parcels in the atlas' order.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the demo dataset shall contain."""
+"""Design of the demo dataset."""
 
 from __future__ import annotations
 

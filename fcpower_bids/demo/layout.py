@@ -100,7 +100,7 @@ def describe_derivatives(version: str) -> dict[str, Any]:
 
 
 def describe_cognition(measures: list[str]) -> dict[str, Any]:
-    """The JSON beside ``phenotype/cognition.tsv``."""
+    """The JSON of ``phenotype/cognition.tsv``."""
     tool = {"MeasurementToolMetadata": {"Description": "Invented battery: measures that share the planted factor"}}
     scale = "invented, mean 100 and standard deviation 15"
     return tool | {name: {"Description": f"Invented {name} score", "Units": scale} for name in measures}

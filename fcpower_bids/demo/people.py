@@ -31,7 +31,7 @@ LOADINGS = {"reasoning": 0.9, "memory": 0.85, "speed": 0.8, "vocabulary": 0.8, "
 
 @dataclass(frozen=True)
 class Population:
-    """What all people share: modes (P, P) in columns, their log-variances (P,), pattern of the factor (P, P)."""
+    """Shared by all people: modes (P, P) in columns, their log-variances (P,), pattern of the factor (P, P)."""
 
     modes: FloatArray
     log_variances: FloatArray

@@ -1,4 +1,4 @@
-"""Time series of one recording before they are painted: what the brain does, how the head moves, what tissue adds."""
+"""Time series of one recording before they are painted: brain activity, head motion, tissue signals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ N_SOURCES = 5
 
 @dataclass(frozen=True)
 class Physiology:
-    """What is not of interest in one recording; T volumes.
+    """Nuisance signals of one recording; T volumes.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Physiology:
     white_matter, csf : ndarray, shape (T, 5)
         Sources of the two tissues, unit variance; the first is in every voxel, the others in some.
     everywhere : ndarray, shape (T,)
-        What the whole brain shows alike: jumps at spikes, slow drift, bright first volumes.
+        Signal of the whole brain: jumps at spikes, slow drift, bright first volumes.
     """
 
     motion: FloatArray

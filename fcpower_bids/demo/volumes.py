@@ -106,7 +106,7 @@ def _balance(values: FloatArray, parcel: NDArray[np.int64]) -> FloatArray:
     for label in np.unique(parcel[parcel > 0]):
         members = np.flatnonzero(parcel == label)
         balanced[members] -= quantise(values[members].mean(axis=0))
-        # What rounding left over, a few quanta at most, goes to one voxel.
+        # The remainder of rounding, a few quanta at most, goes to one voxel.
         balanced[members[0]] -= balanced[members].sum(axis=0)
     return balanced
 

@@ -52,7 +52,7 @@ class FamilyFolds(_MetadataRequester):
         Raises
         ------
         ValueError
-            If a family is larger than a fold, or somebody has none.
+            If a family is larger than a fold, or a person has none.
         """
         family = family_numbers(groups, _num_samples(X))
         for repeat in range(self.n_repeats):

@@ -23,7 +23,7 @@ from fcpower_bids.estimators.folds import FamilyFolds
 
 
 class _Fitted(RegressorMixin, BaseEstimator):
-    """What both regressions do once they have weights."""
+    """Prediction from weights, shared by both regressions."""
 
     coef_: FloatArray
     intercept_: Any

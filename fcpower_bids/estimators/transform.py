@@ -23,7 +23,7 @@ INPUTS = ("matrices", "series", "edges")
 OUTPUTS = ("edges", "matrices")
 ORDERS = ("upper", "lower")
 NILEARN_DIAGONAL = 0.5**0.5
-"""What nilearn makes of the ones of a diagonal in a vector."""
+"""Value of the ones of a diagonal in nilearn's vectors."""
 
 
 class SpectralPower(TransformerMixin, BaseEstimator):
@@ -38,7 +38,7 @@ class SpectralPower(TransformerMixin, BaseEstimator):
     tolerance : float
         Eigenvalues up to this share of the largest are outside the range of the matrix and stay 0.
     input : str
-        What `transform` is given of each scan: "matrices" (P, P); "series" (T, P), whose Pearson correlation is taken;
+        Input of `transform` for each scan: "matrices" (P, P); "series" (T, P), whose Pearson correlation is taken;
         or "edges" (P (P - 1) / 2,), correlations without weights, as
         ``ConnectivityMeasure(kind="correlation", vectorize=True, discard_diagonal=True)`` of nilearn gives them.
     order : str

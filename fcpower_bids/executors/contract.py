@@ -1,4 +1,4 @@
-"""What every executor is."""
+"""Contract of executors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Executor(Protocol):
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield what the function returns of every item, in the order of the items.
 
-        What all calls share is bound to the function (``functools.partial``): it goes to a worker once, not with every
+        Shared arguments are bound to the function (``functools.partial``): it goes to a worker once, not with every
         item, and its arrays are mapped, not copied. The function must not change it.
 
         Raises

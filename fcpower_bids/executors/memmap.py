@@ -15,7 +15,7 @@ import numpy as np
 from cloudpickle import CloudPickler
 
 ALIGNMENT = 64
-"""Bytes; what BLAS likes."""
+"""Alignment in bytes, as BLAS prefers it."""
 
 
 @dataclass(frozen=True)

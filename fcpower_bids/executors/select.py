@@ -20,7 +20,7 @@ _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
 
 def share(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield what a function returns of every item, in their order, whoever calls it; this process, unless told so."""
+    """Map a function over items, in their order; this process computes unless an executor is active."""
     return (_CHOSEN.get() or Serial()).map(function, items)
 
 
@@ -83,7 +83,7 @@ def make_dense(device: str) -> Dense:
 
 
 def make_executor(settings: Resources, folder: Path | None) -> Executor:
-    """Return the executor of the settings; what it needs is imported only now."""
+    """Return the executor of the settings; its libraries are imported only now."""
     if settings.executor:
         try:
             # Dask is an extra, and takes a second

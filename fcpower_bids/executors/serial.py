@@ -9,7 +9,7 @@ from fcpower_bids.executors.contract import Item, Result, call_alone
 
 
 class Serial:
-    """Nobody but this process."""
+    """Run tasks in this process."""
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """Yield what the function returns of every item."""

@@ -21,4 +21,4 @@ DAMAGED: tuple[type[Exception], ...] = (
     *(EOFError, OSError, ValueError, MemoryError, struct.error, zlib.error, InflateError),
     *(ImageFileError, HeaderDataError, HeaderTypeError),
 )
-"""What a truncated or overwritten image raises somewhere in nibabel, the inflater or the file system."""
+"""Exceptions of nibabel, the inflater or the file system for a truncated or overwritten image."""

@@ -1,4 +1,4 @@
-"""What passes between the nodes of a recording: a file of arrays and JSON; nothing in it can run code."""
+"""Files of arrays and JSON between the nodes of a recording; nothing in them can run code."""
 
 from __future__ import annotations
 

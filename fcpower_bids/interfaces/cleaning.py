@@ -26,7 +26,7 @@ class BandpassInputSpec(BaseInterfaceInputSpec):
     parcels = traits.List(File(exists=True), mandatory=True, desc="of Parcellate, one per atlas")
     repetition_time = traits.Float(mandatory=True, desc="seconds between volumes")
     confounds = File(exists=True, desc="confounds table of fMRIPrep [none]")
-    confounds_metadata = File(exists=True, desc="the JSON beside it, for aCompCor")
+    confounds_metadata = File(exists=True, desc="its JSON, for aCompCor")
     strategy = traits.Str("24P", usedefault=True, desc="confound strategy: a shipped name or a YAML file")
     high_pass = traits.Float(0.01, usedefault=True, desc="lower edge of the pass-band in Hz, 0 for none")
     low_pass = traits.Float(0.08, usedefault=True, desc="upper edge of the pass-band in Hz, 0 for none")
@@ -48,7 +48,7 @@ class BandpassInputSpec(BaseInterfaceInputSpec):
 
 
 class BandpassOutputSpec(TraitedSpec):
-    """What was done to the volumes, and the cleaned series."""
+    """Treatment of the volumes, and the cleaned series."""
 
     cleaning = File(exists=True, desc="volumes kept, motion, design, degrees of freedom (records.Cleaning)")
     series = traits.List(File(exists=True), desc="cleaned, z-scored series (T, P) per atlas; none when excluded")

@@ -1,4 +1,4 @@
-"""The embedding node; what goes wrong with it costs the embedding, never the connectomes."""
+"""The embedding node; its failure costs the embedding, never the connectomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parcel means that are kept: what their files are called, and when they go."""
+"""Stored parcel means: names of their files, and their removal."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from fcpower_bids.transforms.connectomes import FC, make_transform
 
 
 class MeasureInputSpec(BaseInterfaceInputSpec):
-    """What is known of a recording after its connectome."""
+    """Facts about a recording after its connectome."""
 
     cleaning = File(exists=True, mandatory=True, desc="of Bandpass")
     parcels = traits.List(File(exists=True), mandatory=True, desc="of Parcellate, one per atlas")
@@ -72,7 +72,7 @@ class SinkInputSpec(MeasureInputSpec):
 
 
 class SinkOutputSpec(TraitedSpec):
-    """What was written."""
+    """Written files."""
 
     files = traits.List(traits.Str(), desc="relative to output_dir")
     excluded = traits.Str(desc="why there are no connectomes; empty when there are")
@@ -84,7 +84,7 @@ class Sink(Step):
 
     input_spec = SinkInputSpec
     output_spec = SinkOutputSpec
-    _always_run = True  # what it writes is not where nipype would see that it is gone
+    _always_run = True  # nipype would not see that its files are gone
 
     def work(self, folder: Path) -> None:  # noqa: D102
         given, output_dir = self.inputs, Path(self.inputs.output_dir)

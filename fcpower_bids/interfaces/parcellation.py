@@ -23,7 +23,7 @@ class ParcellateInputSpec(BaseInterfaceInputSpec):
     atlases = traits.List(
         File(exists=True), mandatory=True, desc="label images with their tables, or files of imaging.atlas.described"
     )
-    states = traits.List(traits.Str(), desc="what nipype does not see of the files: their checksums")
+    states = traits.List(traits.Str(), desc="checksums of the files, which nipype does not compute")
     keep = Directory(nohash=True, desc="folder that keeps parcel means by what they were made from [the node's own]")
 
 

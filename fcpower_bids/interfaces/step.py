@@ -1,4 +1,4 @@
-"""What all nodes have in common."""
+"""Base of all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What predicts phenotypes from the features of people, one file each.
+"""Predictors of phenotypes from the features of people, one file each.
 
 A predictor is an object that derives from `contract.Predictor`: ``summary`` and ``title`` say what it is, and
 `solver` gives the regression that the nested cross-validation runs: penalties that its inner folds choose from, or

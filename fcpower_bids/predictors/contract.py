@@ -1,4 +1,4 @@
-"""What every predictor is: a title, and a regression on the features of people."""
+"""Contract of predictors: a title, and a regression on the features of people."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Described(Protocol):
 
     @property
     def fitted(self) -> Callable[[Rows], FeatureSource] | None:
-        """From training people to everyone's features as fitted to these; None where features are fitted to nobody."""
+        """From training people to everyone's features as fitted to these; None where features need no fit."""
 
     def features(self) -> FeatureSource:
-        """Features (n, d), fitted to nobody."""
+        """Features (n, d) that need no fit."""
 
     def similarity(self) -> FloatArray:
         """Pearson correlation between the features of all pairs, shape (n, n)."""
@@ -71,7 +71,7 @@ def regress_on_similarity(
     kernel : callable
         From features (n, d) to the kernel (n, n).
     whole : ndarray, shape (n, n)
-        The kernel of features that are fitted to nobody; its mean diagonal is the unit of the penalties.
+        The kernel of features that need no fit; its mean diagonal is the unit of the penalties.
     preset : PredictionPreset
     """
     fitted = people.fitted

@@ -21,7 +21,7 @@ class Ridge(Predictor):
         """Return the regression on the inner products between people.
 
         With an intercept the origin of the features is free: taken at their mean, the scale of the kernel is that of
-        what differs between people.
+        the differences between people.
         """
 
         def kernel(features: FeatureSource) -> FloatArray:

@@ -37,13 +37,13 @@ class Cohort:
     embeddings : mapping of str to ndarray, shape (n_scans, d)
         By encoder; a scan without one is a row of NaN.
     excluded : pandas.DataFrame
-        What was left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
+        Left out: ``participant_id``, ``session``, ``what`` (recording, person, parcel, value), ``reason``.
     series, repetition_times : tuple of callable, tuple of float
         Per scan, a function that returns its cleaned runs as a list of arrays (T, P), and seconds between volumes.
     targets : tuple of str
         Columns of ``phenotypes`` to predict: those named, else the numeric ones of the phenotype tables.
     notes : tuple of str
-        What a reader of the results should know: what was chosen without being asked for, how text is coded.
+        Notes for a reader of the results: choices made by default, coding of text.
     encoders, embedding_facts : mapping of str to callable, mapping of str to mapping
         By the names of ``embeddings``: ``(series (T, P), seconds between volumes) -> (d,)``, to embed shorter scans;
         and what their sidecars say.
@@ -120,7 +120,7 @@ class Table:
     spec : TableSpec
         The declaration: name, meaning, columns.
     facts : mapping of str to Any
-        What the sidecar says besides: protocol, seeds, rules, warnings.
+        Further entries of the sidecar: protocol, seeds, rules, warnings.
     """
 
     rows: pd.DataFrame | Blocks
@@ -128,7 +128,7 @@ class Table:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """A column that nobody has declared is a slip of ours."""
+        """An undeclared column is a slip of ours."""
         self.spec.check(self._keys)
 
     @property

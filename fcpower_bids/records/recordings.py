@@ -23,7 +23,7 @@ def space_of(labels: Mapping[str, str]) -> str | None:
 
 
 def is_in_space(space: str, wanted: str) -> bool:
-    """Whether a space is the wanted one, said as fMRIPrep does; a template without its cohort means all of them."""
+    """Whether a space is the wanted one, in fMRIPrep's words; a template without its cohort means all of them."""
     wanted = wanted.replace(":", "_")
     return space == wanted or space.partition("_cohort-")[0] == wanted
 
@@ -45,7 +45,7 @@ class Recording:
     confounds : Path or None
         The confounds table of fMRIPrep.
     confounds_metadata : Path or None
-        The JSON beside it (components and their explained variance).
+        Its JSON (components and their explained variance).
     sidecar : Path or None
         The JSON of the BOLD file.
     """
@@ -95,7 +95,7 @@ class Atlas:
     Attributes
     ----------
     entities : Entities
-        What goes into output names, e.g. ``(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))``.
+        Entities of output names, e.g. ``(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))``.
     image : Path
         Label image: 3-D NIfTI of integers, or CIFTI ``dlabel``.
     space : str
@@ -109,7 +109,7 @@ class Atlas:
     licence : str
         Licence as stated by the source, or "n/a".
     citation : str
-        What to cite, or "n/a".
+        Citation, or "n/a".
     """
 
     entities: Entities
@@ -141,7 +141,7 @@ class Atlas:
 
 @dataclass(frozen=True)
 class Output:
-    """What tells the name of one output file from the others of its recording.
+    """The part of an output's name that distinguishes it from others of its recording.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class Cleaning:
-    """What was done to the volumes of one recording; the same for every atlas.
+    """Treatment of the volumes of one recording; the same for every atlas.
 
     Attributes
     ----------
@@ -183,9 +183,9 @@ class Cleaning:
     excluded : str
         Why the recording does not pass the quality limits; empty when it does.
     notes : tuple of str
-        What a reader of the results should know of the confounds and the series.
+        Notes about the confounds and the series.
     stray : ndarray of bool, shape (T,), or None
-        Volumes left out because they cannot be signal; None where nobody looked.
+        Volumes left out because they cannot be signal; None where not examined.
     plausibility : dict
         Figures of that for the quality table, by column.
     """
@@ -254,7 +254,7 @@ class ParcelSeries:
     stray : tuple of int
         Covered parcels whose series cannot be signal; they are NaN too.
     slices : Slices or None
-        What a page shows of its voxels; None for surfaces and oblique grids.
+        Slices for the page; None for surfaces and oblique grids.
     """
 
     coverage: np.ndarray

@@ -1,4 +1,4 @@
-"""The command behind outputs: what changes numbers; for a page without the folders of a machine."""
+"""The command that made outputs, with the choices that change numbers; on a page without folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fcpower_bids.settings.levels import is_read, overridden
 from fcpower_bids.settings.options import plain_value
 
 SECTIONS = ("selection", "method", "encoder", "group", "pretrain")
-"""Sections of options that change what is computed, or of whom."""
+"""Sections of options that change the computation or its people."""
 ALSO = ("random_seed",)
 FOLDERS = re.compile(r"(^|[=:+])(?:[A-Za-z]:)?[/~][^=:]*/")
 """The folders before a file, also in ``NAME=PATH`` and ``FILE:TSV``."""

@@ -1,4 +1,4 @@
-"""What each layer is given: the parts that it needs, and no others."""
+"""Settings of each layer: the parts that it needs, and no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METHOD_SECTIONS = ("method", "encoder")
 
 @dataclass(frozen=True)
 class Participant(Seed, Embedding, Method):
-    """All that the numbers of a recording depend on: what its steps, its files and its status are given."""
+    """Settings on which the numbers of a recording depend, for its steps, files and status."""
 
     def method_only(self) -> Participant:
         """Return these choices alone, without what cannot change the numbers of a recording."""
@@ -39,14 +39,14 @@ class ParticipantOutputs(Participant, Places):
 
 @dataclass(frozen=True)
 class Inputs(Method, Selection, Places):
-    """What is looked for, and where."""
+    """Settings of the search for recordings."""
 
 
 @dataclass(frozen=True)
 class Assembly(Messages, Resources, GroupLevel, Embedding, Inputs):
-    """What the cohort of a group analysis is assembled by."""
+    """Settings of the assembly of a cohort."""
 
 
 @dataclass(frozen=True)
 class Analysis(Messages, Seed, Resources, GroupLevel, Embedding, Method):
-    """What an analysis of a cohort may depend on: no file, no folder, and not who was selected."""
+    """Settings of an analysis: no file, no folder, no selection of people."""

@@ -1,4 +1,4 @@
-"""Which options each level reads: what its help shows."""
+"""Options that each level reads and its help shows."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         *("accept_unproven", "random_seed", "nprocs", "quiet"),
     ),
 }
-"""The options that most people use, in the order of a first run: what the help of a level shows before all others."""
+"""The options that most people use, in the order of a first run; the help of a level shows them first."""
 
 ALL_LEVELS = ("config_file", "work_dir", "verbose", "debug")
 

@@ -1,4 +1,4 @@
-"""What an option is: a field with a section of ``--help``, a text, other spellings and allowed values."""
+"""Declaration of an option: a field with a section of ``--help``, a text, other spellings and allowed values."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def option(
     Parameters
     ----------
     default : any
-        Its value when nobody chooses.
+        Its default.
     section : str
         Its section of ``--help``.
     text : str
-        What ``--help`` and ``docs/usage.md`` say of it.
+        Text for ``--help`` and ``docs/usage.md``.
     *flags : str
         Other spellings.
     choices : tuple of str, optional

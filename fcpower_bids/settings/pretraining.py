@@ -35,7 +35,7 @@ class Pretraining(Choices):
     held_out_by: str = option(
         "family",
         "pretrain",
-        "what is held out whole: families, or all people of a dataset",
+        "unit that is held out whole: families, or all people of a dataset",
         choices=("family", "dataset"),
     )
     accept_unproven: bool = option(

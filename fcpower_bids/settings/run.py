@@ -57,7 +57,7 @@ class Seed(Choices):
 
 @dataclass(frozen=True)
 class Messages(Choices):
-    """What is written to the terminal, and how the command ends."""
+    """Messages on the terminal, and the end of the command."""
 
     strict: bool = option(False, "other", "exit with 6 when quality control excluded recordings")
     debug: bool = option(False, "other", "tracebacks, and keep the work folder")

@@ -1,4 +1,4 @@
-"""What every transform of connectomes is: parameters by keyword, fit, transform, a label and its metadata."""
+"""Contract of transforms of connectomes: parameters by keyword, fit, transform, a label and its metadata."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Transform:
 
     @property
     def entities(self) -> tuple[tuple[str, str], ...]:
-        """The BIDS entities that tell its output from the others of the recording."""
+        """The BIDS entities that distinguish its output from others of the recording."""
         return (("stat", self.statistic), ("desc", self.label))
 
     def apply(self, recording: FloatArray) -> FloatArray:

@@ -80,7 +80,7 @@ class Tangent(FullRankTransform):
         return matrix_log(whiten(full_rank(recording, self.eigenvalue_floor, self.shrink_to_identity), self._whitener))
 
     def describe(self, recording: FloatArray) -> dict[str, Any]:
-        """The reference, beside the rank of FC and how it was made full."""
+        """The reference, with the rank of FC and the way it was made full."""
         return {**super().describe(recording), "TangentReference": self.reference}
 
     def _block(self, recording: ArrayLike) -> FloatArray:

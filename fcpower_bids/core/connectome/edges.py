@@ -73,7 +73,7 @@ def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool =
     edges : array_like, shape (..., E)
         E = P (P - 1) / 2 for some P.
     diagonal : float or array_like, shape (..., P)
-        What the edges do not hold.
+        Diagonals, which the edges do not hold.
     weighted : bool
         Whether the edges carry the weight sqrt(2).
 

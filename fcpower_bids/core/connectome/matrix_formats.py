@@ -13,7 +13,7 @@ from fcpower_bids.errors import Unfit
 SCALES = ("r", "z")
 ORDERS = ("upper", "lower")
 ROUNDING = 1e-3
-"""What rounding to few digits leaves between the two halves of a matrix, or above 1."""
+"""Difference of the two halves of a matrix, or excess over 1, that rounding to few digits leaves."""
 WORST_EIGENVALUE = -0.5
 """Below this, in units of the mean eigenvalue, a matrix is no connectome of one recording, whatever its rounding."""
 
@@ -25,7 +25,7 @@ FEWEST_VALUES = 10
 
 
 class Rounding(NamedTuple):
-    """What rounding has done to the spectrum of a matrix.
+    """Effect of rounding on the spectrum of a matrix.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
     matrix : ndarray, shape (P, P)
         The same to within the rounding; untouched where no eigenvalue is within the noise.
     rounding : Rounding
-        What was found.
+        The effect of rounding.
     """
     matrix = np.array(matrix, dtype=np.float64)
     there = np.isfinite(np.diag(matrix))
@@ -134,7 +134,7 @@ def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper")
     Raises
     ------
     Unfit
-        If the array is no such matrix, or contradicts what is said of it.
+        If the array is no such matrix, or contradicts its declaration.
     """
     matrix = _square(np.asarray(values, dtype=np.float64), order)
     off = ~np.eye(len(matrix), dtype=bool)
@@ -173,7 +173,7 @@ def _square(array: NDArray[np.float64], order: str) -> NDArray[np.float64]:
 
 
 def _from_vector(vector: NDArray[np.float64], order: str) -> NDArray[np.float64]:
-    """Rebuild the matrix; that a vector holds the diagonal is told by what stands there: only 1, 0 or nothing."""
+    """Rebuild the matrix; a vector holds the diagonal if only 1, 0 or nothing stands in its places."""
     n = (math.isqrt(8 * len(vector) + 1) + 1) // 2
     if n < 2 or n * (n - 1) // 2 != len(vector):
         raise Unfit(f"{len(vector)} values are no triangle of a matrix (P(P-1)/2, or P(P+1)/2 with the diagonal)")

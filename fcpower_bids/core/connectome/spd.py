@@ -1,7 +1,7 @@
 """Functions of a symmetric positive (semi)definite matrix through its eigenvalues: FC^alpha, logarithm, spectrum.
 
 Every map is ``eigendecompose -> weights of the eigenvalues -> spectral_map``: one decomposition serves all exponents,
-and the signs and the order of the eigenvectors do not matter. The weights and what is said about the spectrum are in
+and the signs and the order of the eigenvectors do not matter. The weights and the description of the spectrum are in
 `spectrum`, and can be imported from here as well.
 """
 
@@ -57,7 +57,7 @@ LOW_RANK = 0.6
 
 
 def decompose_range(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues and eigenvectors of the range of a positive semidefinite matrix: what FC^alpha needs.
+    """Eigenvalues and eigenvectors of the range of a positive semidefinite matrix, as FC^alpha needs them.
 
     FC of fewer volumes than parcels has few of them. With L (P, r) its pivoted Cholesky factor, which shows the rank,
     ``L'L = U diag(lambda) U'`` and ``V = L U / sqrt(lambda)``: P r^2 operations in the place of some 10 P^3. A matrix
@@ -103,7 +103,7 @@ def _checked(matrix: ArrayLike) -> FloatArray:
         raise ValueError(f"A connectome must be a square matrix, not an array of shape {matrix.shape}.")
     broken = ~np.isfinite(matrix)
     if broken.any():
-        # A missing parcel spoils its row in every column; its diagonal tells it from the parcels it merely touches.
+        # A missing parcel spoils its row in every column; its diagonal shows which parcel it is.
         parcels = np.diag(broken) if np.diag(broken).any() else broken.any(axis=0)
         raise ParcelError("A connectome has missing or infinite values", np.flatnonzero(parcels))
     if np.abs(matrix - matrix.T).max() > 1e-6 * np.abs(matrix).max():

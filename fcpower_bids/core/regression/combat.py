@@ -96,12 +96,12 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     kept : ndarray, shape (n, c)
         Covariates whose effect is kept, such as age; none missing.
     train : ndarray of int
-        Nobody else has any influence. Sites with fewer than `SMALLEST_SITE` of them are not estimated.
+        No other person has any influence. Sites with fewer than `SMALLEST_SITE` of them are not estimated.
 
     Raises
     ------
     Unfit
-        What is kept cannot be told from the sites.
+        The kept columns are confounded with the sites.
     """
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
@@ -112,7 +112,7 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     members = (sites[rows][:, None] == names).astype(float)
     design = np.hstack([members, kept[rows]])
     if len(names) and np.linalg.matrix_rank(design) < design.shape[1]:
-        raise Unfit("What harmonisation is to keep cannot be told from the sites; keep fewer columns.")
+        raise Unfit("The columns that harmonisation is to keep are confounded with the sites; keep fewer columns.")
     mean, scale = np.zeros(n_features), np.ones(n_features)
     slopes = np.zeros((n_kept, n_features))
     shift, spread = np.zeros((len(names), n_features)), np.ones((len(names), n_features))

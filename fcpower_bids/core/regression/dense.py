@@ -1,4 +1,4 @@
-"""The dense operations of kernel ridge regression, by numpy and scipy or by whom the settings name instead."""
+"""The dense operations of kernel ridge regression, by numpy and scipy or by the device of the settings."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def dense() -> Dense:
 
 @contextmanager
 def solving_with(chosen: Dense) -> Iterator[None]:
-    """Let somebody else do the dense operations."""
+    """Use another implementation of the dense operations."""
     token = _CHOSEN.set(chosen)
     try:
         yield

@@ -15,7 +15,7 @@ from fcpower_bids.errors import Unfit
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One outer fold: whom it trains on, whom it predicts, and how the training rows are split again.
+    """One outer fold: training rows, test rows, and inner folds of the training rows.
 
     Attributes
     ----------

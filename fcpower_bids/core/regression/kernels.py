@@ -128,7 +128,7 @@ def fill_correlations(
 ) -> None:
     """Write `correlation_kernel` into an array some rows at a time: only these are held in memory.
 
-    A pair is multiplied once: what lies left of the diagonal is read from the rows above.
+    A pair is multiplied once: entries left of the diagonal are read from the rows above.
 
     Parameters
     ----------

@@ -210,7 +210,7 @@ class _TargetSource:
         m = first.shape[1]
         self.values = np.hstack([_as_columns(build(train)) for train in sets.values()])
         self.places = {key: slice(i * m, (i + 1) * m) for i, key in enumerate(sets)}
-        self.build = None  # nobody who is sent this needs it
+        self.build = None  # no worker needs it
         return True
 
     def sides(self, fold: Fold) -> tuple[FloatArray, Sides, list[Sides]]:
@@ -350,7 +350,7 @@ def _edge_notes(chosen: FloatArray, penalties: FloatArray) -> Iterator[str]:
 
 
 def unscored_notes(inner_scores: FloatArray) -> Iterator[str]:
-    """Tell how many fits had no selection score, (F, n_penalties, m)."""
+    """Count the fits without a selection score, (F, n_penalties, m)."""
     lacking = np.isnan(inner_scores).all(axis=1)
     if lacking.any():
         yield (

@@ -51,7 +51,7 @@ class PenaltyLadder:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the grid."""
+        """Notes about the grid, for the sidecar."""
         return self.base.notes
 
     def prepare(self, targets: FloatArray) -> Sides:
@@ -104,7 +104,7 @@ def nested_cv_extending(
 ) -> NestedResult:
     """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
 
-    Each fold and target goes on by itself, as far as its own inner folds gain: what others select changes nothing, so
+    Each fold and target goes on by itself, as far as its own inner folds gain: the choices of others change nothing, so
     the choice stays nested. A fold is `at_edge` only where even the last decade still gained.
 
     Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class PredictionPreset:
-    """Everything that a nested cross-validation needs to be told, recorded in the sidecar of its results.
+    """Every choice of a nested cross-validation, recorded in the sidecar of its results.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class PredictionPreset:
     inner_by_site : bool
         Whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site.
     fit_transforms_on : str
-        Whom tangent references, PCA and their like are fitted to: "cohort" (everyone) or "fold" (training people).
+        People to whom tangent references and PCA are fitted: "cohort" (everyone) or "fold" (training people).
     combination : str
         How recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
         "average" (mean Fisher z).

@@ -64,7 +64,7 @@ class Sides:
 
 
 class Solver(Protocol):
-    """What the nested cross-validation asks of a regression: predictions for every penalty at once."""
+    """Protocol of a regression for the nested cross-validation: predictions for every penalty at once."""
 
     @property
     def penalties(self) -> FloatArray:
@@ -72,7 +72,7 @@ class Solver(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the grid."""
+        """Notes about the grid, for the sidecar."""
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Do what depends on the targets and not on the split."""
@@ -288,11 +288,11 @@ class SubsetSolver:
     kernel : ndarray, shape (n, n)
         Symmetric positive semidefinite.
     penalties : ndarray, shape (n_penalties,)
-        The grid; what the kernel of all people allows is allowed by every block of it.
+        The grid; a penalty that suits the kernel of all people suits every block of it.
     intercept : bool
         Whether the regression has an unpenalised intercept.
     notes : tuple of str
-        What a reader must know about the grid.
+        Notes about the grid, for the sidecar.
     """
 
     kernel: FloatArray
@@ -332,7 +332,7 @@ class SubsetSolver:
 class FoldSolver:
     """A regression on features that are themselves fitted to the training people of every fold.
 
-    The inner folds share what was fitted to their outer training rows, which knows nobody who is tested.
+    The inner folds share the fit to their outer training rows, which holds no test person.
 
     Attributes
     ----------
@@ -341,7 +341,7 @@ class FoldSolver:
     penalties : ndarray, shape (n_penalties,)
         The grid.
     notes : tuple of str
-        What a reader must know about the grid.
+        Notes about the grid, for the sidecar.
     """
 
     make: Callable[[Rows, FloatArray], Solver]

@@ -135,9 +135,9 @@ def score_predictions(
     name : str
         Key of `SCORES`.
     observed : array_like, shape (n,) or (n, m)
-        What was measured, NaN where it was not.
+        Measured values, NaN where missing.
     predicted : array_like, shape (..., n, m), or (n,)
-        What was predicted.
+        Predicted values.
     train : Training, optional
         Mean and standard deviation of the training targets, one per target or one per row (predictions pooled over
         folds). Needed by the measures in `NEEDS_TRAINING`.

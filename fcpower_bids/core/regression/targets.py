@@ -1,4 +1,4 @@
-"""What is predicted: measures, composites and residuals, each defined on the training rows of its fold."""
+"""Targets of a prediction: measures, composites and residuals, defined on the training rows of each fold."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def interpolate_censored(
 ) -> NDArray[np.float64]:
     """Replace censored volumes by a cubic spline through the kept ones, or a straight line across a long gap.
 
-    What a censored volume holds is not read: it may be an artefact of any size, or NaN.
+    The content of a censored volume is not read: it may be an artefact of any size, or NaN.
 
     Parameters
     ----------

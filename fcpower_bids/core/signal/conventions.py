@@ -1,4 +1,4 @@
-"""What programs do differently in the same steps of cleaning, so that each can be followed to rounding."""
+"""Differences between programs in the same steps of cleaning, so that each can be followed to rounding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Convention(NamedTuple):
     intercept : bool
         Whether the regression has an intercept.
     unknown_first : {"repeat", "zero"}
-        What a confound has in the first volume where its table has nothing: its second value, or 0.
+        First value of a confound whose table lacks it: its second value, or 0.
     """
 
     order: int = 2

@@ -1,4 +1,4 @@
-"""What no scanner and no head does: empty, copied, stray volumes, frozen parcels, jumps of the gain, a foreign table.
+"""Signals that no head produces: empty, copied, stray volumes, frozen parcels, jumps of the gain, a foreign table.
 
 Everything here is judged from parcel means and a few figures per volume; the limits are far outside what sound
 recordings do, and `docs/plausibility.md` states how often they are wrong.
@@ -40,7 +40,7 @@ FEWEST_COMPARED = 20
 LAGS = 10
 CLIP_SDS = 5.0
 STEP_TOLD = 0.05
-"""Step of the level of the whole brain from which on a reader is told."""
+"""Step of the level of the whole brain from which on a note is written."""
 FOREIGN = 0.3
 """Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
 
@@ -75,7 +75,7 @@ class StrayVolumes(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How a series fits the table that came with it; NaN where that cannot be said.
+    """How a series fits the table that came with it; NaN where unknown.
 
     Attributes
     ----------

@@ -80,7 +80,7 @@ def band_leakage(
     rows = np.arange(len(series)) if kept is None else np.asarray(kept)
     rows = np.flatnonzero(rows) if rows.dtype == bool else rows
     if len(rows) != len(series):
-        raise ValueError(f"The series has {len(series)} rows, but {len(rows)} volumes are said to be kept.")
+        raise ValueError(f"The series has {len(series)} rows, but {len(rows)} volumes are marked as kept.")
     covered = np.isfinite(series).all(axis=0)
     present = np.zeros(rows[-1] - rows[0] + 1, dtype=bool)
     present[rows - rows[0]] = True

@@ -20,7 +20,7 @@ RANK_TOLERANCE = 1e-9
 
 
 class CleanedSeries(NamedTuple):
-    """What `clean_series` returns.
+    """Result of `clean_series`.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class CleanedSeries(NamedTuple):
     n_regressors : int
         Rank of the regressed confounds.
     degrees_of_freedom : int
-        What is left per parcel, see `clean_series`.
+        Remaining degrees of freedom per parcel, see `clean_series`.
     band : tuple of float or None
         The pass-band in Hz that was applied.
     dropped_confounds : tuple of int
@@ -62,7 +62,7 @@ def clean_series(
     """Clean parcel series: filter data and confounds alike, censor, regress, z-score.
 
     1. Censored volumes at the start and the end are cut; those between are replaced by a spline through the
-       kept ones, in series and confounds (`fcpower_bids.core.signal.censoring.interpolate_censored`). What they held is
+       kept ones, in series and confounds (`fcpower_bids.core.signal.censoring.interpolate_censored`). Their content is
        never read.
     2. Series and confounds are de-trended and band-passed in the same way (`filter_series`).
     3. The censored volumes are removed.
@@ -84,7 +84,7 @@ def clean_series(
     high_pass, low_pass : float or None
         Edges of the pass-band in Hz; None for no limit. With neither, no volume is interpolated.
     convention : Convention
-        What programs do differently in these steps.
+        Differences between programs in these steps.
 
     Returns
     -------

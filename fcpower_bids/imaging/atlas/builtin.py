@@ -33,7 +33,7 @@ SPACING = 2
 """Millimetres between voxels, and the step taken through the 1 mm template (no interpolation)."""
 
 IMAGE = files("fcpower_bids") / "data" / "builtin_dseg.nii.gz"
-"""What `encode_image` makes of `parcellate_grey_matter`."""
+"""Result of `encode_image` for `parcellate_grey_matter`."""
 ENTITIES = (("atlas", "fcpowerbuiltin"), ("scale", str(N_PARCELS)))
 
 
@@ -161,7 +161,7 @@ def encode_image(labels: NDArray[np.uint8], affine: NDArray[np.float64]) -> byte
 
 
 def _encode_table(labels: tuple[int, ...], *columns: tuple[str, ...]) -> bytes:
-    """The BIDS table beside the image."""
+    """The BIDS table of the image."""
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(("index", "name", "network", "hemisphere"))

@@ -115,7 +115,7 @@ def table_beside(image: Path) -> Path | None:
     """Return the TSV that applies to an image; None if there is none.
 
     It has the name of the image, or leaves out some of its entities (TemplateFlow: the resolution; AtlasPack: all but
-    the atlas), and lies beside it or in one of the two folders above. The nearest and most specific one wins.
+    the atlas), and lies in its folder or in one of the two above. The nearest and most specific one wins.
     """
     stem = stem_of(image)
     if (same := image.with_name(f"{stem}.tsv")).is_file():

@@ -13,12 +13,12 @@ from fcpower_bids.records import Entities
 
 @dataclass(frozen=True)
 class Declaration:
-    """What ``data/atlases/*.json`` says about one short name.
+    """Declaration of one short name in ``data/atlases/*.json``.
 
     Attributes
     ----------
     name : str
-        What the user writes.
+        Spelling of the user.
     entities : Entities
         How outputs and BIDS-Atlas folders name it.
     templateflow : mapping

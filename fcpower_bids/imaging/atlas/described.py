@@ -1,4 +1,4 @@
-"""An atlas as one file: what was found and read once can be handed to every step and to any other workflow."""
+"""An atlas as one file, which is found and read once for every step and for any other workflow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def describe_atlas(atlas: Atlas, folder: Path) -> Path:
 
 
 def open_atlas(path: Path) -> Atlas:
-    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table beside it.
+    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from fcpower_bids.imaging.integrity import content_fault
 
 CIFTI_LABELS = ".dlabel.nii"
 LABEL_NOISE = 1e-3
-"""What rounding in a scaled image may add to a label."""
+"""Largest deviation from a label by rounding in a scaled image."""
 
 
 def is_cifti_labels(path: Path) -> bool:

@@ -43,7 +43,7 @@ def clean_recording(
     settings : Method
         Strategy, pass-band, censoring and quality limits.
     measured : VolumeFigures, optional
-        What was measured of every volume, to be held against the table.
+        Measurements of every volume, to be compared with the table.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What is done to the motion parameters of a recording before they are used: a filter, and a head of another size."""
+"""Preparation of motion parameters: a filter, and the displacement for another head radius."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about volumes and parcels that cannot be signal, and about a table that is not of this recording."""
+"""Handling of volumes and parcels that cannot be signal, and of a table of another recording."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MOST_PARCELS = 0.2
 STEP_EXCLUDED = 0.1
 """Step of the level of the whole brain from which on the recording is excluded."""
 REMEDY = "Copy the series again, or run fMRIPrep again."
-REMEDY_TABLE = "Put the table of this very recording beside the series, or run fMRIPrep again."
+REMEDY_TABLE = "Put the table of this recording into the folder of the series, or run fMRIPrep again."
 SHOWN = 8
 
 
 class Plausibility(NamedTuple):
-    """What was found in one recording, and what follows.
+    """Findings in one recording, and their consequences.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Plausibility(NamedTuple):
     excluded : str
         Why the recording cannot be used; empty when it can.
     notes : tuple of str
-        What a reader must know.
+        Sentences for the page.
     figures : dict
         For the quality table.
     """
@@ -65,7 +65,7 @@ def judge_series(
     means : sequence of ndarray, shape (T, P)
         Of every atlas, NaN for parcels that are not covered.
     measured : VolumeFigures or None
-        What was measured while the voxels were read.
+        Measurements made while the voxels were read.
     confounds : Confounds
         The table.
     kept : ndarray of bool, shape (T,)

@@ -20,13 +20,13 @@ EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_p
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
 MEASURED = ("framewise_displacement", "dvars", "global_signal")
-"""What is read of every table, whatever the strategy."""
+"""Columns that are read of every table, whatever the strategy."""
 FIRST_COMPONENTS = 6
 """fMRIPrep before 1.4 wrote this many aCompCor components, of one mask and without metadata."""
 
 
 class Confounds(NamedTuple):
-    """What `load_confounds` returns.
+    """Result of `load_confounds`.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Confounds(NamedTuple):
     n_dummy : int
         Volumes at the start that fMRIPrep marked as not in steady state.
     notes : tuple of str
-        What differs from the columns of the table, in plain sentences.
+        Differences from the columns of the table, as sentences.
     """
 
     names: tuple[str, ...]
@@ -74,16 +74,16 @@ def load_confounds(
     table : Path
         fMRIPrep's ``desc-confounds_timeseries.tsv`` (``_regressors.tsv``, ``_confounds.tsv`` in old versions).
     metadata : Path or None
-        The JSON beside it; needed only for aCompCor of fMRIPrep 1.4 to 20, where it tells white matter from
+        Its JSON; needed only for aCompCor of fMRIPrep 1.4 to 20, where it separates white matter from
         cerebrospinal fluid.
     strategy : Strategy
-        What to read.
+        The strategy.
     n_volumes : int or None
         Volumes of the series, to be compared with the rows; None does not compare.
     motion : MotionTreatment or None
-        What is done to the motion parameters first; None takes them as they are.
+        Preparation of the motion parameters; None takes them as they are.
     unknown_first : {"repeat", "zero"}
-        What is put into the first row where a column has nothing.
+        Value of the first row where a column lacks it.
 
     Returns
     -------

@@ -51,7 +51,7 @@ FIRST_PATTERNS = (
 )
 
 SPREADSHEET = ('"', ";")
-"""What is in a header when a spreadsheet program has saved the table: quotes, or other separators than tabs."""
+"""Signs of a spreadsheet program in a header: quotes, or other separators than tabs."""
 NEVER_NEGATIVE = ("framewise_displacement", "dvars")
 LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 """Beyond these (in mm, the second) a table is damaged: scanners give less than 1e6, and a head fits into a metre."""

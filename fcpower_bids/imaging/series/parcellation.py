@@ -37,9 +37,9 @@ class Parcellation(NamedTuple):
     n_covered : ndarray of shape (P,), int
         Those that the mean is made of.
     figures : VolumeFigures
-        What was measured of every volume, the same for all atlases of one pass.
+        Measurements of every volume, the same for all atlases of one pass.
     slices : Slices or None
-        What a page shows of the voxels.
+        Slices for the page.
     """
 
     series: np.ndarray

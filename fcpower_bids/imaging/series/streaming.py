@@ -24,7 +24,7 @@ LONGEST_PLAUSIBLE_TR = 30.0
 
 
 class HeaderSummary(NamedTuple):
-    """What the header of a recording says; no data are read.
+    """Facts from the header of a recording; no data are read.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class HeaderSummary(NamedTuple):
     scaling : tuple of float
         (slope, intercept): value = slope * stored + intercept.
     grayordinates : nibabel.cifti2.BrainModelAxis or None
-        What the rows of a CIFTI file are (parsing it twice would cost as much as the data); None for NIfTI.
+        Axis of the rows of a CIFTI file (parsing it twice would cost as much as the data); None for NIfTI.
     """
 
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class HeaderSummary(NamedTuple):
 
 
 class VolumeFigures(NamedTuple):
-    """What is measured of every volume while it streams by, to be held against the table of the recording.
+    """Measurements of every volume while it streams by, to be compared with the table of the recording.
 
     Attributes
     ----------

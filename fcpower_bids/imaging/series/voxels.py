@@ -30,7 +30,7 @@ SAMPLE = 8000
 
 
 class _Tally(NamedTuple):
-    """What one pass adds up over V voxels: (T, P) sums of deviations, (V,) facts about the voxels, (T,) figures."""
+    """Sums of one pass over V voxels: (T, P) sums of deviations, (V,) facts about the voxels, (T,) figures."""
 
     deviations: np.ndarray
     first: np.ndarray
@@ -143,7 +143,7 @@ class _Stream:
 def _stream_means(
     stream: _Stream, voxels: np.ndarray, members: Sequence[tuple[np.ndarray, int]]
 ) -> tuple[np.ndarray, np.ndarray, VolumeFigures, SliceSums]:
-    # What is outside the field of view from the start must not cost a second pass: one look at the first volume.
+    # Voxels outside the field of view from the start must not cost a second pass: one look at the first volume.
     first = next(iter(stream))
     broken = ~np.isfinite(first[voxels])
     stream = replace(stream, sample=stream.sample[np.isfinite(first[stream.sample])])

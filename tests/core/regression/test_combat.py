@@ -98,5 +98,5 @@ def test_a_constant_feature_stays():
 
 def test_what_goes_with_the_sites_cannot_be_kept():
     features, sites, _ = draw()
-    with pytest.raises(Unfit, match="cannot be told from the sites"):
+    with pytest.raises(Unfit, match="are confounded with the sites"):
         fit_combat(features, sites, (sites == "a").astype(float)[:, None], np.arange(90))

@@ -1,1 +1,1 @@
-"""Regressions beside kernel ridge: what the nested cross-validation is given in its place."""
+"""Regressions that take the place of kernel ridge in the nested cross-validation."""

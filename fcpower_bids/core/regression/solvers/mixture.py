@@ -17,7 +17,7 @@ STEPS = 10
 """Steps of the weight of one of two kernels."""
 
 DRAWS = 20
-"""Mixtures of three kernels or more that are tried beside each kernel alone and their mean."""
+"""Mixtures of three kernels or more that are tried in addition to each kernel alone and their mean."""
 
 
 class KernelMixture:
@@ -56,7 +56,7 @@ class KernelMixture:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know about the grid."""
+        """Notes about the grid, for the sidecar."""
         return self.mean.notes
 
     def prepare(self, targets: FloatArray) -> Sides:
