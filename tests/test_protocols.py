@@ -233,8 +233,8 @@ def test_people_who_are_set_aside_are_tested_once_by_all_others(tree, tmp_path):
     [
         ("person\tsplit\nsub-01\ta\n", "no column participant_id"),
         ("participant_id\nsub-01\n", "no column of folds"),
-        ("participant_id\tsplit\nsub-01\ttrain\n", "tests nobody"),
-        ("participant_id\tsplit\nsub-99\ta\n", "names nobody who has a scan here"),
+        ("participant_id\tsplit\nsub-01\ttrain\n", "has no test person"),
+        ("participant_id\tsplit\nsub-99\ta\n", "names no person with a scan here"),
         ("participant_id\tsplit\nsub-01\ta\nsub-01\ta\n", "sub-01 twice"),
         ("participant_id\trepeat\tfold\trole\nsub-01\t0\t0\tjudge\n", "the role 'judge'"),
         ("participant_id\tsplit\nsub-01\ta\nsub-02\tb\n", "trains on 1 of the people"),

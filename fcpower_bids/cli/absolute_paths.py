@@ -62,7 +62,7 @@ def _anchor_pieces(text: str, separators: str) -> tuple[str, list[Path]]:
 
 
 def _with_companions(path: Path) -> list[Path]:
-    """Return a folder, or a file with those of its stem: tables beside label images, JSON beside TSV."""
+    """Return a folder, or a file with those of its stem: tables of label images, JSON of TSV."""
     if not path.is_file():
         return [path]
     stem = path.name.partition(".")[0]

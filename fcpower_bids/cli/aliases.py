@@ -1,4 +1,4 @@
-"""What people type who come from fMRIPrep and XCP-D: understood, ignored with a word, or refused with the remedy."""
+"""Options of fMRIPrep and XCP-D: translated, ignored with a line, or refused with the remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFUSED = {
     "--landmarks": "Leave it out: the approximation of kernel ridge by landmarks is gone, and kernel_ridge is exact.",
     "--custom-confounds": "Give a strategy of your own as a YAML file: --strategy FILE.",
 }
-"""Options of others that would change numbers, and options that are gone: what to give instead."""
+"""Options of others that would change numbers, and options that are gone, with the replacement."""
 
 
 RENAMED = {

@@ -1,4 +1,4 @@
-"""What is wrong with a set of choices, before any work is done: every error, each with what to do."""
+"""Errors in a set of choices, found before any work is done, each with its remedy."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _numbers(settings: Settings) -> Iterator[str]:
 
 
 def _fault(name: str, value: float) -> str | None:
-    """What is wrong with one number, or None."""
+    """The error in one number, or None."""
     if not math.isfinite(value):
         return "must be a finite number"
     if name in SHARES and not 0 <= value <= 1:
@@ -250,7 +250,7 @@ def _files(settings: Settings) -> Iterator[str]:
 
 
 def _no_file(path: Path) -> str:
-    """What is in the place of a file."""
+    """The kind of a path that is no file."""
     if path.is_dir():
         return "is a folder. Name a file in it."
     return "is no file. Name one." if path.exists() else "is not there. Correct the path."

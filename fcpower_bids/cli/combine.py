@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _told(found: Merged) -> Iterator[str]:
-    """What was put together, and what was not."""
+    """Summary of combined and refused recordings."""
     yield f"{_count(found.recordings, 'recording')} from {_count(found.places, 'place')}"
     if found.renamed:
         old, new = next(iter(found.renamed.items()))

@@ -54,5 +54,5 @@ def _completer(names: tuple[str, ...]) -> Callable[..., list[str]]:
 
 
 def _second_spellings(parser: argparse.ArgumentParser) -> list[str]:
-    """``--fd_thresh`` is understood, but need not be offered beside ``--fd-thresh``."""
+    """``--fd_thresh`` is understood, but only ``--fd-thresh`` is offered."""
     return [flag for action in parser._actions for flag in action.option_strings if "_" in flag]

@@ -1,4 +1,4 @@
-"""What kind of value each option takes, read from the types of Settings."""
+"""Types of option values, read from the annotations of Settings."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ IN_PAIRS = "accept_pair"
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises instead of exiting, so that all errors are told at once."""
+    """An argument parser that raises instead of exiting, so that all errors are reported at once."""
 
     def error(self, message: str) -> typing.NoReturn:
         """Raise the message as a usage error."""
@@ -88,7 +88,7 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
     if is_list(field.name):
         arguments |= {"nargs": "+", "action": "extend"}
     if or_choices(field):
-        arguments["type"] = str  # told apart with all else, so that every error is told at once
+        arguments["type"] = str  # split with all others, so that every error is reported at once
     return arguments
 
 
@@ -128,7 +128,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
 
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Turn choices by name, as Python has them, into Settings; what a configuration file may hold may stand here.
+    """Turn choices by name, as Python or a configuration file has them, into Settings.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def _settings(values: Mapping[str, Any], errors: Sequence[str]) -> Settings:
 
 
 def _made_with(record: Path) -> tuple[dict[str, Any], list[str]]:
-    """How outputs were made, which their pages and methods text tell, and what is wrong with the file that says it."""
+    """Choices that made the outputs, for pages and methods text, and errors in the file that holds them."""
     values, errors = read_configuration(record) if record.is_file() else ({}, [])
     method = {field.name for field in option_fields() if field.metadata["section"] in ("method", "encoder")}
     return {name: value for name, value in values.items() if name in method}, errors

@@ -71,7 +71,7 @@ def _closed(argv: Sequence[str], said: str) -> str | None:
 
 
 def _refused(error: Exception) -> str | None:
-    """What the system does not let us do, and the remedy; None for anything else."""
+    """Sentence and remedy for a refusal of the operating system; None for anything else."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error}: make room, and run the same command again."
     if isinstance(error, PermissionError) and error.filename:
@@ -136,7 +136,7 @@ def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def entry_point() -> None:
     """Console script."""
-    gc.set_threshold(100_000)  # what the imports left is not searched a thousand times
+    gc.set_threshold(100_000)  # garbage of the imports is not searched a thousand times
     answer_the_shell(parser_of)
     code = main()
     gc.freeze()  # else the interpreter looks twice through all that was imported for garbage: half a second

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = table["state"].value_counts()
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was done yet")  # noqa: T201
     if not choices.no_index:
-        from fcpower_bids.reports.person.index import renew_index  # the table is told before it loads
+        from fcpower_bids.reports.person.index import renew_index  # the table is printed before it loads
 
         renew_index(output_dir)
     return code

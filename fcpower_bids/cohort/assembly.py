@@ -172,7 +172,7 @@ def _make_scans(
 
 
 def _not_asked_for(settings: Assembly) -> list[Connectome]:
-    """Connectomes of people whom ``--participant-label`` does not name and no decision leaves out."""
+    """Connectomes of people outside ``--participant-label`` that no decision leaves out."""
     asked = {f"sub-{label.removeprefix('sub-')}" for label in settings.participant_label}
     others = [one for one in list_connectomes(settings.output_dir) if asked and one.participant not in asked]
     return exclude_by_file(others, decisions_file(settings))[0]

@@ -28,7 +28,7 @@ from fcpower_bids.store import is_inner
 WORTH_PROCESSES = 100
 """Files to parse from which on starting other processes pays."""
 ROUNDING = 1e-8
-"""What other programs may leave between the two halves of a matrix, or above 1."""
+"""Largest asymmetry of a matrix of another program, or excess over 1."""
 CLAIMS, ADDING = "claims", "adding"
 PATIENCE = 3600.0
 """Seconds to wait for another run that reads connectomes into the same folder."""
@@ -204,7 +204,7 @@ def _row_of(path: Path, matrix: np.ndarray, parcels: Sequence[str]) -> _Row:
 
 
 def _row_of_edges(path: Path, array: Path) -> _Row:
-    """Take the array in the place of the table, unless somebody has changed one of them since."""
+    """Take the array in the place of the table, unless one of them has changed since."""
     edges = read_array(array)
     parcels, first = _first_row(path)
     if edges.shape != (edge_count(len(parcels)),) or not _same(edges[: len(parcels) - 1], first[1:]):
@@ -236,7 +236,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def edges_beside(path: Path) -> Path:
-    """Return where the edges of a connectome are, beside its table."""
+    """Return the path of the edges of a connectome, in the folder of its table."""
     return path.with_suffix(".npy")
 
 

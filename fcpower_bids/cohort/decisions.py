@@ -1,4 +1,4 @@
-"""What people decided about recordings: the file that they give, or that the index page saved."""
+"""Decisions about recordings: a file of the user, or the one that the index page saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ACCEPT, DOUBT, REJECT = "accept", "doubt", "reject"
 DECISIONS = TableSpec(
     "exclude",
-    "What was decided about recordings on `index.html`, one row per decision; `group` leaves out what is rejected.",
+    "Decisions about recordings made on `index.html`, one row each; `group` leaves out rejected recordings.",
     join_columns(
         Column.text("participant_id", "Person"),
         Column.text("session", "Session; every one where it is n/a", optional=True),
@@ -135,9 +135,9 @@ def exclude_by_file(
     -------
     kept : list of Connectome
     rows : list of Exclusion
-        What was left out, and what is named and not there.
+        Left-out recordings, and named ones that are not there.
     notes : list of str
-        What takes part though it is in doubt.
+        Recordings in doubt, which take part.
 
     Raises
     ------

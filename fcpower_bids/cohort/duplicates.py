@@ -14,11 +14,11 @@ from fcpower_bids.cohort.inclusion import RECORDING, Exclusion
 from fcpower_bids.core.inference.duplicate_scans import COPIED, NEITHER
 
 END = 4096
-"""Bytes at the end of a file by which it is told from others of its size, before it is read as a whole."""
+"""Bytes at the end of a file that are compared first among files of its size."""
 
 
 def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
-    """By recording, the connectome of somebody who was not asked for whose file is the same to the byte.
+    """By recording, the identical connectome file of a person outside the request.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from fcpower_bids.records import Entities, is_in_space
 from fcpower_bids.settings import Assembly, Inputs, Method
 
 ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
-"""Entities that tell one acquisition from another; the others tell versions of the same acquisition apart."""
+"""Entities that distinguish acquisitions; the others distinguish versions of one acquisition."""
 
 
 def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
@@ -36,7 +36,7 @@ def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple
     connectomes : list of Connectome
         In the same order; one atlas, one space.
     notes : list of str
-        What was chosen without being asked for.
+        Choices made by default.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The connectomes that the participant level wrote, and what lies beside them."""
+"""The connectomes that the participant level wrote, and their companion files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_SESSION = "n/a"
 
 @dataclass(frozen=True)
 class Connectome:
-    """One FC file, and what lies beside it.
+    """One FC file and its companion files.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Connectome:
     atlas : Entities
         Those of its atlas.
     powers : tuple of str
-        ``desc`` labels of the FC^alpha beside it.
+        ``desc`` labels of its FC^alpha files.
     embeddings : tuple of pairs of str and Entities
         ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
         one, since encoders have atlases of their own.
@@ -129,7 +129,7 @@ def _folders(parent: Path, prefix: str) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, nothing where there is none; a closed one stops the run on every Python."""
+    """Content of a folder, empty where there is none; a closed one stops the run on every Python."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -43,7 +43,7 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     Raises
     ------
     DatasetError
-        A file cannot be used, or names nobody who is here.
+        A file cannot be used, or names no person of the cohort.
     """
     path = settings.folds_file or settings.test_people
     if path is None:
@@ -58,7 +58,7 @@ def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFr
     _check(frame, path)
     absent = sorted(set(table[PERSON]) - set(people))
     if len(absent) == table[PERSON].nunique():
-        raise DatasetError(f"{path} names nobody who has a scan here (it names {absent[0]}). Correct {PERSON} there.")
+        raise DatasetError(f"{path} names no person with a scan here (it names {absent[0]}). Correct {PERSON} there.")
     notes = [f"{len(absent)} people of {path.name} have no scan here, such as {absent[0]}."] if absent else []
     if names:
         one = next(iter(names))
@@ -112,7 +112,7 @@ def _splits(table: pd.DataFrame, path: Path) -> pd.DataFrame:
             role = labels.eq(fold).map({True: "test", False: "train"})
             parts.append(pd.DataFrame({"repeat": split, "fold": fold, PERSON: own[PERSON], "role": role}))
     if not parts:
-        raise DatasetError(f"{path} tests nobody: no person has a fold other than 'train'.")
+        raise DatasetError(f"{path} has no test person: no fold is other than 'train'.")
     return pd.concat(parts, ignore_index=True).assign(inner_fold=-1)
 
 

@@ -32,7 +32,7 @@ from fcpower_bids.settings import Assembly, GroupLevel, Selection
 RECORDING, PERSON, PARCEL, VALUE = "recording", "person", "parcel", "value"
 FEWEST_PARCELS = 3
 DAMAGE = ("volumes", "parcels", "gain", "table")
-"""What of a recording can have a caution: see docs/plausibility.md."""
+"""Parts of a recording that can have a caution: see docs/plausibility.md."""
 FIGURES = {
     "seconds_kept": "SecondsUsed",
     "kept_volumes": "NumberOfVolumesUsed",
@@ -69,7 +69,7 @@ class Exclusion(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of one recording, NaN where unknown; what of it cannot be right (`DAMAGE`), what cannot be read."""
+    """Figures of one recording, NaN where unknown; its implausible parts (`DAMAGE`) and unreadable files."""
 
     seconds: float
     volumes: float

@@ -1,4 +1,4 @@
-"""People of the scans and people of the phenotype tables: who is whom, and how many match."""
+"""Matching of people between scans and phenotype tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.settings import Assembly
 
 LONG_NUMBER = 4
-"""Digits from which on a number alone tells people apart, as the SUB_ID of ABIDE does."""
+"""Digits from which on a number alone identifies a person, as the SUB_ID of ABIDE does."""
 WITH = "with "
 """Before the name of a target: how many of the people in both have it."""
 

@@ -29,7 +29,7 @@ class Columns:
     frame : pandas.DataFrame
         One row per person; targets, covariates and parts of composites are numbers where they can be.
     targets : tuple of str
-        What is to be predicted, without the composites.
+        Targets, without the composites.
     rows : tuple of Exclusion
         Who misses a value.
     notes : tuple of str
@@ -54,7 +54,7 @@ def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: Group
     Parameters
     ----------
     phenotypes : Phenotypes
-        What the tables say, for conflicts and the default targets.
+        Content of the tables, for conflicts and the default targets.
     frame : pandas.DataFrame
         Its rows of the people with scans.
     settings : GroupLevel

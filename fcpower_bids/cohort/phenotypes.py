@@ -26,7 +26,7 @@ PERSON_NAMES = (
     *("id", "subid", "subject", "subjectid", "subjectkey", "srcsubjectid", "participant", "participantid", "eid"),
     *("recordid", "person", "personid", "vp", "code"),
 )
-"""What others call the participants, in small letters alone."""
+"""Other names of the participant column, in small letters."""
 SESSIONS = "sub-*/sub-*_sessions.tsv"
 
 
@@ -41,7 +41,7 @@ class PhenotypeTable:
     frame : pandas.DataFrame
         One row per person, indexed by ``sub-01``; numbers where a column has numbers only.
     hints : mapping
-        The JSON beside it.
+        Its JSON.
     is_default : bool
         Whether its numeric columns are targets when the user names none.
     """
@@ -54,7 +54,7 @@ class PhenotypeTable:
 
 @dataclass(frozen=True, eq=False)
 class Phenotypes:
-    """What the tables say together.
+    """Joined content of the tables.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Phenotypes:
     rows : tuple of Exclusion
         Codes for missing values, per person.
     notes : tuple of str
-        What a reader of the results should know.
+        Notes for a reader of the results.
     renamed : int
         People whose id in a table differs from that of their scans.
     """
@@ -141,7 +141,7 @@ def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataF
     ----------
     path : Path
     notes : list of str, optional
-        What was guessed is added here.
+        Guesses are added here.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def read_people_table(
     settings : Selection
         ``session_label``.
     notes : list of str
-        What was guessed is added here.
+        Guesses are added here.
     is_default : bool
         See `PhenotypeTable`.
     is_given : bool
@@ -203,14 +203,14 @@ def read_people_table(
     if frame.empty and is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")
     sidecar = path.with_suffix(".json")
-    # "session" alone may also be a count; it tells rows apart only where a person has several.
+    # "session" alone may also be a count; it distinguishes rows only where a person has several.
     column = SESSION if SESSION in frame.columns or not frame[PERSON].duplicated().any() else SESSION_WHERE_REPEATED
     if column in frame.columns:
         frame = _first_session(frame, column, path, settings, notes)
     repeated = frame[PERSON][frame[PERSON].duplicated()]
     if len(repeated):
         raise DatasetError(
-            f"{path} has more than one row for {repeated.iloc[0]}. Leave one row per person, or tell them apart by a "
+            f"{path} has more than one row for {repeated.iloc[0]}. Leave one row per person, or distinguish them by a "
             "column session_id."
         )
     return PhenotypeTable(path, _typed(frame), read_json(sidecar) if sidecar.is_file() else {}, is_default)

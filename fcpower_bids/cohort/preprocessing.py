@@ -10,12 +10,12 @@ from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import read_quality
 
 GRAVE = ("atlas", "nuisance strategy", "band")
-"""What makes other numbers of the same brain: a model is not applied across these without being told to."""
+"""Preprocessing that changes the numbers of a brain: a model is applied across these only on request."""
 NAMED = ("space", "censoring threshold")
 
 
 def preprocessing_of(one: Connectome) -> dict[str, str]:
-    """Return how a connectome was made, in words; what its sidecar does not say is ``unknown``."""
+    """Describe how a connectome was made; facts missing from its sidecar are ``unknown``."""
     facts = one.facts
     band = facts.get("SoftwareFilters")
     return {
@@ -53,7 +53,7 @@ def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
 
 
 def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return what differs from the connectomes of a model: what makes other numbers, and what is only worth naming."""
+    """Return differences from the connectomes of a model: those that change numbers, and those only worth naming."""
     own = preprocessing_of(one)
     told = {
         name: f"{name} {own[name]}, the model's {' or '.join(of_model[name])}"

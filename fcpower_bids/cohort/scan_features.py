@@ -1,4 +1,4 @@
-"""What else is known of a scan: its embeddings and its series; and the networks of the parcels."""
+"""Embeddings and series of scans, and the networks of the parcels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _identity(facts: dict[str, Any]) -> str:
 
 
 def read_seen(scans: Sequence[Scan], labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """What the sidecars of embeddings say of the training of their encoder, per label and scan.
+    """Training facts of encoders from the sidecars of embeddings, per label and scan.
 
     A scan of several runs is the first of `STATES` that any of them is.
     """
@@ -158,7 +158,7 @@ def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class ParcelFacts:
-    """What the copy of the atlas says of the P parcels of a cohort.
+    """Table of the P parcels of a cohort, from the copy of the atlas.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class ParcelFacts:
     centroids : ndarray, shape (P, 3), or None
         In mm; None where no parcel has a place.
     notes : tuple of str
-        What is not known.
+        Unknown facts.
     """
 
     networks: tuple[str, ...]
@@ -203,7 +203,7 @@ def _read_parcels(path: Path) -> pd.DataFrame:
 
 
 def _parcel_fault(table: pd.DataFrame) -> str | None:
-    """What networks and places of parcels cannot be read from."""
+    """Exceptions of an atlas table without usable networks and places."""
     if lacking := [name for name in ("name", "network") if name not in table]:
         return f"has no column '{lacking[0]}'"
     if table["name"].duplicated().any():

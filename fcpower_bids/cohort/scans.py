@@ -100,7 +100,7 @@ SCANS = TableSpec(
         Column.text("combination", "How several runs became one scan: none, average or concat"),
         Column.text(
             "damage",
-            "What of its recordings got a caution as they were read: volumes, parcels, gain, table; n/a for nothing",
+            "Parts of its recordings with a caution: volumes, parcels, gain, table; n/a for none",
             optional=True,
         ),
     ),
@@ -195,7 +195,7 @@ COMBINED = "combined "
 
 
 def _key(scan: Scan, edges: Edges, settings: Assembly) -> str:
-    """What the combined edges depend on: contents, weights, rule."""
+    """Dependencies of the combined edges: contents, weights, rule."""
     contents = [(edges.digests[run.place], weight_of(run, settings)) for run in scan]
     text = json.dumps([combination_of(settings), contents])
     return COMBINED + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

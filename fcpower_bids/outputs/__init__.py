@@ -1,1 +1,1 @@
-"""What is written: names, tables, sidecars, status."""
+"""Output files: names, tables, sidecars, status."""

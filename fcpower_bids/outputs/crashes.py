@@ -11,12 +11,12 @@ from fcpower_bids.store import write_text
 
 
 def explain(error: Exception, output_dir: Path, name: str) -> str:
-    """Say in a sentence what went wrong; only errors made for people, and the system's, are told as they are.
+    """Describe an error in a sentence; only errors made for people, and the system's, are quoted as they are.
 
     Parameters
     ----------
     error : Exception
-        What was raised. Neither data nor user are blamed for anything but a `FcPowerError`.
+        The exception. Neither data nor user are blamed for anything but a `FcPowerError`.
     output_dir : Path
         The traceback of anything else is written below its ``logs/crashes``.
     name : str

@@ -109,7 +109,7 @@ def _merge_labels(settings: ParticipantOutputs) -> None:
 
 
 def describe_labels(settings: ParticipantOutputs) -> pd.DataFrame:
-    """Return ``descriptions.tsv``: what each ``desc`` label means, those of earlier runs included."""
+    """Return ``descriptions.tsv``: the meaning of each ``desc`` label, those of earlier runs included."""
     labels = dict(DESCRIPTIONS)
     for transform in (make_transform(name, settings) for name in settings.transforms):
         if (label := dict(transform.entities).get("desc")) is not None:

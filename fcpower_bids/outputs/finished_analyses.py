@@ -74,7 +74,7 @@ class FinishedAnalyses:
         """Note an analysis after the last of its tables is on disk; forget one whose tables it has written over.
 
         Tables that it wrote before and not this time, such as the null of a run with permutations, are removed, since
-        the page would show them beside the new ones.
+        the page would show them with the new ones.
         """
         files = [f"{table}.json" for table in tables]
         files = sorted((*files, *(table_file(name, table.n_rows) for name, table in tables.items())))
@@ -108,7 +108,7 @@ def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
     Parameters
     ----------
     cohorts : mapping of str to Cohort
-        What the analysis is given: one cohort, or one per atlas.
+        Input of the analysis: one cohort, or one per atlas.
     settings : Analysis
         Their sections "method", "encoder" and "group" matter, and the seed.
     """

@@ -9,9 +9,9 @@ from typing import TypeVar
 from fcpower_bids.outputs.status import Status
 
 MOST_ALIKE = 5
-"""Recordings with the same problem that are still told one by one."""
+"""Recordings with the same problem that are still listed one by one."""
 OWN = re.compile(r"\S*/\S*|\bsub-\S+|\d+(?:\.\d+)?")
-"""What differs between two recordings with one problem: paths, names and numbers."""
+"""Differences between two recordings with one problem: paths, names and numbers."""
 
 Told = TypeVar("Told")
 

@@ -54,7 +54,7 @@ Measured = tuple[str, Mapping[str, Any]]
 
 
 class Written(NamedTuple):
-    """What was written of a recording.
+    """Files of a recording.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class Results:
     connectomes: Bundle
     embeddings: Bundle
     tables: Mapping[str, Measured] = field(default_factory=dict)
-    """What measures gave, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
+    """Results of measures, ``"<atlas number>/<measure>"`` or ``"<measure>"`` of the recording; others are computed."""
     sources: tuple[Path, ...] = ()
-    """What it was made from, where that is not the recording's own files."""
+    """Its sources, where these are not the recording's own files."""
 
 
 def finish_recording(
@@ -94,7 +94,7 @@ def finish_recording(
 ) -> Status:
     """Write all files of a recording and then its status; a recording without a final status is not finished.
 
-    ``seconds`` tells the computing time so far.
+    ``seconds`` gives the computing time so far.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def write_combination(output_dir: Path, results: Results) -> list[Path]:
 
 
 def _recording_files(output_dir: Path, results: Results) -> Iterator[Path]:
-    """What does not depend on the atlas: design, censored volumes, measures of the recording."""
+    """Files that do not depend on the atlas: design, censored volumes, measures of the recording."""
     cleaning, recording = results.cleaning, results.recording
     base = common_metadata(results)
     path = output_path(output_dir, recording, DESIGN)
@@ -296,11 +296,11 @@ RELATIONSHIPS = {
     "partialcorrelation": "partial correlation",
     "precision": "precision",
 }
-"""What the entity ``stat`` of a matrix means."""
+"""Meaning of the entity ``stat`` of a matrix."""
 
 
 def relationship_metadata(output_dir: Path, results: Results, number: int, matrix: np.ndarray) -> dict[str, Any]:
-    """Return what the sidecar of a matrix says by the draft of BEP017; a constant diagonal tells nothing."""
+    """Return the sidecar entries of a matrix by the draft of BEP017; a constant diagonal is left out."""
     atlas, datasets = results.atlases[number], {"": output_dir}
     diagonal = np.diag(matrix)[np.isfinite(np.diag(matrix))]
     about: dict[str, Any] = {

@@ -304,7 +304,7 @@ def note_request(output_dir: Path, participants: Sequence[str], recordings: Iter
     participants : sequence of str
         Labels of the request, nothing for everybody; a later request for the same takes the place of this.
     recordings : iterable of str
-        What the job will process.
+        Recordings that the job will process.
     """
     key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]
     write_shared(output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))

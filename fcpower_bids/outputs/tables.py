@@ -96,7 +96,7 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
 
 
 def refuse_pipe(path: Path) -> None:
-    """Refuse what is no file before it is opened: whoever reads a pipe waits for somebody to write.
+    """Refuse a path that is no file before it is opened: reading a pipe waits for a writer.
 
     Raises
     ------
@@ -238,13 +238,13 @@ def _read_series_array(path: Path) -> tuple[np.ndarray, list[str]]:
 
 
 def _volumes_fault(path: Path, rows: int) -> str:
-    """Say that a series has other volumes than its JSON tells: it was cut at the end of a line."""
+    """Report that a series has other volumes than its JSON: it was cut at the end of a line."""
     sidecar = path.with_suffix(".json")
-    if not (path.stem.endswith("_timeseries") and sidecar.is_file()):  # what was made of a series tells the same
+    if not (path.stem.endswith("_timeseries") and sidecar.is_file()):  # files made from a series state the same
         return ""
     volumes = read_json(sidecar).get(SERIES_VOLUMES)
     told = isinstance(volumes, (int, float)) and volumes != rows
-    return f"has {rows} of the {volumes:g} volumes that its JSON tells" if told else ""
+    return f"has {rows} of the {volumes:g} volumes of its JSON" if told else ""
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:

@@ -196,7 +196,7 @@ def test_what_pack_cannot_use_is_named_and_what_nothing_trains_on_is_counted(tmp
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:8]))  # cut at the end of a line, which its JSON alone tells
     assert run_pretrain(tmp_path, level="pack") == 4
-    assert f"{path} has 7 of the {len(lines) - 1} volumes that its JSON tells; run" in capsys.readouterr().err
+    assert f"{path} has 7 of the {len(lines) - 1} volumes of its JSON; run" in capsys.readouterr().err
     assert not (tmp_path / "out" / "corpus" / "pack.json").exists()
     for file in (path, short):
         file.write_text("".join(lines[:13]))

@@ -1,1 +1,1 @@
-"""What may be said of the numbers: differences, permutation, reliability, identification, scaling."""
+"""Inference: differences, permutation, reliability, identification, scaling."""

@@ -150,7 +150,7 @@ def measured_coverage(
     Parameters
     ----------
     residuals, groups : array_like, shape (n,)
-        What is held out in turn.
+        Units that are held out in turn.
     level : float
     members : array_like, shape (n,), optional
         The groups that the radius weighs equally, where they are not those held out: people within folds.

@@ -24,11 +24,11 @@ COPY_SHARE = 0.7
 STRANGE_SCORE = 8.0
 """From here on two people are a place to look: the same person again, or an artefact that a scanner left in both."""
 FAR_FROM_MANY = 1.5
-"""A scan whose scores with everyone spread wider than this, in units of the cohort's, is odd and not alike to somebody:
+"""A scan whose scores with everyone spread wider than this, in units of the cohort's, is odd and not alike to a person:
 its scores are divided by what exceeds. Without it people at both ends of a common axis are named, and ever more of them
 the larger a cohort is; of 37 people of a real cohort whose second scan gets another name all are still found."""
 SWAP_SCORE, SWAP_GAIN = 3.5, 6.0
-"""What each of two crossed pairs must score, and by how much both together must exceed the pairs as they are named."""
+"""Least score of each of two crossed pairs, and least excess of both together over the pairs as named."""
 
 MISNAMED_GAIN = 4.0
 """By how much a scan must score higher with another person than with its own; 3.0 at most in thirty sound cohorts."""
@@ -158,7 +158,7 @@ class PairScores:
 def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> float:
     """Median of values that come in parts and are too many to be held together, to the bit.
 
-    Counting finds the bins of the middle values; those in and beside these bins are then held and sorted.
+    Counting finds the bins of the middle values; those in and next to these bins are then held and sorted.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair
     same, strange : list of Pair
         They stand out among the scores of both of their scans too; the highest score first.
     doubtful : list of Pair
-        Alike as one scan, but so are others to one of the two: only the series can tell.
+        Alike as one scan, but so are others to one of the two: only the series can decide.
     """
     pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
     odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
@@ -250,7 +250,7 @@ def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
 
 
 def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
-    """Find scans that are far from the other scans of their person and near a scan of somebody else.
+    """Find scans that are far from the other scans of their person and near a scan of another person.
 
     Labels that were exchanged between two people are `swapped_scans`; this finds those that moved in one direction.
 
@@ -261,7 +261,7 @@ def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     Returns
     -------
     list of (int, int)
-        The scan, and the scan of somebody else that it is nearest to; the clearest first.
+        The scan, and the nearest scan of another person; the clearest first.
     """
     found = []
     for rows in scores.strips() if scores.known else ():

@@ -1,4 +1,4 @@
-"""How well a kernel tells groups apart: cross-validated ridge classification against permuted labels."""
+"""Separation of groups by a kernel: cross-validated ridge classification against permuted labels."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) 
     Raises
     ------
     ValueError
-        Fewer than four cells, or people or minutes do not differ, so that the parameters cannot be told apart.
+        Fewer than four cells, or people or minutes do not differ, so that the parameters are not identified.
     """
     y, n, t = (np.asarray(values, dtype=float) for values in (scores, n_people, minutes))
     known = np.isfinite(y)

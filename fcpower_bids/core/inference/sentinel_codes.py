@@ -1,4 +1,4 @@
-"""Values of a phenotype that look like codes, and what a phenotype owes to where and how long people were scanned."""
+"""Values of a phenotype that look like codes, and its association with site, scan length and motion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAPS = ((0.1, 3.0), (0.25, 2.0))
 
 
 def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
-    """Find values that repeat and stand apart, or are the only negative ones: what -1, 99, 0 and -818 look like.
+    """Find values that repeat and stand apart, or are the only negative ones, such as -1, 99, 0 and -818.
 
     Parameters
     ----------

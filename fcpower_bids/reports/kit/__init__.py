@@ -1,1 +1,1 @@
-"""What every page is made of: template, panels, drawings, matrices, methods text."""
+"""Parts of every page: template, panels, drawings, matrices, methods text."""

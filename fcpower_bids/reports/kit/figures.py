@@ -12,15 +12,15 @@ from fcpower_bids.reports.kit.images import STEPS, colour_table, colours, encode
 from fcpower_bids.reports.kit.svg import DOTS, POINTS, SMALL, Axes, Box, Drawing, Scale, around
 
 BEFORE, AFTER, CENSORED, DUMMY = "#D55E00", "#0072B2", "#E69F00", "#999999"
-"""Okabe and Ito's colours, which people of every colour vision tell apart; line style or text repeats what they say."""
+"""Okabe and Ito's colours, distinguishable with every colour vision; line style or text repeats their meaning."""
 EXPONENTS = (0.0, 0.1, 0.35, 0.6, 1.0)
 """Exponents of the paper's figure of one connectome along the path from the identity to raw FC."""
 SIDE = 150
 """Rows of a small matrix."""
 RIGHT = 0.905
-"""Where the time axis ends, of 1; beside it are the names of networks."""
+"""End of the time axis, of 1; names of networks follow."""
 MOST_NETWORKS, ROOM_FOR_NAME = 40, 0.055
-"""Above so many they say nothing; smaller shares of a carpet have no name beside them."""
+"""Above so many they mean nothing; smaller shares of a carpet have no name."""
 TRACE, CARPET, GAP = 0.8 * POINTS, 1.36 * POINTS, 8.0
 """Heights over the axis of time, and what is between them."""
 LIMIT = 2.0
@@ -118,7 +118,7 @@ def _rgb(colour: str) -> np.ndarray:
 
 
 def _name_networks(drawing: Drawing, box: Box, networks: Sequence[tuple[str, float, float]]) -> None:
-    """Put a bar and a name beside the rows of each network; names only where there is room."""
+    """Put a bar and a name next to the rows of each network; names only where there is room."""
     if not 1 < len(networks) <= MOST_NETWORKS:
         return
     table = colour_table("tab20")
@@ -130,7 +130,7 @@ def _name_networks(drawing: Drawing, box: Box, networks: Sequence[tuple[str, flo
 
 
 def _draw_scale(drawing: Drawing, carpet: Box) -> None:
-    """Draw the colours of the carpets beside the axis of time."""
+    """Draw the colours of the carpets next to the axis of time."""
     bar = Box(carpet.right + 6, carpet.bottom + 10, 0.075 * drawing.width, 5)
     steps = STEPS - 1
     drawing.image(bar, encode_png(np.arange(steps, dtype=np.uint8)[None], colours("gray", steps)), steps)
@@ -220,7 +220,7 @@ def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[f
 
 
 def draw_powers(matrices: Mapping[float, np.ndarray]) -> str:
-    """Draw matrices (P, P) by exponent beside each other on one colour scale, which the first and last do not set."""
+    """Draw matrices (P, P) by exponent side by side on one colour scale, which the first and last do not set."""
     small = [shrink(matrix, SIDE, SIDE) for matrix in matrices.values()]
     limit = _shared_limit(list(matrices.values())[1:-1] or list(matrices.values()))
     side, steps = len(small[0]), 2 * STEPS + 1

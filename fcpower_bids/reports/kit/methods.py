@@ -33,7 +33,7 @@ SURFACE = "fsLR"
 
 @dataclass(frozen=True, order=True)
 class AtlasFacts:
-    """What the text says about an atlas; "n/a" where nothing is known."""
+    """Facts about an atlas for the text; "n/a" where unknown."""
 
     name: str
     space: str

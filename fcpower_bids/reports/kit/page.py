@@ -35,7 +35,7 @@ IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 LIBRARIES = ("numpy", "scipy", "pandas", "nibabel")
 """Whose versions stand at the foot of a page."""
 IN_ADDRESS = {ord(one): f"%{ord(one):02X}" for one in "<>\"'#%&{}|\\^`"}
-"""What neither an address nor an attribute may hold as it is."""
+"""Characters that neither an address nor an attribute may hold."""
 LONG = 12
 """Characters from which on a name in a table may be broken."""
 MATRICES = "page.js"
@@ -77,7 +77,7 @@ def _software() -> str:
 
 
 def _container() -> str:
-    """What whoever started the container says of it, else the name of Apptainer's image."""
+    """Container as its starter names it, else the name of Apptainer's image."""
     images = (Path(os.environ[name]).name for name in IMAGES if os.environ.get(name))
     return os.environ.get(CONTAINER) or next(images, "")
 
@@ -115,7 +115,7 @@ def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a page of an output folder in turn, so that leftovers are told from what is being written."""
+    """Write a page of an output folder in turn, so that leftovers are distinguished from pages being written."""
     with turn(path.parent / CLAIMS, path.name):
         return write_text(path, text)
 

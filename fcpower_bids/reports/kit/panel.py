@@ -1,4 +1,4 @@
-"""What a panel is: one part of a page."""
+"""A panel: one part of a page."""
 
 from __future__ import annotations
 

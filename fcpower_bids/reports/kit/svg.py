@@ -16,7 +16,7 @@ import numpy as np
 POINTS = 72
 """Per inch: the unit of everything here, as of sizes of letters."""
 DOTS = 100
-"""Pixels per inch beyond which nobody sees more; an image with fewer shows its pixels as squares."""
+"""Pixels per inch beyond which no eye sees more; an image with fewer shows its pixels as squares."""
 SIZE, SMALL = 8.5, 6.5
 """Points of letters."""
 LETTERS = "DejaVu Sans,Verdana,Arial,sans-serif"
@@ -142,14 +142,14 @@ def _thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Scale(NamedTuple):
-    """What an axis shows: from a low to a high value, in equal steps or in equal factors."""
+    """Scale of an axis: from a low to a high value, in equal steps or in equal factors."""
 
     low: float
     high: float
     decades: bool = False
 
     def share(self, values: np.ndarray | Sequence[float] | float) -> np.ndarray:
-        """Return where values lie between low (0) and high (1); what has no logarithm lies far below."""
+        """Return where values lie between low (0) and high (1); values without a logarithm lie far below."""
         numbers = np.asarray(values, dtype=float)
         if not self.decades:
             return (numbers - self.low) / ((self.high - self.low) or 1.0)
@@ -168,7 +168,7 @@ class Scale(NamedTuple):
         return [float(place * step) + 0.0 for place in places]  # no minus zero
 
     def word(self, value: float) -> str:
-        """Return a tick's value in few letters: beside the name of the axis there is room for five."""
+        """Return a tick's value in few letters: the name of the axis leaves room for five."""
         far = self.decades and not 0.01 <= value <= 1000
         return f"1e{round(np.log10(value))}" if far else f"{value:.6g}"
 

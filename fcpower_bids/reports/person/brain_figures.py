@@ -63,7 +63,7 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
 
 
 def _beside(pictures: np.ndarray) -> np.ndarray:
-    """Put slices (n, rows, columns, ...) beside each other."""
+    """Put slices (n, rows, columns, ...) side by side."""
     return np.concatenate(list(pictures), axis=1)
 
 
@@ -85,7 +85,7 @@ def outline(grey: np.ndarray, slices: Slices) -> np.ndarray:
 
 
 def borders(regions: np.ndarray) -> np.ndarray:
-    """Return which pixels (n, rows, columns) lie in a region and beside a pixel of another one."""
+    """Return which pixels (n, rows, columns) lie in a region and next to a pixel of another one."""
     found = np.zeros(regions.shape, dtype=bool)
     for axis in (1, 2):
         one, other = np.moveaxis(regions, axis, 0)[:-1], np.moveaxis(regions, axis, 0)[1:]

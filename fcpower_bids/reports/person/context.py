@@ -1,4 +1,4 @@
-"""What a panel of a recording is made from."""
+"""Inputs of the panels of a recording."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MATRIX_ROOM = 3e6
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a panel is made from."""
+    """Inputs of a panel."""
 
     account: Account
     view: View
@@ -53,7 +53,7 @@ class Context:
 
     @cached_property
     def previews(self) -> tuple[Preview | None, Preview | None, int]:
-        """What is known of the series before and after cleaning, and the rows of the cleaned series."""
+        """Facts about the series before and after cleaning, and the rows of the cleaned series."""
         before = read_preview(preview_path(self.view.tables["bold"])) if "bold" in self.view.tables else None
         if "timeseries" not in self.view.tables:
             return before, None, 0

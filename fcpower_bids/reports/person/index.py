@@ -106,7 +106,7 @@ def write_index(output_dir: Path) -> Path | None:
 
 
 def _command(output_dir: Path) -> str:
-    """The command that was last run on these outputs at participant level; empty where nobody noted it."""
+    """The command that was last run on these outputs at participant level; empty where none is noted."""
     try:
         return command_of(read_toml(output_dir / "logs" / "settings.toml"), without=("participant_label",))
     except (OSError, ValueError, DatasetError):

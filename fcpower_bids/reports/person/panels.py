@@ -313,7 +313,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
 
 
 def make_provenance(context: Context) -> Iterator[Panel]:
-    """What the sidecars say."""
+    """Entries of the sidecars."""
     view = context.view
     written = next((kind for kind in ("timeseries", "bold") if kind in view.tables), None)
     if written is None:
@@ -322,7 +322,7 @@ def make_provenance(context: Context) -> Iterator[Panel]:
     facts = {name: value for name, value in view.sidecar(written).items() if name not in skipped}
     rows = [(name, said) for name, value in facts.items() if (said := _plain(value))]
     rows += [(f"Atlas {name}", str(value)) for name, value in view.about.items()]
-    yield Panel("Provenance", "What the sidecars say.", rows=tuple(rows), folded=True, wide=True)
+    yield Panel("Provenance", "Entries of the sidecars.", rows=tuple(rows), folded=True, wide=True)
 
 
 def _plain(value: Any) -> str:

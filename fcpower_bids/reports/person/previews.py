@@ -1,4 +1,4 @@
-"""What a page shows of voxels and of the series before cleaning: no table holds them, so small previews are kept."""
+"""Previews of voxels and of series before cleaning, which no table holds."""
 
 from __future__ import annotations
 

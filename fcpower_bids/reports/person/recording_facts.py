@@ -1,4 +1,4 @@
-"""What was written about a participant: the status, tables and sidecars of every recording."""
+"""Written facts about a participant: status, tables and sidecars of every recording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fcpower_bids.schema import TableSpec
 from fcpower_bids.store import stored_path
 
 MOST_SESSIONS = 4
-"""A participant with more sessions gets one page per session beside the summary, as fMRIPrep does."""
+"""A participant with more sessions gets one page per session and a summary, as with fMRIPrep."""
 JUDGED_BY = ("bold", "timeseries")
 """Tables of an atlas whose sidecars hold what is wrong with a recording."""
 
@@ -56,7 +56,7 @@ class Parcellation:
 
     @property
     def citation(self) -> str:
-        """What to cite, as the description of the atlas has it; "n/a" where it says nothing."""
+        """Citation from the description of the atlas; "n/a" without one."""
         name = self.image.name.split("_", 1)[1].split("_")[0]
         try:
             links = read_json(self.image.parents[1] / f"{name}_description.json").get("ReferencesAndLinks", [])
@@ -71,7 +71,7 @@ class Parcellation:
 
 
 def network_order(networks: list[str] | tuple[str, ...]) -> np.ndarray:
-    """Return the stable permutation that puts the parcels of a network beside each other."""
+    """Return the stable permutation that puts the parcels of a network side by side."""
     place = {name: rank for rank, name in enumerate(dict.fromkeys(networks))}
     return np.argsort([place[name] for name in networks], kind="stable")
 
@@ -83,9 +83,9 @@ class View:
     Attributes
     ----------
     about : dict
-        What the sidecars say of the atlas: ``Name``, ``Space``, ``Source``, ``License``.
+        Facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``.
     sidecars : dict of str to dict
-        What was read already, by suffix of the table.
+        Tables that were read already, by suffix.
     tables : dict of str to Path
         By suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``.
     connectomes, embeddings : list of Path
@@ -192,7 +192,7 @@ class Account:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What the cleaning had to say, once each."""
+        """Notes of the cleaning, once each."""
         found = [str(note) for view in self.views for note in view.sidecar("timeseries").get("Notes", [])]
         return list(dict.fromkeys(found))
 
@@ -272,7 +272,7 @@ def _sort_in(path: Path, account: Account, views: dict[tuple[str, ...], View], t
     if view is None:
         view = views[atlas] = View(about["Atlas"])
     if suffix == "relmat" and path.suffix == ".npy":
-        return  # the numbers of the table beside it
+        return  # the numbers of its table
     if suffix in ("relmat", "embedding"):
         (view.connectomes if suffix == "relmat" else view.embeddings).append(path)
         return

@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a page says first.
+    """First lines of a page.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ def find_cautions(
     quality : mapping
         Its row of the quality table; empty where there is none.
     notes : sequence of str
-        What was noted while it was looked at and cleaned.
+        Notes made while it was examined and cleaned.
     """
     found = []
     for atlas, parcels in uncovered.items():
