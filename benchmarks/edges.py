@@ -24,9 +24,8 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.core.edgewise.model import build_model
-from fcpower_bids.core.edgewise.permuted import BLOCK, ORDERS, permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.slices.edges.equations import BLOCK, ORDERS, build_model, permute_edges
 
 SEED = 7
 PLANTED = 9

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fcpower_bids.outputs.tables import read_table
 from tests.page_sentences import CATALOGUE, COUNT, NAME, NUMBER, P, Page, answer, close, same_p
-from tests.page_sentences_of_edges import EDGES
+from tests.slices import sentences_of_slices
 
 ALPHA = 0.35
 ROUNDING = 1e-9
@@ -511,7 +511,7 @@ FURTHER: tuple[tuple[str, Callable[..., object]], ...] = (
         stand_out,
     ),
 )
-EVERY = (*FURTHER, *EDGES, *CATALOGUE)
+EVERY = (*FURTHER, *sentences_of_slices(), *CATALOGUE)
 WITHOUT_TABLE = (
     r"Difference to FC\^0\.35 on the same folds, .*",
     r"Triangles( up are better)?.*",

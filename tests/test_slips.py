@@ -204,9 +204,9 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-@pytest.mark.parametrize("place", ["edges.permute_edges", "result_rows.cohens_d", "edges.tell_edges"])
+@pytest.mark.parametrize("place", ["analysis.permute_edges", "results.cohens_d", "analysis.tell_edges"])
 def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
-    monkeypatch.setattr(f"fcpower_bids.analyses.edgewise.{place}", raising(IndexError("edge 15")))
+    monkeypatch.setattr(f"fcpower_bids.slices.edges.{place}", raising(IndexError("edge 15")))
     code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")
     assert code == 5
     assert "fcpower_bids: edges: Internal error, please report it with logs/crashes/group_edges" in err

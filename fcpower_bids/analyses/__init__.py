@@ -10,6 +10,7 @@ one line here.
 from importlib import import_module
 from typing import Any
 
+from fcpower_bids.plugins import places
 from fcpower_bids.registry import Registry
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
@@ -21,7 +22,6 @@ ANALYSES = Registry(
         "harmonisation": "fcpower_bids.analyses.prediction.harmonisation:analyse_harmonisation",
         "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
-        "edges": "fcpower_bids.analyses.edgewise.edges:analyse_edges",
         "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
         "transform_screen": "fcpower_bids.analyses.spectrum.transform_screen:analyse_transforms",
         "spectral_controls": "fcpower_bids.analyses.spectrum.controls:analyse_controls",
@@ -29,7 +29,8 @@ ANALYSES = Registry(
         "learning_curves": "fcpower_bids.analyses.prediction.learning_curves:analyse_learning_curves",
         "parcellation_sweep": "fcpower_bids.analyses.prediction.parcellation_sweep:analyse_parcellations",
         "encoder_comparison": "fcpower_bids.analyses.prediction.encoder_comparison:analyse_encoders",
-    },
+    }
+    | places("analyses"),
 )
 
 OF_COHORTS = frozenset({"parcellation_sweep"})

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.encoders import ENCODERS
 from fcpower_bids.errors import UsageError
@@ -71,6 +72,7 @@ def problems_of(settings: Settings) -> list[str]:
         _torch,
         _results_name,
         _harmonisation,
+        *plugins.load("checks"),
     )
     return [problem for check in checks for problem in check(settings)]
 
@@ -138,8 +140,6 @@ def _fault(name: str, value: float) -> str | None:
         return "must be at least 1"
     if name in NOT_NEGATIVE and value < 0:
         return "must not be negative"
-    if name == "nbs_threshold" and value <= 0:
-        return "is a size of t and must be above 0"
     if name == "eigenvalue_floor" and value <= 0:
         return "is the least eigenvalue and must be above 0"
     return "leaves nothing to train on; give at least 2" if name in ("folds", "inner_folds") and value == 1 else None

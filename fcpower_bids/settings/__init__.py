@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING
 
+from fcpower_bids import plugins
+from fcpower_bids.options import Choices
 from fcpower_bids.settings.embedding import Embedding
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.layers import METHOD_SECTIONS, Analysis, Assembly, Inputs, Participant, ParticipantOutputs
@@ -53,9 +56,29 @@ SECTIONS = {
 }
 
 
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True)
+    class OfSlices(Choices):
+        """Options of slices."""
+else:  # a slice reads its own part under its own type
+    OfSlices = make_dataclass("OfSlices", [], bases=(*plugins.load("options"), Choices), frozen=True)
+
+
 @dataclass(frozen=True)
 class Settings(
-    ParticipantOutputs, Assembly, Analysis, Messages, Seed, Run, Resources, Pretraining, GroupLevel, Embedding, Inputs
+    OfSlices,
+    ParticipantOutputs,
+    Assembly,
+    Analysis,
+    Messages,
+    Seed,
+    Run,
+    Resources,
+    Pretraining,
+    GroupLevel,
+    Embedding,
+    Inputs,
 ):
     """All choices of one run, written to ``logs/settings.toml``.
 

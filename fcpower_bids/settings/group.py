@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.options import Choices, option
 
 
 def asks(default: Any, text: str, **about: Any) -> Any:
@@ -86,15 +86,20 @@ class GroupLevel(Choices):
     fit_transforms_on: str | None = refines(
         None, "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
-    scan_minutes: tuple[float, ...] = refines((), "learning_curves: lengths of scan [doubling from 1.2]")
-    sample_sizes: tuple[int, ...] = refines((), "learning_curves: numbers of people [25 50 100 150 ...]")
-    learned_filters: bool = refines(False, "spectral_controls: also learn filters inside the folds (slow)")
+    scan_minutes: tuple[float, ...] = refines(
+        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
+    )
+    sample_sizes: tuple[int, ...] = refines(
+        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
+    )
+    learned_filters: bool = refines(
+        False, "spectral_controls: also learn filters inside the folds (slow)", reader="spectral_controls"
+    )
     permutations: int | None = refines(
         None,
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
         "presets], and of edges [1000]",
     )
-    nbs_threshold: float | None = refines(None, "edges: |t| above which edges form networks [that of p = 0.001]")
     save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = asks(
         None, "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"

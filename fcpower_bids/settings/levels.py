@@ -52,14 +52,6 @@ NOT: Mapping[str, tuple[str, ...]] = {
 }
 """Options of these sections that the level does not read."""
 
-READ_BY: Mapping[str, str] = {
-    "nbs_threshold": "edges",
-    "learned_filters": "spectral_controls",
-    "scan_minutes": "learning_curves",
-    "sample_sizes": "learning_curves",
-}
-"""Options of the group level that one analysis alone reads, and its name."""
-
 FIRST: Mapping[str, tuple[str, ...]] = {
     "participant": (
         *("dry_run", "participant_label", "session_label", "task_id", "space", "derivatives", "atlas", "atlas_dir"),
@@ -127,11 +119,11 @@ def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str])
 
 
 def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each choice at group level without a reader: by `READ_BY`, or where a file has the folds."""
-    defaults = {field.name: field.default for field in dataclasses.fields(settings)}
-    for name, reader in READ_BY.items():
-        if getattr(settings, name) != defaults[name] and reader not in analyses:
-            yield f"--{name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
+    """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
+    for field in dataclasses.fields(settings):
+        reader = field.metadata.get("reader")
+        if reader and getattr(settings, field.name) != field.default and reader not in analyses:
+            yield f"--{field.name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
     for name, brought in overridden(vars(settings)).items():
         yield f"--{name} is not used: {Path(brought).name} has the folds."
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.core.paper import ALPHA_STAR
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.options import Choices, option
 
 
 @dataclass(frozen=True)

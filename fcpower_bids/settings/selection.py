@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fcpower_bids.settings.options import Choices, option
+from fcpower_bids.options import Choices, option
 
 
 @dataclass(frozen=True)

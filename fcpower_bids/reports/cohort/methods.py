@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from fcpower_bids import plugins
 from fcpower_bids.analyses.spectrum.transform_screen import PAPER_SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
@@ -14,7 +18,7 @@ from fcpower_bids.outputs.tables import Facts, read_toml
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.reports.cohort.findings import known_people
 from fcpower_bids.reports.cohort.tables import GroupTables, count
-from fcpower_bids.reports.kit.methods import fill
+from fcpower_bids.reports.kit.methods import FOLDER, fill, fill_part
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.transforms import TRANSFORMS
 
@@ -28,19 +32,30 @@ SCORES = {
 }
 PREPROCESSED = re.compile(r"fmriprep\d*|nibabies")
 """Names of derivatives that are read at participant level."""
-FURTHER = {
-    "alpha_selection": (("alpha_selection", "alpha"),),
-    "transform_screen": (("transform_screen", "transform_screen"),),
-    "spectral_controls": (("spectral_controls", "spectral_controls"),),
-    "spectrum_geometry": (("spectrum_geometry", "spectrum_path"),),
-    "learning_curves": (("learning_curves", "learning_curves"), ("identification_curves", "identification_curves")),
-    "parcellation_sweep": (("parcellation_sweep", "parcellation_sweep"),),
-    "encoder_comparison": (("encoder_comparison", "encoders"),),
-    "harmonisation": (("harmonisation", "harmonisation"),),
-}
-"""Analyses that have a sentence or two each: what the text calls them, and the tables that it follows."""
 SHOWN = ("criterion", "transform", "representation", "participant_id", "alpha", "n_people", "minutes", "atlas", "sites")
 """Columns whose values the text names or counts."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """What the text says of one table of an analysis that was done.
+
+    Attributes
+    ----------
+    analysis, table : str
+    template : Path
+        Jinja; it sees ``one``, the facts of the paragraph, with ``chosen``, ``prediction`` and ``identification``.
+    facts : callable, optional
+        Takes the `GroupTables` and the name of the table; returns ``one``.
+    heading : bool
+        Whether it brings a heading of its own, or is a part of the further analyses.
+    """
+
+    analysis: str
+    table: str
+    template: Path
+    facts: Callable[[GroupTables, str], Mapping[str, Any]]
+    heading: bool = False
 
 
 def read_choices(tables: GroupTables) -> dict[str, Any]:
@@ -65,34 +80,33 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    untold = {*tables.rows("left_out").get("analysis", ()), *_unread(tables)}
+    untold = {*tables.rows("left_out").get("analysis", ())}
+    if tables.frame("prediction_summary") is None:  # damaged, which the page says
+        untold.add("prediction")
     done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in untold]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
-        "edges": tables.facts("edges") if "edges" in done else {},
-        "motion": tables.facts("qcfc_summary") if "qc_fc" in done else {},
     }
+    motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
+    known = (*PARAGRAPHS, *plugins.load("methods"))
+    told = [one for one in known if one.analysis in done and len(tables.rows(one.table))]
+    texts = {one: fill_part(one.template, one=one.facts(tables, one.table), chosen=chosen, **facts) for one in told}
+    headed = [tables.facts(one.table) for one in told if one.heading]
     return fill(
         "group.md",
         chosen=chosen,
         command=command_of(chosen),
         imported=_imported(chosen),
         selected=list(_selected(chosen)),
-        features=_features(facts.values(), chosen),
-        further=_further(done, tables),
+        features=_features([*facts.values(), *headed, motion], chosen),
+        own=[text for one, text in texts.items() if one.heading],
+        further=[text for one, text in texts.items() if not one.heading],
+        motion=motion,
         **facts,
         **_cohort(tables),
         **(_prediction(facts["prediction"], chosen, tables) if facts["prediction"] else {}),
-        **(_edges(tables) if facts["edges"] else {}),
     )
-
-
-def _unread(tables: GroupTables) -> Iterator[str]:
-    """Analyses whose table of results is damaged, which the page says: the text is silent of them."""
-    for analysis, table in {"prediction": "prediction_summary", "edges": "edges_summary"}.items():
-        if tables.frame(table) is None:
-            yield analysis
 
 
 def _features(facts: Iterable[Mapping[str, Any]], chosen: Mapping[str, Any]) -> str:
@@ -153,15 +167,15 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
     return {
         "preset": facts["Preset"],
         "targets": list(dict.fromkeys(map(str, summary["target"]))),
-        "representations": [_raised(tables.title(name)) for name in names],
+        "representations": [raised(tables.title(name)) for name in names],
         "powered": "fc_power" in names,
         "predictors": [_predictor(name, facts, chosen, names) for name in facts["Predictors"]],
         "composites": [_composite(one) for one in chosen["composite"]],
         "by_site": chosen["hold_out_sites"] and "folds_file" not in chosen and "test_people" not in chosen,
         "selection": f"{SCORES[score]} {OVER[over]}",
-        "fitted": [_raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
+        "fitted": [raised(tables.title(one)) for one in names if one in TRANSFORMS and not TRANSFORMS[one].stateless],
         "people": known_people(tables),
-        "n_permutations": _permutations(summary),
+        "n_permutations": count_permutations(summary),
         "compared": len(tables.rows("comparisons")) > 0,
         "importance": len(tables.rows("importance_networks")) > 0,
     }
@@ -177,48 +191,56 @@ def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], r
     return said + (" (linear on z-scored features for embeddings)" if other else "")
 
 
-def _permutations(summary: Any) -> int:
+def count_permutations(summary: pd.DataFrame) -> int:
+    """The largest number of permutations of any row; 0 where none were run."""
     return int(summary["n_permutations"].fillna(0).max()) if "n_permutations" in summary else 0
 
 
-def _edges(tables: GroupTables) -> dict[str, Any]:
-    summary = tables.rows("edges_summary")
-    return {
-        "edge_targets": list(dict.fromkeys(map(str, summary["target"]))),
-        "edge_people": " to ".join(
-            dict.fromkeys(f"{n:,}" for n in (summary["n_people"].min(), summary["n_people"].max()))
-        ),
-        "n_edge_permutations": _permutations(summary),
-    }
+def tell_table(tables: GroupTables, table: str) -> dict[str, Any]:
+    """Facts of the sidecar of a table, and which values it has."""
+    return tell_rows(tables.rows(table), table, tables)
 
 
-def _further(done: Iterable[str], tables: GroupTables) -> dict[str, dict[str, Any]]:
-    """What the text says of the analyses that have a sentence or two; nothing of one that was not done."""
-    told: dict[str, dict[str, Any]] = {called: {} for pairs in FURTHER.values() for called, _ in pairs}
-    there = [(called, table) for name in done for called, table in FURTHER.get(name, ()) if len(tables.rows(table))]
-    return told | {called: _told(called, table, tables) for called, table in there} if there else {}
-
-
-def _told(called: str, table: str, tables: GroupTables) -> dict[str, Any]:
-    """Facts of a sidecar, and which values its table has."""
-    rows = tables.rows(table)
-    if called == "parcellation_sweep":
-        rows = rows[rows["people"] == "shared"]
+def tell_rows(rows: pd.DataFrame, table: str, tables: GroupTables) -> dict[str, Any]:
+    """Facts of the sidecar of a table, and which values these rows of it have."""
     shown = {column: rows[column].dropna().unique().tolist() for column in SHOWN if column in rows}
     names = rows["reference"].dropna().unique() if "reference" in rows else ()
     return {
         "facts": tables.facts(table),
         "shown": shown,
-        "titles": [_raised(tables.title(str(name))) for name in shown.get("representation", ())],
-        "transforms": [
-            _raised(str(name).replace(PAPER_SCREEN["fc_power"], tables.title("fc_power")))
-            for name in shown.get("transform", ())
-        ],
-        "reference": " and ".join(_raised(tables.title(str(name))) for name in names),
-        "n_permutations": _permutations(rows),
+        "titles": [raised(tables.title(str(name))) for name in shown.get("representation", ())],
+        "reference": " and ".join(raised(tables.title(str(name))) for name in names),
+        "n_permutations": count_permutations(rows),
     }
 
 
-def _raised(title: str) -> str:
+def raised(title: str) -> str:
     """Write an exponent as the text has it: ``FC^0.35^``."""
     return re.sub(r"\^([\d.α]+)", r"^\1^", title)
+
+
+def _tell_screen(tables: GroupTables, table: str) -> dict[str, Any]:
+    told = tell_table(tables, table)
+    power = PAPER_SCREEN["fc_power"], tables.title("fc_power")
+    return told | {"transforms": [raised(str(name).replace(*power)) for name in told["shown"].get("transform", ())]}
+
+
+def _tell_sweep(tables: GroupTables, table: str) -> dict[str, Any]:
+    rows = tables.rows(table)
+    return tell_rows(rows[rows["people"] == "shared"], table, tables)
+
+
+PARAGRAPHS = tuple(
+    Paragraph(analysis, table, FOLDER / f"{name}.md", facts)
+    for analysis, table, name, facts in (
+        ("alpha_selection", "alpha", "alpha_selection", tell_table),
+        ("transform_screen", "transform_screen", "transform_screen", _tell_screen),
+        ("spectral_controls", "spectral_controls", "spectral_controls", tell_table),
+        ("spectrum_geometry", "spectrum_path", "spectrum_geometry", tell_table),
+        ("learning_curves", "learning_curves", "learning_curves", tell_table),
+        ("learning_curves", "identification_curves", "identification_curves", tell_table),
+        ("parcellation_sweep", "parcellation_sweep", "parcellation_sweep", _tell_sweep),
+        ("encoder_comparison", "encoders", "encoder_comparison", tell_table),
+        ("harmonisation", "harmonisation", "harmonisation", tell_table),
+    )
+)

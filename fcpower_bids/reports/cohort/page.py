@@ -12,44 +12,13 @@ from fcpower_bids.outputs.group import ENDINGS
 from fcpower_bids.reports.cohort.brains_3d import write_brains
 from fcpower_bids.reports.cohort.index import write_index
 from fcpower_bids.reports.cohort.methods import group_methods, read_choices
-from fcpower_bids.reports.cohort.sections.check import check_section
-from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
-from fcpower_bids.reports.cohort.sections.curves import curves_section
-from fcpower_bids.reports.cohort.sections.edges import edges_section
-from fcpower_bids.reports.cohort.sections.encoders import comparison_section, encoder_section
-from fcpower_bids.reports.cohort.sections.exponent import exponent_section
-from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
-from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
-from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
-from fcpower_bids.reports.cohort.sections.sites import sites_section
-from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
-from fcpower_bids.reports.cohort.sections.sweep import sweep_section
+from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, make_checked
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.reports.kit.methods import all_references, to_html, write_citations
 from fcpower_bids.reports.kit.page import relative_link, render_page, write_page
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
-
-PARTS = (
-    (check_section, "check", "Check before the first model"),
-    (cohort_section, "cohort", "Cohort"),
-    (quality_section, "quality", "Quality of the recordings"),
-    (motion_section, "motion", "Motion and connectivity"),
-    (prediction_sections, "prediction", "Prediction of phenotypes"),
-    (sites_section, "sites", "Sites"),
-    (edges_section, "edges", "Connections that go with a phenotype"),
-    (identification_section, "identification", "Identification across sessions"),
-    (exponent_section, "exponent", "The exponent"),
-    (screen_section, "screen", "Transforms of the connectome"),
-    (controls_section, "controls", "Where the gain comes from"),
-    (curves_section, "curves", "More people, longer scans"),
-    (sweep_section, "sweep", "Parcellations"),
-    (encoder_section, "encoder", "Encoder against connectivity"),
-    (comparison_section, "encoders", "Comparison of encoders"),
-    (spectrum_section, "spectrum", "The spectrum"),
-    (privacy_section, "privacy", "Privacy"),
-)
 
 SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".tex", ".bib")
 """Files of the folder that the page leads to."""
@@ -120,7 +89,7 @@ def _brains(tables: GroupTables, sections: Sequence[Section], command: str) -> s
 
 def make_sections(tables: GroupTables) -> list[Section]:
     """Make every section that has tables, in the order of the page."""
-    return [section for make, *names in PARTS for section in make_checked(make, tables, *names)]
+    return [section for part in page_parts() for section in make_checked(part, tables)]
 
 
 def _links(tables: GroupTables) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -100,6 +100,31 @@ class Section:
     sentences: tuple[str, ...] = ()
     panels: tuple[Panel, ...] = ()
     grids: tuple[Grid, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the page: what makes its sections, and what the first lines of the page take from them.
+
+    Attributes
+    ----------
+    make : callable
+        Takes the `GroupTables`; returns the sections, the first with the anchor and the title of the part.
+    anchor, title : str
+    place : int
+        Parts with smaller numbers stand before it.
+    quoted : bool
+        Whether the first lines quote its first sentence.
+    answers : tuple of str
+        Beginnings of a first sentence that belongs in the headline.
+    """
+
+    make: Callable[[GroupTables], Sequence[Section]]
+    anchor: str
+    title: str
+    place: int
+    quoted: bool = False
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,11 +358,10 @@ def listed(words: Iterable[str], most: int = 6) -> str:
     return " and ".join(([", ".join(words[:-1])] if len(words) > 1 else []) + words[-1:])
 
 
-def make_checked(
-    make: Callable[[GroupTables], list[Section]], tables: GroupTables, anchor: str, title: str
-) -> list[Section]:
+def make_checked(part: Part, tables: GroupTables) -> Sequence[Section]:
     """Make sections; one that cannot be made says why, and the others are made."""
     try:
-        return make(tables)
+        return part.make(tables)
     except Exception as error:
-        return [Section(anchor, title, (f"This part could not be made. {tables.explain(error, anchor)}",))]
+        said = f"This part could not be made. {tables.explain(error, part.anchor)}"
+        return [Section(part.anchor, part.title, (said,))]

@@ -22,14 +22,12 @@ from fcpower_bids.reports.cohort.findings import (
 )
 from fcpower_bids.reports.cohort.overview import targets_by_representation
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
+from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
-from fcpower_bids.reports.cohort.sections.edges import ANSWERS
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
-FURTHER = ("motion", "sites", "edges", "screen", "controls", "curves", "sweep", "encoders", "spectrum")
-"""Sections whose first sentence is quoted in the first lines."""
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 
@@ -97,7 +95,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
     identified = describe_identification(tables)
     if identified:
         answers.append(("Identification across sessions", tuple(identified), "identification"))
-    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in FURTHER)
+    quoted = {part.anchor for part in page_parts() if part.quoted}
+    further = tuple((part.title, part.sentences[0], part.anchor) for part in sections if part.anchor in quoted)
     warned = warnings_of(tables)
     cautions = (*warned, *prediction_cautions(targets, tables))
     cautions += tuple(_identification_cautions(tables))
@@ -155,7 +154,8 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     rows = rows[~seen_rows(rows)]
     if len(rows):
         said.append(_identified(rows.iloc[int(rows["accuracy"].to_numpy().argmax())], tables))
-    said += [one for _, one, anchor in further if anchor == "edges" and (not said or one.startswith(ANSWERS))]
+    answers = {part.anchor: part.answers for part in page_parts()}
+    said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
         return "Nothing was predicted and nobody identified; the other analyses are below."
     return " ".join(said)

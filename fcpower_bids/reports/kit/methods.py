@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fcpower_bids._version import __version__
 from fcpower_bids.core.connectome.spectrum import CLIP_TOLERANCE
@@ -110,7 +110,7 @@ def methods_text(settings: ParticipantOutputs, atlases: Sequence[AtlasFacts] = (
 
 def fill(template: str, **content: Any) -> str:
     """Fill a template of ``data/boilerplate``; every paragraph is one line of Markdown."""
-    text = _template(template).render(version=__version__, **content)
+    text = _environment().get_template(template).render(version=__version__, **content)
     paragraphs = ("\n".join(" ".join(line.split()) for line in block.splitlines()) for block in text.split("\n\n"))
     return "\n\n".join(block.strip() for block in paragraphs if block.strip()) + "\n"
 
@@ -148,14 +148,19 @@ def all_references() -> dict[str, Entry]:
     return read_references(FOLDER / "references.bib")
 
 
-@lru_cache(maxsize=4)
-def _template(name: str) -> Template:
+def fill_part(template: Path, **content: Any) -> str:
+    """Fill the template of a part of a text, which may import those of ``data/boilerplate``."""
+    return _environment().from_string(template.read_text(encoding="utf-8")).render(**content).strip()
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["decimal"] = lambda value: f"{float(value):g}"
     environment.filters["listed"] = _listed
-    return environment.get_template(name)
+    return environment
 
 
 def _listed(words: Iterable[object]) -> str:

@@ -11,11 +11,11 @@ import pytest
 from nilearn.datasets import load_mni152_brain_mask
 from scipy import ndimage
 
-from fcpower_bids.analyses.edgewise.edge_tables import EDGES
 from fcpower_bids.reports.cohort.brains import brain_surface, connections_panel
 from fcpower_bids.reports.cohort.brains_3d import write_brains
 from fcpower_bids.reports.cohort.tables import Section
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.edges.tables import EDGES
 from tests.reports.turned import read_brains
 
 EVIL = "</script><script>window.pwned = 1</script>"

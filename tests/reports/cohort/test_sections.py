@@ -14,7 +14,8 @@ import pytest
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
 from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
-from fcpower_bids.reports.cohort.page import PARTS, make_sections, write_group_report
+from fcpower_bids.reports.cohort.page import make_sections, write_group_report
+from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.sections.controls import control_title
 from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
 from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, declared
@@ -88,7 +89,7 @@ def copy_of(outputs, tmp_path, *without):
 
 def make_one(tables, anchor):
     """The sections of one part of the page."""
-    return next(make for make, name, _ in PARTS if name == anchor)(tables)
+    return next(part for part in page_parts() if part.anchor == anchor).make(tables)
 
 
 def panel(sections, anchor, title):

@@ -15,6 +15,7 @@ def option(
     *flags: str,
     choices: tuple[str, ...] | None = None,
     or_choice: str | None = None,
+    reader: str | None = None,
     question: bool | None = None,
 ) -> Any:
     """Declare one choice.
@@ -33,11 +34,14 @@ def option(
         Allowed values.
     or_choice : str, optional
         Another option, whose choices may be given here too: ``--alpha nested`` sets that one.
+    reader : str, optional
+        The one analysis of the group level that reads it.
     question : bool, optional
         Whether another value makes another question of a run of the group level. None where that level does not ask.
     """
-    about = {"section": section, "text": text, "flags": flags, "choices": choices, "or_choice": or_choice}
-    return dataclasses.field(default=default, metadata={**about, "question": question})
+    about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
+    about |= {"or_choice": or_choice, "reader": reader, "question": question}
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)

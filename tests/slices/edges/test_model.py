@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.edgewise.model import build_model
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.slices.edges.equations import build_model
 
 N, EDGES = 40, 12
 

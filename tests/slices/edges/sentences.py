@@ -114,7 +114,7 @@ def edges_pairs(page: Page, hits: str, tried: str | None, total: str) -> None:
 
 
 CORRECTED = rf"{P} corrected for all edges, {P} for all representations too"
-EDGES: Catalogue = (
+SENTENCES: Catalogue = (
     (r"The p of connections are not corrected for the number of targets \((\d+)\)\.", edges_targets),
     (
         r"(?:Single connections go with (.+?)|No single connection, but a network of them, goes with (.+?)|For (.+?) "

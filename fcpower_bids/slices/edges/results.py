@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,10 +13,23 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fcpower_bids.analyses.edgewise.edge_matrices import LABELS, MOST_CELLS, matrices_of
-from fcpower_bids.analyses.edgewise.edge_tables import (
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.inference.sign_flips import largest_of_permutations
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, join_columns
+from fcpower_bids.slices.edges.equations import (
+    EdgeModel,
+    EdgeTests,
+    cohens_d,
+    number_pairs,
+    p_of_largest,
+    partial_correlation,
+)
+from fcpower_bids.slices.edges.tables import (
     COMPONENTS,
     EDGES,
+    MATRIX,
     NETWORK_PAIRS,
     NULL,
     STRONGER,
@@ -24,13 +39,6 @@ from fcpower_bids.analyses.edgewise.edge_tables import (
     D,
     R,
 )
-from fcpower_bids.core.arrays import FloatArray, Rows
-from fcpower_bids.core.edgewise.effects import cohens_d, partial_correlation
-from fcpower_bids.core.edgewise.model import EdgeModel
-from fcpower_bids.core.edgewise.pairs import number_pairs
-from fcpower_bids.core.edgewise.permuted import EdgeTests, p_of_largest
-from fcpower_bids.core.inference.sign_flips import largest_of_permutations
-from fcpower_bids.records import Cohort, Table
 
 SIGNIFICANT = 0.05
 FEWEST_EDGES = 2
@@ -279,3 +287,42 @@ def _summarise(each: Tested, alike: Sequence[Tested]) -> dict[str, Any]:
         "p_component": p_extent[0][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
         "p_component_intensity": p_extent[1][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,
     }
+
+
+MOST_CELLS = 10_000_000
+"""Above so many numbers (60 matrices of 400 parcels) the matrices are left out."""
+LABELS = ("t", "slope", "p")
+
+
+def matrices_of(
+    target: str, representation: str, tests: EdgeTests, weight: float, parcels: Sequence[str], facts: Mapping[str, Any]
+) -> dict[str, Table]:
+    """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal.
+
+    Parameters
+    ----------
+    target, representation : str
+    tests : EdgeTests
+    weight : float
+        What edges are multiplied by in the features.
+    parcels : sequence of str, length P
+    facts : mapping
+        For the sidecars.
+    """
+    each = [Column.number(name, f"Edge with {name}") for name in parcels]
+    spec = replace(MATRIX, columns=join_columns(MATRIX.columns["Node"], *each))
+    values = dict(zip(LABELS, (tests.t, tests.slope / weight, tests.p_family_wise), strict=True))
+    tables = {}
+    for label, edges in values.items():
+        frame = pd.DataFrame(rebuild_matrix(edges, diagonal=float("nan"), weighted=False), columns=list(parcels))
+        frame.insert(0, "Node", list(parcels))
+        about = {"Target": target, "Representation": representation, "Statistic": label, **facts}
+        tables[f"edges_{label}_target-{_file_name(target, representation)}"] = Table(frame, spec, about)
+    return tables
+
+
+def _file_name(target: str, representation: str) -> str:
+    """What file systems like; with a digest where two names could become one."""
+    wanted = f"{target}-{representation}".replace("_", "-")
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
+    return stem if stem == wanted else f"{stem}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"

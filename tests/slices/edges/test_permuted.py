@@ -10,11 +10,9 @@ import pytest
 from nilearn.mass_univariate import permuted_ols
 from scipy import stats
 
-from fcpower_bids.core.edgewise import permuted
-from fcpower_bids.core.edgewise.components import find_components
-from fcpower_bids.core.edgewise.model import build_model
-from fcpower_bids.core.edgewise.permuted import permute_edges
 from fcpower_bids.core.regression.targets import permuted_rows
+from fcpower_bids.slices.edges import equations as permuted
+from fcpower_bids.slices.edges.equations import build_model, find_components, permute_edges
 
 N, PARCELS, THRESHOLD = 30, 15, 2.0
 UPPER = np.triu_indices(PARCELS, 1)

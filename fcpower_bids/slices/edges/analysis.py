@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.edgewise import edge_tables
-from fcpower_bids.analyses.edgewise.result_rows import Question, Tested, tell_edges
 from fcpower_bids.analyses.engine.connectomes import tell_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
 from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
-from fcpower_bids.core.edgewise.model import build_model
-from fcpower_bids.core.edgewise.pairs import average_pairs, number_pairs
-from fcpower_bids.core.edgewise.permuted import permute_edges
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import room
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs, permute_edges
+from fcpower_bids.slices.edges.options import EdgeChoices
+from fcpower_bids.slices.edges.results import Question, Tested, tell_edges
+from fcpower_bids.slices.edges.tables import STRONGEST, TABLES
 
-TABLES = edge_tables.TABLES
+__all__ = ["TABLES", "analyse_edges", "check_choices"]
+
 PERMUTATIONS = 1000
 """Taken where no number is asked for."""
 THRESHOLD_P = 0.001
@@ -37,27 +38,20 @@ WITHOUT_EDGES = (
 )
 
 
-def check_choices(cohort: Cohort, settings: Analysis) -> None:
+@dataclass(frozen=True)
+class EdgeAnalysis(EdgeChoices, Analysis):
+    """What the analysis of edges may depend on."""
+
+
+def check_choices(cohort: Cohort, settings: EdgeAnalysis) -> None:
     """Refuse embeddings alone, targets that no edge can go with, and blocks that allow no exchange."""
     _, people = _choose(cohort, settings)
     for _ in _ask(cohort, plan_exchange(cohort, people, settings), settings):
         pass
 
 
-def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
     """Test every edge against every target.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        ``targets``, ``composite``, ``covariates``, ``site_column`` and ``family_column``, ``representations`` (those
-        that are made of edges), ``permutations``, ``nbs_threshold``.
-
-    Returns
-    -------
-    dict of str to Table
-        ``edges``, ``edges_networks`` where networks are known, ``edges_components``, ``edges_summary``, ``edges_null``.
 
     Raises
     ------
@@ -74,7 +68,7 @@ def analyse_edges(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     return tell_edges(tested, cohort, _facts(cohort, exchange, questions, settings))
 
 
-def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People]:
+def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
     """Representations of edges, and the people with scans, phenotypes and covariates."""
     names = tuple(name for name in expand_names(cohort, settings) if not name.startswith("embedding"))
     people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)
@@ -85,7 +79,7 @@ def _choose(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], People
     return edges, people
 
 
-def _ask(cohort: Cohort, exchange: Exchange, settings: Analysis) -> Iterator[Question]:
+def _ask(cohort: Cohort, exchange: Exchange, settings: EdgeAnalysis) -> Iterator[Question]:
     """Model and permutations of every target."""
     preset = resolve_preset(settings)
     for target in choose_targets(exchange.people.phenotypes, settings, cohort.targets or None, preset.covariates):
@@ -95,7 +89,7 @@ def _ask(cohort: Cohort, exchange: Exchange, settings: Analysis) -> Iterator[Que
             raise type(error)(f"Target '{target.name}': {error}") from error
 
 
-def _ask_of(target: Target, exchange: Exchange, settings: Analysis) -> Question:
+def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Question:
     people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
     values = target.build()(known)[known, 0]
     model = build_model(values, people.covariates[known], None if sites is None else sites[known])
@@ -111,7 +105,7 @@ def _ask_of(target: Target, exchange: Exchange, settings: Analysis) -> Question:
 
 
 def _test(
-    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: Analysis
+    cohort: Cohort, people: People, names: tuple[str, ...], questions: list[Question], settings: EdgeAnalysis
 ) -> Iterator[Tested]:
     known = set(cohort.networks) != {UNKNOWN}
     pair = number_pairs(cohort.networks)[1] if known else None
@@ -130,7 +124,7 @@ def _test(
             yield Tested(asked, each.name, each.weight, found, of_pairs)
 
 
-def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: Analysis) -> dict[str, Any]:
+def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settings: EdgeAnalysis) -> dict[str, Any]:
     covariates, people = resolve_preset(settings).covariates, exchange.people
     number = len(questions[0].orders)
     return {
@@ -162,7 +156,7 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
         "Alpha": settings.alpha,
         "FeaturesOfAPerson": tell_combination(settings),
         "NumberOfPeople": len(people.names),
-        "ListedEdges": f"All significant ones, and the {edge_tables.STRONGEST} with the largest |t|.",
+        "ListedEdges": f"All significant ones, and the {STRONGEST} with the largest |t|.",
         **exchange.facts([each.target for each in questions], covariates),
         **people.facts,
         **({"CohortNotes": list(cohort.notes)} if cohort.notes else {}),

@@ -21,13 +21,13 @@ from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import ATLAS, make_outputs
 from tests.inputs.connectomes.test_doors import write_list
 from tests.page_sentences import CATALOGUE, unchecked_sentences
-from tests.page_sentences_of_edges import EDGES
 from tests.reports.turned import read_brains
+from tests.slices.edges.sentences import SENTENCES
 
 PEOPLE, PARCELS, PERMUTATIONS, ALPHA, THRESHOLD = 40, 14, 199, 0.35, 2.2
 UPPER = np.triu_indices(PARCELS, 1)
 NAMES = [f"p{number:02d}" for number in range(PARCELS)]
-SENTENCES = (*EDGES, *CATALOGUE)
+SENTENCES = (*SENTENCES, *CATALOGUE)
 WRITTEN = ("edges", "edges_components", "edges_summary")
 PLANTED = [(0, 1), (1, 2), (2, 3), (3, 4)]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.edgewise.edge_tables import COMPONENTS, EDGES, SUMMARY, D
 from fcpower_bids.reports.cohort.brains import connections_panel
+from fcpower_bids.reports.cohort.methods import Paragraph, count_permutations
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     GroupTables,
+    Part,
     Section,
     count,
     listed,
@@ -22,6 +24,7 @@ from fcpower_bids.reports.cohort.tables import (
 )
 from fcpower_bids.reports.kit.matrices import encode_matrix
 from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.slices.edges.tables import COMPONENTS, EDGES, SUMMARY, D
 
 MOST_PANELS = 6
 MOST_DRAWN = 100
@@ -269,3 +272,20 @@ def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
             "The p is that of the network: it does not say which of its edges differ.",
             tables.links("edges_components"),
         )
+
+
+PART = Part(edges_section, "edges", "Connections that go with a phenotype", place=70, quoted=True, answers=ANSWERS)
+
+
+def _tell_edges(tables: GroupTables, table: str) -> dict[str, Any]:
+    summary = tables.rows(table)
+    fewest_and_most = (f"{n:,}" for n in (summary["n_people"].min(), summary["n_people"].max()))
+    return {
+        "facts": tables.facts("edges"),
+        "targets": list(dict.fromkeys(map(str, summary["target"]))),
+        "people": " to ".join(dict.fromkeys(fewest_and_most)),
+        "n_permutations": count_permutations(summary),
+    }
+
+
+METHODS = Paragraph("edges", "edges_summary", Path(__file__).with_name("methods.md"), _tell_edges, heading=True)

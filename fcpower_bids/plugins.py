@@ -1,0 +1,103 @@
+"""Slices: folders of `slices/`, and other packages, that add to the program at the places that are named here.
+
+A place is ``"package.module:attribute"`` and is imported when it is first asked for, so that the command line stays
+light. A slice whose folder is not there adds nothing, and nothing else asks for it. Another package registers its own
+`Slice` as an entry point of the group ``fcpower_bids.plugins``. The module of a `Slice` imports nothing else of the
+program, and those of its options import `fcpower_bids.options` alone, since the settings are put together from them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.errors import UsageError
+
+GROUP = "fcpower_bids.plugins"
+SLICES = ("edges",)
+"""Folders of `slices/`, in the order of their analyses, options and methods."""
+
+
+def _hook() -> Any:
+    return field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """All that one slice adds: of each kind names, and the places of what they stand for."""
+
+    options: Mapping[str, str] = _hook()
+    """Parts of `fcpower_bids.settings.Settings`: frozen dataclasses of `fcpower_bids.options.option`."""
+    checks: Mapping[str, str] = _hook()
+    """Functions of the settings that yield a sentence for each choice that cannot work."""
+    analyses: Mapping[str, str] = _hook()
+    """Entries of `fcpower_bids.analyses.ANALYSES`."""
+    sections: Mapping[str, str] = _hook()
+    """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
+    methods: Mapping[str, str] = _hook()
+    """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
+
+
+@cache
+def slices() -> tuple[Slice, ...]:
+    """All slices: those of this package that are there, then those of other packages.
+
+    Raises
+    ------
+    UsageError
+        The slice of another package cannot be loaded.
+    """
+    names = (f"fcpower_bids.slices.{name}" for name in SLICES)
+    own = tuple(import_module(name).SLICE for name in names if _is_there(name))
+    return (*own, *(map(_load, entry_points(group=GROUP)) if _is_registered() else ()))
+
+
+def places(kind: str) -> dict[str, str]:
+    """Return the names of a kind and their places, of all slices."""
+    return {name: place for one in slices() for name, place in getattr(one, kind).items()}
+
+
+def load(kind: str) -> Iterator[Any]:
+    """Import what all slices add of a kind."""
+    for place in places(kind).values():
+        module, _, attribute = place.partition(":")
+        yield getattr(import_module(module), attribute)
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # no slice at all
+        return False
+
+
+def _is_registered() -> bool:
+    """Whether any installed package has the group: the files alone, a tenth of the time of asking for entry points."""
+    for folder in filter(os.path.isdir, sys.path):
+        with os.scandir(folder) as found:
+            for path in (os.path.join(each.path, "entry_points.txt") for each in found if each.name.endswith("-info")):
+                if os.path.isfile(path) and f"[{GROUP}]" in Path(path).read_text(encoding="utf-8"):
+                    return True
+    return False
+
+
+def _load(entry: Any) -> Slice:
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise UsageError(
+            f"The plug-in '{entry.name}' ({entry.value}) cannot be loaded: {error!r}. Uninstall it, or ask its authors."
+        ) from error
+    if not isinstance(found, Slice):
+        raise UsageError(
+            f"The plug-in '{entry.name}' ({entry.value}) is not a slice. Uninstall it, or ask its authors."
+        )
+    return found

@@ -1,0 +1,24 @@
+"""What the analysis of edges is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fcpower_bids.options import Choices, option
+
+
+@dataclass(frozen=True)
+class EdgeChoices(Choices):
+    """Networks of edges."""
+
+    nbs_threshold: float | None = option(
+        None, "group", "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges"
+    )
+
+
+def check_threshold(settings: EdgeChoices) -> Iterator[str]:
+    """Yield a sentence for a threshold that no t can be compared with."""
+    threshold = settings.nbs_threshold
+    if threshold is not None and threshold <= 0:
+        yield f"--nbs-threshold {threshold} is a size of t and must be above 0."
