@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.models.applying import apply_model
-from fcpower_bids.analyses.models.final_model import fit_final_model
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.clinic.applying import apply_model
+from fcpower_bids.slices.clinic.fitting import fit_final_model
 from tests.analyses.cohorts import demo_cohort
 from tests.analyses.stages import stages_cohort
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from fcpower_bids.core.inference.conformal import group_radius, site_radius
+from fcpower_bids.slices.clinic.equations import group_radius, site_radius
 
 SITES = (2, 3, 5, 8, 12, 20, 40)
 SHIFTS = (0.0, 0.5, 1.0, 2.0)

@@ -44,6 +44,16 @@ def option(
     return dataclasses.field(default=default, metadata=about)
 
 
+def asks(default: Any, text: str, **about: Any) -> Any:
+    """Declare a choice of the group level that makes another question of a run: of whom, and which."""
+    return option(default, "group", text, question=True, **about)
+
+
+def refines(default: Any, text: str, **about: Any) -> Any:
+    """Declare a choice of the group level of how a question is answered."""
+    return option(default, "group", text, question=False, **about)
+
+
 @dataclass(frozen=True)
 class Choices:
     """A part of the choices of a run; immutable, equal by value."""

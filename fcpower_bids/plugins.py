@@ -22,7 +22,7 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges",)
+SLICES = ("edges", "clinic")
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 
@@ -44,6 +44,12 @@ class Slice:
     """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
     methods: Mapping[str, str] = _hook()
     """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
+    after_analyses: Mapping[str, str] = _hook()
+    """Functions of a cohort and `fcpower_bids.workflows.collect_errors.Attempts`, at the end of the group level."""
+    tables: Mapping[str, str] = _hook()
+    """Tables that no analysis declares, for the reference, by the title of their section."""
+    commands: Mapping[str, str] = _hook()
+    """Modules with ``build_parser`` and ``main``: words in place of ``bids_dir output_dir level``."""
 
 
 @cache

@@ -41,6 +41,8 @@ MAY_TOUCH_FILES = {
     "outputs": "the outputs",
     "pretraining": "corpus and checkpoints",
     "reports": "templates, and tables that were written",
+    "plugins": "which packages are installed",
+    "slices/clinic": "models and tables of new people",
     "workflows": "work folders",
 }
 FOR_ALL = {"numpy"}

@@ -23,7 +23,7 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.reports.cohort.methods import group_methods
 from fcpower_bids.reports.cohort.tables import GroupTables
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.models.people import read_people
+from fcpower_bids.slices.clinic.people import read_people
 from tests.page_sentences import unchecked_sentences
 from tests.reports.turned import read_brains
 
@@ -520,7 +520,7 @@ def test_a_slip_of_ours_is_no_verdict_on_a_scan(of_sixteen, batch, monkeypatch):
     def slip(*_):
         raise KeyError("slip")
 
-    monkeypatch.setattr("fcpower_bids.workflows.models.prediction.apply_model", slip)
+    monkeypatch.setattr("fcpower_bids.slices.clinic.predict.apply_model", slip)
     assert main(["predict", str(of_sixteen), str(batch)]) == 5
     path = batch / "group" / "predicted" / "target-planted-score-fc-power.tsv"
     rows = read_table(path).set_index("participant_id")

@@ -48,13 +48,13 @@ def explain() -> Iterator[str]:
     """Build the help of each level, and all that the shell completes."""
     from fcpower_bids.cli.help import help_for
     from fcpower_bids.cli.parser import build_parser
-    from fcpower_bids.cli.run import COMMANDS, parser_of
+    from fcpower_bids.cli.run import commands, parser_of
     from fcpower_bids.settings import LEVELS
 
     for level in LEVELS:
         assert len(help_for(["a", "b", level, "--help-all"], build_parser()).splitlines()) > 20
     yield "help"
-    assert all(parser_of([command]).prog for command in (*COMMANDS, "a"))
+    assert all(parser_of([command]).prog for command in (*commands(), "a"))
     yield "completion"
 
 

@@ -170,8 +170,6 @@ def _harmonisation(settings: Settings) -> Iterator[str]:
         yield "--harmonise needs the column of sites. Give --site-column."
     if settings.harmonise != "none" and settings.alpha_selection is not None:
         yield f"--alpha {settings.alpha_selection} chooses the exponent on features as they are. Leave out --harmonise."
-    if settings.harmonise != "none" and settings.save_models:
-        yield "--save-models writes models of features as they are. Leave out --harmonise."
     if settings.harmonise_keep and settings.harmonise == "none" and not compared:
         yield "--harmonise-keep says what ComBat keeps. Give --harmonise combat."
 

@@ -113,6 +113,6 @@ def _first_help(level: str, parser: argparse.ArgumentParser, number: int) -> str
     for name in ("bids_dir", "output_dir"):
         short._add_action(by_name[name])
     group = short.add_argument_group("The options that most people use, in the order of a first run")
-    for name in FIRST[level]:
+    for name in filter(by_name.__contains__, FIRST[level]):
         group._add_action(by_name[name])
     return short.format_help()

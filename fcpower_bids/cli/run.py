@@ -12,22 +12,25 @@ from importlib import import_module
 
 from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
+from fcpower_bids.plugins import places
 from fcpower_bids.settings import Settings
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
 COMMANDS = {
-    "identify": "fcpower_bids.cli.models.identify",
-    "model": "fcpower_bids.cli.models.card",
     "prefetch": "fcpower_bids.cli.prefetch",
     "push": "fcpower_bids.cli.models.push",
     "selftest": "fcpower_bids.cli.selftest",
-    "predict": "fcpower_bids.cli.models.predict",
     "status": "fcpower_bids.cli.status",
     "export": "fcpower_bids.cli.export",
     "combine": "fcpower_bids.cli.combine",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
+
+
+def commands() -> dict[str, str]:
+    """Return the commands, with those of all slices."""
+    return COMMANDS | places("commands")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,8 +83,8 @@ def _refused(error: Exception) -> str | None:
 
 
 def _run(argv: list[str]) -> int:
-    if argv and argv[0] in COMMANDS:
-        return import_module(COMMANDS[argv[0]]).main(argv[1:])
+    if argv and (module := commands().get(argv[0])):
+        return int(import_module(module).main(argv[1:]))
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.cli.parser import parse_settings
 
@@ -130,7 +133,7 @@ def _level(settings: Settings) -> Callable[[Settings], int]:
 
 def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser that reads a command line, for the shell to complete it."""
-    command = COMMANDS.get(words[0] if words else "", "fcpower_bids.cli.parser")
+    command = commands().get(words[0] if words else "", "fcpower_bids.cli.parser")
     return with_names(import_module(command).build_parser())
 
 

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fcpower_bids.options import Choices, option
-
-
-def asks(default: Any, text: str, **about: Any) -> Any:
-    """Declare a choice that makes another question of a run: of whom, and which."""
-    return option(default, "group", text, question=True, **about)
-
-
-def refines(default: Any, text: str, **about: Any) -> Any:
-    """Declare a choice of how a question is answered."""
-    return option(default, "group", text, question=False, **about)
+from fcpower_bids.options import Choices, asks, refines
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,6 @@ class GroupLevel(Choices):
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "
         "presets], and of edges [1000]",
     )
-    save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
     exclude_file: Path | None = asks(
         None, "TSV of recordings or participants to leave out, with reasons [OUTPUT_DIR/exclude.tsv]"
     )

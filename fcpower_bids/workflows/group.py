@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
 from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
@@ -138,8 +139,9 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
         if not settings.check:
             _run_analyses(cohort, by_atlas, attempts)
-    if settings.save_models and not settings.check:
-        _save_models(cohort, attempts)
+    if not settings.check:
+        for step in plugins.load("after_analyses"):
+            step(cohort, attempts)
 
 
 def _refuse_other_question(settings: Settings) -> None:
@@ -255,26 +257,6 @@ def _may_leave_out(name: str, settings: Settings, error: Unfit) -> bool:
     if name in settings.analyses:
         return False
     return ALL in settings.analyses or (not settings.analyses and isinstance(error, NotInCohort))
-
-
-def _save_models(cohort: Cohort, attempts: Attempts) -> None:
-    """Write a model of every target under every representation that follows from one connectome alone."""
-    from fcpower_bids.analyses.models.final_model import MODEL_REPRESENTATIONS  # only --save-models needs it
-
-    settings = attempts.settings
-    composites = [item.partition("=")[0].strip() for item in settings.composite]
-    for target in (*cohort.targets, *composites):
-        for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
-            name = f"model of {target} from {representation}"
-            path = attempts.run(name, partial(_save_model, cohort, settings, target, representation))
-            if path is not None:
-                say(f"Model: {path}", settings)
-
-
-def _save_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
-    from fcpower_bids.workflows.models.saving import write_model  # only --save-models needs it
-
-    return write_model(cohort, settings, target, representation)
 
 
 def _describe_people(cohort: Cohort) -> dict[str, Table]:

@@ -8,17 +8,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
+from fcpower_bids import plugins
 from fcpower_bids.analyses import ANALYSES, declared_tables
-from fcpower_bids.analyses.models.calibration import RESIDUALS
-from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL
 from fcpower_bids.reports.cohort.tables import COHORT_TABLES
 from fcpower_bids.schema import Column, TableSpec
-from fcpower_bids.workflows.models.prediction import PREDICTED
 
-IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
-MODEL_TABLES = tuple(replace(spec, name=f"{IN_MODEL}/{spec.name}") for spec in (RESIDUALS, REFERENCE))
 SHARED_BY = 4
 """Tables that have a column with one meaning, from which on the page explains it once."""
 
@@ -51,8 +46,7 @@ def tables_by_title() -> dict[str, tuple[TableSpec, ...]]:
     return {
         "The cohort": COHORT_TABLES,
         **by_analysis,
-        "`--save-models`": MODEL_TABLES,
-        "`fcpower_bids predict`": (PREDICTED, UNUSUAL),
+        **dict(zip(plugins.places("tables"), plugins.load("tables"), strict=True)),
     }
 
 

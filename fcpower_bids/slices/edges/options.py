@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fcpower_bids.options import Choices, option
+from fcpower_bids.options import Choices, refines
 
 
 @dataclass(frozen=True)
 class EdgeChoices(Choices):
     """Networks of edges."""
 
-    nbs_threshold: float | None = option(
-        None, "group", "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges"
+    nbs_threshold: float | None = refines(
+        None, "edges: |t| above which edges form networks [that of p = 0.001]", reader="edges"
     )
 
 

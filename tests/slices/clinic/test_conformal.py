@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.conformal import (
+from fcpower_bids.slices.clinic.equations import (
     cautious_radius,
     group_radius,
     measured_coverage,

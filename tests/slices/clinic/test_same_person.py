@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcpower_bids.core.inference.same_person import error_rates, verify
+from fcpower_bids.slices.clinic.equations import error_rates, verify
 
 RNG = np.random.default_rng(0)
 SAME, DIFFERENT = RNG.normal(4, 1, 4000), RNG.normal(0, 1, 20000)

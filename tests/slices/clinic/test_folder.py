@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.models import load_model, model_path, save_model
+from fcpower_bids.slices.clinic.folder import load_model, model_path, save_model
 
 
 def test_round_trip(tmp_path):
@@ -106,6 +106,6 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
     def planted(card):
         raise KeyError("planted")
 
-    monkeypatch.setattr("fcpower_bids.outputs.models._digest_of", planted)
+    monkeypatch.setattr("fcpower_bids.slices.clinic.folder._digest_of", planted)
     with pytest.raises(KeyError, match="planted"):
         load_model(tmp_path / "x_model")

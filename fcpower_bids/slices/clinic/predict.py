@@ -13,11 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.models.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
-from fcpower_bids.analyses.models.calibration import RESIDUALS
-from fcpower_bids.analyses.models.final_model import FinalModel
-from fcpower_bids.analyses.models.known_values import KnownValues, check_known_values
-from fcpower_bids.analyses.models.reference import REFERENCE, UNUSUAL, compare_with_reference
 from fcpower_bids.cohort.features import NO_SESSION, Connectome, list_connectomes
 from fcpower_bids.cohort.inclusion import quality_row, read_quality, read_statuses
 from fcpower_bids.cohort.preprocessing import differences, repetition_time
@@ -25,14 +20,17 @@ from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.models import load_model, scan_digest, telling_edges
 from fcpower_bids.outputs.names import QUALITY, parse_name
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, Status
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
-from fcpower_bids.reports.person.prediction import write_prediction_pages
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.workflows.models.people import read_column, read_known, read_people
+from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
+from fcpower_bids.slices.clinic.calibration import REFERENCE, RESIDUALS, UNUSUAL, compare_with_reference
+from fcpower_bids.slices.clinic.fitting import FinalModel
+from fcpower_bids.slices.clinic.folder import load_model, scan_digest, telling_edges
+from fcpower_bids.slices.clinic.page import write_prediction_pages
+from fcpower_bids.slices.clinic.people import KnownValues, check_known_values, read_column, read_known, read_people
 
 COMPARED = "compared"
 """Beside the columns of a row: the rows of its own in `UNUSUAL`."""
@@ -92,6 +90,7 @@ PREDICTED = TableSpec(
     ),
     ("scan",),
 )
+TABLES = (PREDICTED, UNUSUAL)
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def open_model(path: Path) -> FinalModel:
     Raises
     ------
     DatasetError
-        See `outputs.models.load_model`.
+        See `slices.clinic.folder.load_model`.
     """
     arrays, facts, (residuals, reference) = load_model(path, (RESIDUALS, REFERENCE))
     return FinalModel(arrays, facts, residuals, reference)

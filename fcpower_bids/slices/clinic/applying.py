@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcpower_bids.analyses.engine.representations import FC, FC_POWER
-from fcpower_bids.analyses.models.calibration import LEVEL, Evidence
-from fcpower_bids.analyses.models.final_model import FinalModel
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.summary import connectome_summary
-from fcpower_bids.core.inference.conformal import Radius, recalibrated_residuals, shrunken_offset, site_radius
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import Unfit
+from fcpower_bids.slices.clinic.calibration import LEVEL, Evidence
+from fcpower_bids.slices.clinic.equations import Radius, recalibrated_residuals, shrunken_offset, site_radius
+from fcpower_bids.slices.clinic.fitting import FinalModel
 
 UNLIKE = 1.0
 """Per cent of the training scans that are less like the others than a scan that is called unlike them."""

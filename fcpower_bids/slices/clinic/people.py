@@ -1,17 +1,20 @@
-"""What tables say of new people: age and sex, from the user's table or that of the dataset, and known targets."""
+"""What tables say of new people: age and sex, known targets, and how well these are predicted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
 
-from fcpower_bids.analyses.models.reference import SEX, is_female
 from fcpower_bids.cohort.phenotypes import read_people_table
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.identity import people_tables
 from fcpower_bids.settings import Selection
+from fcpower_bids.slices.clinic.calibration import SEX, is_female
 
 
 def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str, float]]:
@@ -80,3 +83,52 @@ def _numbers(values: pd.Series) -> dict[str, float]:
     """The finite numbers among the values, by person."""
     numbers = pd.to_numeric(values, errors="coerce")
     return {str(person): float(value) for person, value in numbers.items() if np.isfinite(value)}
+
+
+RARE = 0.01
+"""Probability below which so few values inside their intervals are no chance."""
+
+
+@dataclass(frozen=True)
+class KnownValues:
+    """Predictions of people whose value is known, none of whom the model has seen.
+
+    Attributes
+    ----------
+    people, inside : int
+        How many, and of how many the value lies in the interval.
+    mean_error, mean_absolute_error : float
+        Predicted minus known.
+    fails : bool
+        Whether so few inside would come of the claimed coverage in less than 1 of 100 cases, were people independent.
+    """
+
+    people: int
+    inside: int
+    mean_error: float
+    mean_absolute_error: float
+    fails: bool
+
+
+def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: float, level: float) -> KnownValues | None:
+    """Compare predictions with known values.
+
+    Parameters
+    ----------
+    predicted, known : array_like, shape (n,)
+        One per person; pairs in which one is NaN are left out.
+    radius, level : float
+        Half the width of the intervals, and the coverage that they claim.
+
+    Returns
+    -------
+    KnownValues or None
+        None where no value is known.
+    """
+    error = np.asarray(predicted, dtype=float) - np.asarray(known, dtype=float)
+    error = error[np.isfinite(error)]
+    if not error.size:
+        return None
+    inside = int((np.abs(error) <= radius).sum())
+    fails = bool(stats.binom.cdf(inside, error.size, level) < RARE)
+    return KnownValues(error.size, inside, float(error.mean()), float(np.abs(error).mean()), fails)

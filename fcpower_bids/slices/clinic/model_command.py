@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check the files of a model against their digests and print its card."""
     given = list(sys.argv[1:] if argv is None else argv)
     options = build_parser().parse_args(given[1:] if given[:1] == ["show"] and len(given) > 1 else given)
-    from fcpower_bids.outputs.models import load_model  # loads numpy, after the limits of threads are set
+    from fcpower_bids.slices.clinic.folder import load_model  # loads numpy, after the limits of threads are set
 
     _, facts, _ = load_model(options.model)
     for label, value in describe(facts):

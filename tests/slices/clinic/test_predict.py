@@ -10,7 +10,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.reports.person import prediction
+from fcpower_bids.slices.clinic import page as prediction
 from tests.derivatives.participant_outputs import make_outputs, write_participants
 
 TARGET = [float(7 * person % 12) for person in range(12)]

@@ -21,14 +21,6 @@ from fcpower_bids.analyses.engine.representations import (
 )
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.engine.targets import join_target_builders
-from fcpower_bids.analyses.models.calibration import (
-    Ingredients,
-    class_radii,
-    held_out_residuals,
-    interval_facts,
-    negative_class,
-)
-from fcpower_bids.analyses.models.reference import SEX, is_female, reference_scans
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.penalties import PenaltyLadder, score_penalties
 from fcpower_bids.core.regression.ridge import Solver
@@ -37,6 +29,16 @@ from fcpower_bids.core.regression.scores import best_penalty
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.clinic.calibration import (
+    SEX,
+    Ingredients,
+    class_radii,
+    held_out_residuals,
+    interval_facts,
+    is_female,
+    negative_class,
+    reference_scans,
+)
 
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """What a model can be exported for: features that follow from one connectome without anything else."""

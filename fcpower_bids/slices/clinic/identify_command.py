@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare, write the tables, and print what does not look like one person first."""
     options = build_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.workflows.models.identification import identify_scans, sentences
+    from fcpower_bids.slices.clinic.identify import identify_scans, sentences
 
     found = identify_scans(options.output_dir, tuple(options.participant_label), options.atlas)
     for line in sentences(found):

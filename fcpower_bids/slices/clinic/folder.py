@@ -1,22 +1,35 @@
-"""Models on disk: a folder of arrays, tables and one JSON file that holds their digests; nothing in it can run."""
+"""The folder of a saved model, its digests, and how the group level writes one."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids._version import __version__
+from fcpower_bids.cohort.feature_choice import choose_connectomes
+from fcpower_bids.cohort.features import list_connectomes
+from fcpower_bids.cohort.preprocessing import gather_preprocessing
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.outputs.tables import plain, read_declared, write_declared, write_json
+from fcpower_bids.outputs.tables import plain, read_declared, read_matrix, write_declared, write_json
+from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TableSpec
+from fcpower_bids.settings import Settings
+from fcpower_bids.slices.clinic.calibration import REFERENCE, RESIDUALS
+from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
+from fcpower_bids.slices.clinic.options import ModelChoices
 from fcpower_bids.store import replace_folder, stored_path
+from fcpower_bids.workflows.collect_errors import Attempts
+from fcpower_bids.workflows.run_progress import say
 
 FORMAT = "fcpower_bids model 3"
 CARD, WEIGHTS = "model.json", "weights.npz"
@@ -125,3 +138,52 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
     edges = matrix[np.triu_indices(len(matrix), 1)]
     some = edges[np.linspace(0, len(edges) - 1, min(RECOGNISED_BY, len(edges))).astype(int)]
     return np.nan_to_num(np.round(some, DECIMALS), nan=9.0) + 0.0  # + 0.0: minus zero is zero
+
+
+IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
+TABLES = tuple(replace(spec, name=f"{IN_MODEL}/{spec.name}") for spec in (RESIDUALS, REFERENCE))
+
+
+def save_models(cohort: Cohort, attempts: Attempts) -> None:
+    """Write a model of every target under every representation that follows from one connectome alone, if asked for."""
+    settings = attempts.settings
+    if not cast(ModelChoices, settings).save_models:
+        return
+    composites = [item.partition("=")[0].strip() for item in settings.composite]
+    for target in (*cohort.targets, *composites):
+        for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
+            name = f"model of {target} from {representation}"
+            path = attempts.run(name, partial(write_model, cohort, settings, target, representation))
+            if path is not None:
+                say(f"Model: {path}", settings)
+
+
+def write_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
+    """Fit a model of one target and write its folder.
+
+    Raises
+    ------
+    fcpower_bids.errors.Unfit
+        As `fit_final_model`.
+    """
+    model = fit_final_model(cohort, settings, target, representation)
+    places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
+    own = dataclasses.replace(settings, atlas=(cohort.atlas,))
+    chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), own)
+    used = [one for one in chosen if (one.participant, one.session) in places]
+    # The salt keeps digests of different models apart, and is the same when a model is made again.
+    salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
+    facts = {
+        **model.facts,
+        "Preprocessing": gather_preprocessing(used),
+        "Salt": salt,
+        "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),
+    }
+    path = model_path(settings.results / "models", target, representation)
+    return save_model(path, model.arrays, facts, [(RESIDUALS, model.residuals), (REFERENCE, model.reference)])
+
+
+@cache
+def _telling(path: Path, _changed: int) -> np.ndarray:
+    """Read what tells a scan from others once for all models of a run: 48 numbers."""
+    return telling_edges(read_matrix(path)[0])

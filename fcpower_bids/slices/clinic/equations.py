@@ -1,17 +1,8 @@
-"""Intervals of predictions for people of places that the model has not seen, from residuals of held-out places.
-
-With S exchangeable groups (sites, or people with several scans) an interval is to cover a person drawn from a further
-group with the nominal probability, on average over groups. Two ways:
-
-- `group_radius`, hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342): at least nominal
-  whatever the distribution, and far too wide where groups are few, for the group to come counts as infinitely far off.
-- `site_radius`, the pooled quantile (Dunn, Wasserman and Ramdas 2023, JASA 118:2491), which is nominal for many groups,
-  widened for few by what Student's t is wider than the normal distribution.
-"""
+"""Intervals that hold (conformal prediction), and whether two scans are of one person: arrays in, arrays out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -233,3 +224,69 @@ def recalibrated_residuals(
         left.append(values[members[k:]] - offset)
         whose.append(labels[members[k:]])
     return (np.concatenate(left), np.concatenate(whose)) if left else (np.zeros(0), labels[:0])
+
+
+FEWEST = 10
+"""Pairs of either kind below which no density is estimated."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a score says.
+
+    Attributes
+    ----------
+    false_match : float
+        Share of pairs of different people with at least this score: how often two people pass for one here.
+    false_non_match : float
+        Share of pairs of one person with at most this score.
+    likelihood_ratio : float
+        Density of the score among pairs of one person over that among pairs of different people, never beyond what as
+        many pairs can show; NaN with fewer than `FEWEST` pairs of either kind.
+    """
+
+    false_match: float
+    false_non_match: float
+    likelihood_ratio: float
+
+
+def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
+    """Compare a score with those of pairs of one person and of different people.
+
+    Rates count the pair itself, (1 + k) / (1 + n), so none is ever 0. Densities are Gaussian kernel estimates (Scott's
+    rule); the ratio is kept between 1 / (1 + n_same) and 1 + n_different.
+
+    Parameters
+    ----------
+    score : float
+    same, different : array_like, shape (n,), (m,)
+        Scores of the reference.
+    """
+    own, others = np.asarray(same, dtype=float), np.asarray(different, dtype=float)
+    ratio = float("nan")
+    if min(len(own), len(others)) >= FEWEST and np.ptp(own) > 0 and np.ptp(others) > 0:
+        one, other = (float(stats.gaussian_kde(each)(score)[0]) for each in (own, others))
+        tiny = np.finfo(float).tiny
+        ratio = float(np.clip((one + tiny) / (other + tiny), 1 / (1 + len(own)), 1 + len(others)))
+    return Verification(
+        (1 + int((others >= score).sum())) / (1 + len(others)), (1 + int((own <= score).sum())) / (1 + len(own)), ratio
+    )
+
+
+def error_rates(same: ArrayLike, different: ArrayLike, rates: ArrayLike = (0.001, 0.01, 0.05)) -> Iterator[FloatArray]:
+    """Yield threshold, false match rate and false non-match rate: at the rates of false matches, then where both meet.
+
+    A threshold for a rate that the pairs are too few for is left out.
+    """
+    own, others = np.sort(np.asarray(same, dtype=float)), np.sort(np.asarray(different, dtype=float))
+    if not len(own) or not len(others):
+        return
+    thresholds = np.unique(np.concatenate([own, others]))
+    matches = 1 - np.searchsorted(others, thresholds, side="left") / len(others)
+    misses = np.searchsorted(own, thresholds, side="left") / len(own)
+    for rate in np.asarray(rates, dtype=float):
+        if rate * len(others) >= 1:
+            place = int(np.argmax(matches <= rate)) if (matches <= rate).any() else -1
+            yield np.array([thresholds[place], matches[place], misses[place]])
+    place = int(np.argmin(np.abs(matches - misses)))
+    yield np.array([thresholds[place], matches[place], misses[place]])

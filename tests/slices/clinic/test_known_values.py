@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.analyses.models.known_values import check_known_values
+from fcpower_bids.slices.clinic.people import check_known_values
 
 
 def test_values_are_counted_and_errors_averaged():

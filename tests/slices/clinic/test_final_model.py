@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.models.applying import NewScan, apply_model, recalibrate
-from fcpower_bids.analyses.models.final_model import FinalModel, fit_final_model
-from fcpower_bids.analyses.models.reference import compare_with_reference, is_female
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
+from fcpower_bids.slices.clinic.applying import NewScan, apply_model, recalibrate
+from fcpower_bids.slices.clinic.calibration import compare_with_reference, is_female
+from fcpower_bids.slices.clinic.fitting import FinalModel, fit_final_model
 from tests.analyses.cohorts import choose, cohort_of, demo_cohort
 
 CHOICES = {

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
 from fcpower_bids.core.inference.duplicate_scans import PairScores
-from fcpower_bids.core.inference.same_person import error_rates, verify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.slices.clinic.equations import error_rates, verify
 
 SAME, OTHER, OPEN = "same person", "another person", "not decided"
 RATIO, MATCHES = 100.0, 0.01

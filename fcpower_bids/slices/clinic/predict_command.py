@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f"--table {options.table} is a folder. Name a file, such as {options.table / 'table.tsv'}.")
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.outputs.dataset import note_command
-    from fcpower_bids.workflows.models.prediction import DONE, Request, predict_scans, say_predictions
+    from fcpower_bids.slices.clinic.predict import DONE, Request, predict_scans, say_predictions
 
     request = Request(
         options.output_dir,

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.check.pairs import EXPONENT
-from fcpower_bids.analyses.models.same_person import ERRORS, PAIRS, SAME, compare_scans
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
@@ -20,11 +19,12 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
+from fcpower_bids.slices.clinic.same_person import ERRORS, PAIRS, SAME, compare_scans
 
 
 @dataclass(frozen=True)
 class Identified:
-    """Tables of `analyses.models.same_person`, where they were written, and scans that were left out with reasons."""
+    """Tables of `slices.clinic.same_person`, where they were written, and scans that were left out with reasons."""
 
     pairs: pd.DataFrame
     errors: pd.DataFrame

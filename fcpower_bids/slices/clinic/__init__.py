@@ -1,0 +1,18 @@
+"""Fitted models for new people: predictions with intervals, a page per person, whose scan it is."""
+
+from fcpower_bids.plugins import Slice
+
+SLICE = Slice(
+    options={"models": "fcpower_bids.slices.clinic.options:ModelChoices"},
+    checks={"models": "fcpower_bids.slices.clinic.options:check_models"},
+    after_analyses={"models": "fcpower_bids.slices.clinic.folder:save_models"},
+    tables={
+        "`--save-models`": "fcpower_bids.slices.clinic.folder:TABLES",
+        "`fcpower_bids predict`": "fcpower_bids.slices.clinic.predict:TABLES",
+    },
+    commands={
+        "identify": "fcpower_bids.slices.clinic.identify_command",
+        "model": "fcpower_bids.slices.clinic.model_command",
+        "predict": "fcpower_bids.slices.clinic.predict_command",
+    },
+)

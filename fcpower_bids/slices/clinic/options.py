@@ -1,0 +1,21 @@
+"""Which models the group level writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fcpower_bids.options import Choices, refines
+
+
+@dataclass(frozen=True)
+class ModelChoices(Choices):
+    """Models for new people."""
+
+    save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
+
+
+def check_models(settings: ModelChoices) -> Iterator[str]:
+    """Yield a sentence where the features of the models would not be those of new people."""
+    if settings.save_models and getattr(settings, "harmonise", "none") != "none":
+        yield "--save-models writes models of features as they are. Leave out --harmonise."

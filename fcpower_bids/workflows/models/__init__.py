@@ -1,1 +1,0 @@
-"""Saved models and what a clinic does with them: fitted, applied to new scans, identity of scans."""

@@ -1,0 +1,3 @@
+from tests.reports.conftest import browser, written
+
+__all__ = ["browser", "written"]
