@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fcpower_bids.reports.cohort.figures import GREY, composed, finish_rows, jitter, short, style
+from fcpower_bids.reports.kit.charts import (
+    GREY,
+    Chart,
+    height_of_key,
+    jitter,
+    key_below,
+    lay_out,
+    reaching,
+    row_scale,
+    short,
+    style,
+    width_of,
+)
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fcpower_bids.reports.kit.images import colour_table
+from fcpower_bids.reports.kit.svg import Box, Drawing, Scale
 
 FEW_COLUMNS = 6
 """With more columns a cell of a heat map has room for two decimals, not three."""
 MOST_TICKS = 8
+BELOW = 32.0
+"""Points for the name of an axis with its ticks."""
 
 
 def draw_differences(
@@ -40,33 +52,41 @@ def draw_differences(
     dots : mapping of str to ndarray, shape (m,), optional
         By target: further differences without intervals, drawn as a cloud in a last line.
     """
-    n_rows = len(titles) + (dots is not None)
-    with composed(9.6, 0.8 + 0.2 * n_rows) as (figure, svg):
-        axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-        for axis, label, (target, values) in zip(axes, labels, columns.items(), strict=True):
-            _draw_marks(axis, values, significant)
-            if dots is not None:
-                cloud = dots[target][np.isfinite(dots[target])]
-                axis.scatter(cloud, -len(titles) + jitter(len(cloud), 0.3), s=6, c=GREY, alpha=0.6, lw=0)
-            axis.set(xlabel=label, title=short(target, 40))
-            axis.grid(axis="y", color="0.92", linewidth=0.6)
-            axis.set_axisbelow(True)
-            finish_rows(axis, [*titles, "random filters"][:n_rows], 0.0)
-    return svg[0]
+    rows = [*titles, "random filters"] if dots is not None else list(titles)
+    sheet = Drawing(9.6, 0.8 + 0.2 * len(rows))
+    boxes = lay_out(sheet, 1, len(columns), (_room_for(rows), 10, 20, BELOW), (16, 0))
+    for box, label, (target, values) in zip(boxes, labels, columns.items(), strict=True):
+        cloud = np.zeros(0) if dots is None else dots[target][np.isfinite(dots[target])]
+        chart = Chart(sheet, box, reaching(values[:, :3], cloud, 0.0), row_scale(len(rows)))
+        for number in range(len(rows)):
+            chart.level(-number, "#ebebeb", 0.6)
+        chart.upright(0.0, GREY, 0.9, "4 2")
+        _draw_marks(chart, values, significant)
+        chart.dots(cloud, -len(titles) + jitter(len(cloud), 0.3), GREY, 6, opacity=0.6)
+        chart.title(short(target, 40))
+        chart.frame_below(label, most=5)
+        if box is boxes[0]:
+            chart.name_rows(rows)
+    return sheet.svg()
 
 
-def _draw_marks(axis: Axes, values: np.ndarray, significant: float) -> None:
+def _room_for(titles: Sequence[str]) -> float:
+    return width_of([short(title) for title in titles]) + 12
+
+
+def _draw_marks(chart: Chart, values: np.ndarray, significant: float) -> None:
     place = -np.arange(len(values), dtype=float)
     middle, low, high, p = values.T
     clear = np.nan_to_num(p, nan=1.0) < significant
     for wanted, marker, colour, filled in (
         (clear & (middle > 0), "^", AFTER, True),
         (clear & (middle < 0), "v", BEFORE, True),
-        (np.isfinite(middle) & ~(clear & (middle != 0)), "o", "0.35", False),
+        (np.isfinite(middle) & ~(clear & (middle != 0)), "o", "#595959", False),
     ):
-        axis.hlines(place[wanted], low[wanted], high[wanted], color=colour, linewidth=1.3)
-        face = colour if filled else "white"
-        axis.scatter(middle[wanted], place[wanted], s=26, marker=marker, c=face, edgecolors=colour, lw=1, zorder=3)
+        for row in np.flatnonzero(wanted):
+            chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
+        face = colour if filled else "#fff"
+        chart.dots(middle[wanted], place[wanted], face, 26, marker, edge=colour, always_shapes=True)
 
 
 def draw_curves(
@@ -76,31 +96,33 @@ def draw_curves(
 
     ``label`` is that of the vertical axis, ``origin`` the score of guessing.
     """
-    with composed(9.6 if len(panels) > 1 else 4.8, 2.9) as (figure, svg):
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axis, (title, horizontal, curves) in zip(axes, panels, strict=True):
-            for number, (name, values) in enumerate(curves.items()):
-                colour, marker = style(number)
-                x, mean, spread = values.T
-                axis.plot(x, mean, f"-{marker}", color=colour, markersize=5, label=short(name))
-                if band and np.isfinite(spread).any():
-                    axis.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.13, linewidth=0)
-            axis.set_xscale("log")
-            axis.xaxis.set_minor_locator(_nothing())
-            places = spaced(np.unique(np.concatenate([values[:, 0] for values in curves.values()])))
-            axis.set_xticks(places, [f"{place:.3g}" if place < 1000 else f"{place:.0f}" for place in places])
-            axis.set(title=title, xlabel=horizontal)
-            if np.isfinite(origin):
-                axis.axhline(origin, color=GREY, linestyle="--", linewidth=0.9)
-        axes[0].set_ylabel(label)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return svg[0]
-
-
-def _nothing() -> object:
-    from matplotlib.ticker import NullLocator  # slow to load, and most runs of a worker draw nothing
-
-    return NullLocator()
+    sheet = Drawing(9.6 if len(panels) > 1 else 4.8, 2.9)
+    key = {short(name): style(number) for _, _, curves in panels for number, name in enumerate(curves)}
+    bottom = BELOW + height_of_key(list(key), sheet.width)
+    boxes = lay_out(sheet, 1, len(panels), (46, 10, 20, bottom), (20, 0))
+    every = np.concatenate([values for *_, curves in panels for values in curves.values()])
+    spread = np.nan_to_num(every[:, 2]) if band else np.zeros(len(every))
+    y = reaching(every[:, 1] - spread, every[:, 1] + spread, origin)
+    for box, (title, horizontal, curves) in zip(boxes, panels, strict=True):
+        places = np.unique(np.concatenate([values[:, 0] for values in curves.values()]))
+        room = max((places[-1] / places[0]) ** 0.05, 1.05)
+        chart = Chart(sheet, box, Scale(places[0] / room, places[-1] * room, decades=True), y)
+        if np.isfinite(origin):
+            chart.level(origin, GREY, 0.9, "4 2")
+        for number, values in enumerate(curves.values()):
+            colour, marker = style(number)
+            x, mean, deviation = values.T
+            if band:
+                chart.band(x, mean - deviation, mean + deviation, colour, 0.13)
+            chart.marked_line(x, mean, colour, marker)
+        chart.title(title)
+        chart.name_below(horizontal, {one: f"{one:.3g}" if one < 1000 else f"{one:.0f}" for one in spaced(places)})
+        if box is boxes[0]:
+            chart.frame_left(label, most=6)
+        else:
+            sheet.line((box.left, box.left), (box.top, box.bottom), width=0.7)
+    key_below(sheet, key)
+    return sheet.svg()
 
 
 def spaced(places: np.ndarray) -> list[float]:
@@ -126,27 +148,32 @@ def draw_gains(
     rows, columns : sequence of str
         Minutes and people.
     """
-    from matplotlib import colormaps  # slow to load, and most runs of a worker draw nothing
-
     digits = 3 if len(columns) * len(matrices) <= FEW_COLUMNS else 2
     limit = max(float(np.nanmax(np.abs(gains), initial=1e-3)) for gains, _ in matrices.values())
-    colours = colormaps["RdBu"].with_extremes(bad="0.9")
-    with composed(9.6 if len(matrices) > 1 else 4.8, 1.0 + 0.3 * len(rows)) as (figure, svg):
-        axes = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
-        for axis, (title, (gains, marked)) in zip(axes, matrices.items(), strict=True):
-            axis.imshow(np.ma.masked_invalid(gains), cmap=colours, vmin=-limit, vmax=limit, aspect="auto")
-            for (i, j), gain in np.ndenumerate(gains):
-                if np.isfinite(gain):
-                    said = f"{round(float(gain), digits) + 0.0:+.{digits}f}" + ("*" if marked[i, j] else "")
-                    ink = "white" if abs(gain) > 0.7 * limit else "black"
-                    axis.text(j, i, said, ha="center", va="center", color=ink, fontsize=7.5)
-            axis.set_xticks(range(len(columns)), columns)
-            axis.set_yticks(range(len(rows)), rows)
-            axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-            axis.set(xlabel="people", title=short(title, 60))
-        axes[0].set_ylabel("minutes")
-    return svg[0]
+    table = colour_table("RdBu_r")[::-1]
+    sheet = Drawing(9.6 if len(matrices) > 1 else 4.8, 1.0 + 0.3 * len(rows))
+    boxes = lay_out(sheet, 1, len(matrices), (width_of(rows) + 26, 10, 20, BELOW), (16, 0))
+    for box, (title, (gains, marked)) in zip(boxes, matrices.items(), strict=True):
+        wide, tall = box.width / len(columns), box.height / len(rows)
+        for (i, j), gain in np.ndenumerate(gains):
+            cell = Box(box.left + j * wide, box.top + i * tall, wide, tall)
+            if not np.isfinite(gain):
+                sheet.rectangle(cell, "#e6e6e6")
+                continue
+            sheet.rectangle(cell, "#" + table[round((len(table) - 1) * (1 + gain / limit) / 2)])
+            words = f"{round(float(gain), digits) + 0.0:+.{digits}f}" + ("*" if marked[i, j] else "")
+            ink = "#fff" if abs(gain) > 0.7 * limit else "#000"
+            sheet.text(cell.left + wide / 2, cell.top + tall / 2 + 2.7, words, 7.5, fill=ink)
+        chart = Chart(sheet, box, Scale(-0.5, len(columns) - 0.5), Scale(0, 1))
+        for j, name in enumerate(columns):
+            sheet.text(float(chart.across(j)), box.bottom + 12, name)
+        sheet.text((box.left + box.right) / 2, box.bottom + 25, "people")
+        chart.title(short(title, 60))
+    first = boxes[0]
+    for i, name in enumerate(rows):
+        sheet.text(first.left - 6, first.top + (i + 0.5) * first.height / len(rows) + 3, name, anchor="end")
+    sheet.text(10, (first.top + first.bottom) / 2, "minutes", turned=True)
+    return sheet.svg()
 
 
 def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]) -> str:
@@ -161,19 +188,23 @@ def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndar
     labels : sequence of str
         Of the horizontal axis of each column.
     """
-    with composed(9.6 if len(columns) > 1 else 4.8, 1.1 + 0.26 * len(titles)) as (figure, svg):
-        axes = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-        place = -np.arange(len(titles), dtype=float)
-        for axis, label, (target, scores) in zip(axes, labels, columns.items(), strict=True):
-            every = np.stack(list(scores.values()))
-            known = np.isfinite(every).any(axis=0)
-            axis.hlines(
-                place[known], np.nanmin(every[:, known], axis=0), np.nanmax(every[:, known], axis=0), color=GREY
-            )
-            for number, (name, values) in enumerate(scores.items()):
-                colour, marker = style(number)
-                axis.scatter(values, place, s=32, c=colour, marker=marker, label=short(name), zorder=3)
-            finish_rows(axis, titles, np.nan)
-            axis.set(xlabel=label, title=short(target, 40))
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    return svg[0]
+    sheet = Drawing(9.6 if len(columns) > 1 else 4.8, 1.1 + 0.26 * len(titles))
+    key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}
+    bottom = BELOW + height_of_key(list(key), sheet.width)
+    boxes = lay_out(sheet, 1, len(columns), (_room_for(titles), 10, 20, bottom), (16, 0))
+    place = -np.arange(len(titles), dtype=float)
+    for box, label, (target, scores) in zip(boxes, labels, columns.items(), strict=True):
+        every = np.stack(list(scores.values()))
+        chart = Chart(sheet, box, reaching(every), row_scale(len(titles)))
+        for row in np.flatnonzero(np.isfinite(every).any(axis=0)):
+            ends = (np.nanmin(every[:, row]), np.nanmax(every[:, row]))
+            chart.plot(ends, (place[row], place[row]), GREY, 1.4)
+        for number, values in enumerate(scores.values()):
+            colour, marker = style(number)
+            chart.dots(values, place, colour, 32, marker, always_shapes=True)
+        chart.title(short(target, 40))
+        chart.frame_below(label, most=5)
+        if box is boxes[0]:
+            chart.name_rows(titles)
+    key_below(sheet, key)
+    return sheet.svg()

@@ -2,148 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy import stats
 
-from fcpower_bids.reports.cohort.drawing import drawing
+from fcpower_bids.reports.kit.charts import (
+    GREY,
+    PALE,
+    Chart,
+    jitter,
+    lay_out,
+    reaching,
+    row_scale,
+    short,
+    style,
+    width_of,
+)
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
+from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vP*"
-MANY_POINTS = 300
-"""More points are drawn as an image, which is smaller than so many shapes."""
 MANY_CURVES = 4
-"""More are named beside the panel, where the names hide none of them."""
-GREY = "0.55"
-
-
-@contextmanager
-def composed(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
-    """Yield what `drawing` yields, with axes that make room for their labels."""
-    with drawing(width, height) as (figure, svg):
-        figure.set_layout_engine("constrained")
-        yield figure, svg
-        for axis in figure.axes:
-            axis.title.set_fontsize(9)
-        engine = figure.get_layout_engine()
-        if engine is not None:
-            engine.execute(figure)  # here, for matplotlib would draw everything twice to find the room
-            figure.set_layout_engine("none")
-
-
-def style(number: int) -> tuple[str, str]:
-    """Colour and marker of the representation in this place."""
-    return SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]
-
-
-def jitter(size: int, width: float) -> np.ndarray:
-    """Spread points beside each other, always in the same way, shape (size,) between -width and width."""
-    return width * (2 * ((np.arange(size) * 0.6180339887) % 1) - 1)
+"""More are named next to the panel, where the names hide none of them."""
+MANY_EDGES = 3000
+"""More edges are drawn smaller and paler."""
+LEFT, BELOW = 46.0, 32.0
+"""Points for the name of an axis with its ticks."""
 
 
 def draw_quality(values: Mapping[str, np.ndarray], marks: Mapping[str, np.ndarray]) -> str:
     """Draw one strip of recordings per measure; ``marks`` says which stand out."""
     columns = 4
     lines = -(-len(values) // columns)
-    with composed(9.6, 1.3 * lines) as (figure, svg):
-        axes = figure.subplots(lines, columns, squeeze=False).ravel()
-        for axis, (title, numbers) in zip(axes, values.items(), strict=False):
-            known = np.isfinite(numbers)
-            spread = jitter(len(numbers), 0.3)
-            many = bool(known.sum() > MANY_POINTS)
-            for wanted, marker, colour, size in (
-                (known & ~marks[title], "o", AFTER, 7),
-                (known & marks[title], "^", BEFORE, 22),
-            ):
-                axis.scatter(
-                    numbers[wanted], spread[wanted], s=size, c=colour, marker=marker, alpha=0.6, lw=0, rasterized=many
-                )
-            if known.any():
-                axis.axvline(float(np.median(numbers[known])), color="black", linewidth=0.8)
-            axis.set(yticks=[], ylim=(-0.5, 0.5))
-            axis.spines["left"].set_visible(False)
-            axis.set_xlabel(title)
-        for axis in axes[len(values) :]:
-            axis.set_axis_off()
-    return svg[0]
+    sheet = Drawing(9.6, 1.3 * lines)
+    boxes = lay_out(sheet, lines, columns, (10, 10, 6, BELOW), (18, 38))
+    for box, (title, numbers) in zip(boxes, values.items(), strict=False):
+        chart = Chart(sheet, box, around(numbers), Scale(-0.5, 0.5))
+        known, spread = np.isfinite(numbers), jitter(len(numbers), 0.3)
+        plain, marked = known & ~marks[title], known & marks[title]
+        chart.dots(numbers[plain], spread[plain], AFTER, 7, opacity=0.6)
+        chart.dots(numbers[marked], spread[marked], BEFORE, 22, "^", opacity=0.6)
+        if known.any():
+            chart.upright(float(np.median(numbers[known])), "#000", 0.8)
+        chart.frame_below(title, most=5)
+    return sheet.svg()
 
 
 def draw_edge_motion(edges: Mapping[str, np.ndarray], n_people: int) -> str:
     """Draw the QC-FC correlations of the edges by representation, columns r and, where known, distance in mm."""
     has_distance = next(iter(edges.values())).shape[1] > 1
-    with composed(9.6 if has_distance or len(edges) > 1 else 4.8, 2.6) as (figure, svg):
-        axes = figure.subplots(1, len(edges) * (1 + has_distance), squeeze=False)[0]
-        grid = np.linspace(-1, 1, 401)
-        freedom = max(n_people - 2, 1)
-        slope = np.sqrt(freedom) / np.clip(1 - grid**2, 1e-9, None) ** 1.5
-        chance = stats.t.pdf(grid * np.sqrt(freedom / np.clip(1 - grid**2, 1e-9, None)), freedom) * slope
-        for number, (title, values) in enumerate(edges.items()):
-            colour, _ = style(number)
-            axis = axes[number * (1 + has_distance)]
-            r = values[np.isfinite(values[:, 0]), 0]
-            axis.hist(r, bins=np.linspace(-1, 1, 81), density=True, color=colour, alpha=0.65)
-            axis.plot(grid, np.where(np.isfinite(chance), chance, 0), color=GREY, linewidth=1.4)
-            limit = min(1.0, 1.15 * max(float(np.abs(r).max(initial=0.1)), 2.5 / np.sqrt(n_people)))
-            axis.set(yticks=[], xlim=(-limit, limit), title=title, xlabel="correlation with mean FD")
-            axis.axvline(0, color="black", linewidth=0.7)
-            if has_distance:
-                _draw_distance(axes[number * 2 + 1], values, colour)
-    return svg[0]
+    wide = has_distance or len(edges) > 1
+    sheet = Drawing(9.6 if wide else 4.8, 2.6)
+    count = len(edges) * (1 + has_distance)
+    boxes = lay_out(sheet, 1, count, (12, 10, 20, BELOW), (52 if has_distance else 22, 0))
+    grid = np.linspace(-1, 1, 401)
+    freedom = max(n_people - 2, 1)
+    slope = np.sqrt(freedom) / np.clip(1 - grid**2, 1e-9, None) ** 1.5
+    chance = stats.t.pdf(grid * np.sqrt(freedom / np.clip(1 - grid**2, 1e-9, None)), freedom) * slope
+    chance = np.where(np.isfinite(chance), chance, 0)
+    for number, (title, values) in enumerate(edges.items()):
+        colour, _ = style(number)
+        r = values[np.isfinite(values[:, 0]), 0]
+        limit = min(1.0, 1.15 * max(float(np.abs(r).max(initial=0.1)), 2.5 / np.sqrt(n_people)))
+        density, bins = np.histogram(r, bins=np.linspace(-1, 1, 81), density=len(r) > 0)
+        top = 1.08 * max(float(density.max(initial=0)), float(chance.max()), 1e-9)
+        chart = Chart(sheet, boxes[number * (1 + has_distance)], Scale(-limit, limit), Scale(0, top))
+        chart.bars(bins, density, colour, 0.65)
+        chart.plot(grid, chance, GREY, 1.4)
+        chart.upright(0, "#000", 0.7)
+        chart.title(title)
+        chart.frame_below("correlation with mean FD", most=5)
+        if has_distance:
+            _draw_distance(sheet, boxes[number * 2 + 1], values, colour)
+    return sheet.svg()
 
 
-def _draw_distance(axis: Axes, values: np.ndarray, colour: str) -> None:
+def _draw_distance(sheet: Drawing, box: Box, values: np.ndarray, colour: str) -> None:
     known = values[np.isfinite(values).all(axis=1)]
-    many = len(known) > 10 * MANY_POINTS
-    size, strength = (2, 0.15) if many else (5, 0.5)
-    axis.scatter(known[:, 1], np.abs(known[:, 0]), s=size, c=colour, alpha=strength, lw=0, rasterized=True)
+    size, strength = (2, 0.15) if len(known) > MANY_EDGES else (5, 0.5)
+    height = np.abs(known[:, 0])
+    chart = Chart(sheet, box, around(known[:, 1]), Scale(0, 1.05 * float(height.max(initial=0.1))))
+    chart.dots(known[:, 1], height, colour, size, opacity=strength)
     cuts = np.unique(np.quantile(known[:, 1], np.linspace(0, 1, 11)))
     bins = np.clip(np.searchsorted(cuts, known[:, 1], side="right") - 1, 0, len(cuts) - 2)
     middles = [(cuts[i] + cuts[i + 1]) / 2 for i in np.unique(bins)]
-    axis.plot(middles, [float(np.median(np.abs(known[bins == i, 0]))) for i in np.unique(bins)], "k-", linewidth=1.2)
-    axis.set(xlabel="distance (mm)", ylabel="|r| with mean FD", ylim=(0, None))
+    chart.plot(middles, [float(np.median(height[bins == i])) for i in np.unique(bins)], "#000", 1.2)
+    chart.frame_below("distance (mm)", most=5)
+    chart.frame_left("|r| with mean FD", most=5)
 
 
 def draw_folds(scores: Mapping[str, np.ndarray], pooled: Mapping[str, float], label: str, chance: float) -> str:
     """Draw the score of every fold by representation, with quartiles, mean (diamond) and pooled score (line)."""
-    with composed(4.7, 0.95 + 0.62 * len(scores)) as (figure, svg):
-        axis = figure.subplots()
-        for number, (title, values) in enumerate(scores.items()):
-            known = values[np.isfinite(values)]
-            colour, _ = style(number)
-            place = -number + jitter(known.size, 0.24)
-            axis.scatter(known, place, s=8, c=colour, alpha=0.4, lw=0, rasterized=known.size > MANY_POINTS)
-            if known.size:
-                low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
-                axis.plot([low, high], [-number] * 2, color="black", linewidth=1.2)
-                axis.plot([middle] * 2, [-number - 0.1, -number + 0.1], color="black", linewidth=1.2)
-                axis.plot(known.mean(), -number, "D", color="white", markeredgecolor="black", markersize=6)
-            if np.isfinite(pooled.get(title, np.nan)):
-                axis.plot([pooled[title]] * 2, [-number - 0.36, -number + 0.36], ":", color=colour, linewidth=1.6)
-        finish_rows(axis, list(scores), chance)
-        axis.set_xlabel(label)
-    return svg[0]
+    sheet = Drawing(4.7, 0.95 + 0.62 * len(scores))
+    all_pooled = [pooled.get(title, np.nan) for title in scores]
+    chart = _rows(sheet, list(scores), reaching(*scores.values(), all_pooled, chance), chance)
+    for number, (title, values) in enumerate(scores.items()):
+        known = values[np.isfinite(values)]
+        colour, _ = style(number)
+        chart.dots(known, -number + jitter(known.size, 0.24), colour, 8, opacity=0.4)
+        if known.size:
+            low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
+            chart.plot([low, high], [-number] * 2, "#000", 1.2)
+            chart.plot([middle] * 2, [-number - 0.1, -number + 0.1], "#000", 1.2)
+            chart.dots(known.mean(keepdims=True), np.array([-number]), "#fff", 26, "D", edge="#000")
+        if np.isfinite(pooled.get(title, np.nan)):
+            chart.plot([pooled[title]] * 2, [-number - 0.36, -number + 0.36], colour, 1.6, "1.6 2.2")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
 
 
-def finish_rows(axis: Axes, titles: Sequence[str], origin: float) -> None:
-    """Name the rows of a drawing from the top, and draw a line at the value that says nothing."""
-    axis.axvline(origin, color=GREY, linewidth=0.9, linestyle="--", zorder=0)
-    axis.set_yticks([-i for i in range(len(titles))], [short(title) for title in titles])
-    axis.set_ylim(-len(titles) + 0.45, 0.55)
-    axis.spines["left"].set_visible(False)
-    axis.tick_params(axis="y", length=0)
-
-
-def short(title: str, most: int = 34) -> str:
-    """Cut a title that is too long for a drawing."""
-    return title if len(title) <= most else title[: most - 1] + "…"
+def _rows(sheet: Drawing, titles: Sequence[str], x: Scale, origin: float) -> Chart:
+    """A chart with one named row per title, and a line at the value without meaning."""
+    left = min(width_of([short(title) for title in titles]) + 12, 0.5 * sheet.width)
+    (box,) = lay_out(sheet, 1, 1, (left, 10, 6, BELOW), (0, 0))
+    chart = Chart(sheet, box, x, row_scale(len(titles)))
+    chart.upright(origin, GREY, 0.9, "4 2")
+    chart.name_rows(titles)
+    return chart
 
 
 def draw_intervals(
@@ -153,58 +128,61 @@ def draw_intervals(
     dots: Sequence[np.ndarray] = (),
 ) -> str:
     """Draw estimates with their intervals, one row each: title, estimate, low, high; ``dots`` are what they rest on."""
-    with composed(4.7, 0.8 + (0.7 if dots else 0.42) * len(rows)) as (figure, svg):
-        axis = figure.subplots()
-        for number, values in enumerate(dots):
-            spread = -number + jitter(len(values), 0.28)
-            axis.scatter(values, spread, s=7, c=GREY, alpha=0.35, lw=0, rasterized=len(values) > MANY_POINTS)
-        for number, (_, middle, low, high) in enumerate(rows):
-            axis.plot([low, high], [-number] * 2, color=AFTER, linewidth=1.6)
-            axis.plot(middle, -number, "o", color=AFTER, markersize=6)
-        finish_rows(axis, [row[0] for row in rows], origin)
-        axis.set_xlabel(label)
-    return svg[0]
+    sheet = Drawing(4.7, 0.8 + (0.7 if dots else 0.42) * len(rows))
+    numbers = np.array([row[1:] for row in rows], dtype=float)
+    chart = _rows(sheet, [row[0] for row in rows], reaching(numbers, *dots, origin), origin)
+    for number, values in enumerate(dots):
+        chart.dots(values, -number + jitter(len(values), 0.28), GREY, 7, opacity=0.35)
+    for number, (_, middle, low, high) in enumerate(rows):
+        chart.plot([low, high], [-number] * 2, AFTER, 1.6)
+        chart.dots(np.array([middle]), np.array([-number]), AFTER, 28)
+    chart.frame_below(label, most=6)
+    return sheet.svg()
 
 
 def draw_null(null: Mapping[str, np.ndarray], label: str) -> str:
     """Draw the scores of permuted targets by representation; the first of each is the true one."""
-    with composed(4.7, 0.7 + 0.75 * len(null)) as (figure, svg):
-        axes = figure.subplots(len(null), 1, sharex=True, squeeze=False)[:, 0]
-        for number, (axis, (title, scores)) in enumerate(zip(axes, null.items(), strict=True)):
-            permuted = scores[1:][np.isfinite(scores[1:])]
-            axis.hist(permuted, bins=30, color="0.75")
-            axis.axvline(scores[0], color=style(number)[0], linewidth=2.2)
-            axis.set(yticks=[])
-            axis.set_ylabel(short(title, 18), rotation=0, ha="right", va="center")
-            axis.spines["left"].set_visible(False)
-        axes[-1].set_xlabel(label)
-    return svg[0]
+    sheet = Drawing(4.7, 0.7 + 0.75 * len(null))
+    names = [short(title, 18) for title in null]
+    boxes = lay_out(sheet, len(null), 1, (width_of(names) + 12, 10, 6, BELOW), (0, 8))
+    x = reaching(*null.values())
+    for number, (box, name, scores) in enumerate(zip(boxes, names, null.values(), strict=True)):
+        permuted = scores[1:][np.isfinite(scores[1:])]
+        heights, edges = np.histogram(permuted, bins=30) if permuted.size else (np.zeros(1), np.zeros(2))
+        chart = Chart(sheet, box, x, Scale(0, 1.05 * max(float(heights.max()), 1.0)))
+        chart.bars(edges, heights, PALE)
+        chart.upright(float(scores[0]), style(number)[0], 2.2)
+        sheet.line((box.left, box.right), (box.bottom, box.bottom), width=0.7)
+        sheet.text(box.left - 6, (box.top + box.bottom) / 2 + 3, name, anchor="end")
+    chart.frame_below(label, most=6)
+    return sheet.svg()
 
 
 def draw_scatter(pairs: Mapping[str, np.ndarray], label: str, binary: bool) -> str:
     """Draw out-of-fold predictions against what was observed, columns observed and predicted, by representation."""
+    columns = min(len(pairs), 2)
     lines = -(-len(pairs) // 2)
-    with composed(4.7, 0.2 + 2.4 * lines) as (figure, svg):
-        axes = figure.subplots(lines, min(len(pairs), 2), squeeze=False).ravel()
-        for axis in axes[len(pairs) :]:
-            axis.set_axis_off()
-        for number, (axis, (title, values)) in enumerate(zip(axes, pairs.items(), strict=False)):
-            observed, predicted = values.T
-            colour, marker = style(number)
-            place = observed + jitter(len(observed), 0.18) if binary else observed
-            many = len(observed) > MANY_POINTS
-            axis.scatter(place, predicted, s=14, c=colour, marker=marker, alpha=0.5, lw=0, rasterized=many)
-            if binary:
-                axis.set_xticks([0, 1])
-            _draw_fit(axis, observed, predicted)
-            axis.set_title(title)
-        figure.supxlabel(label, fontsize=axes[0].xaxis.label.get_size())  # once: beside each other two would overlap
-        for axis in axes[: len(pairs) : 2]:
-            axis.set_ylabel("predicted, out of fold")
-    return svg[0]
+    sheet = Drawing(4.7, 0.2 + 2.4 * lines)
+    boxes = lay_out(sheet, lines, columns, (LEFT, 8, 18, BELOW), (40, 38))
+    for number, (box, (title, values)) in enumerate(zip(boxes, pairs.items(), strict=False)):
+        observed, predicted = values.T
+        colour, marker = style(number)
+        place = observed + jitter(len(observed), 0.18) if binary else observed
+        chart = Chart(sheet, box, reaching(place), reaching(predicted))
+        chart.dots(place, predicted, colour, 14, marker, opacity=0.5)
+        _draw_fit(chart, observed, predicted)
+        chart.title(short(title, round(box.width / 5)))
+        chart.frame_left("" if number % columns else "predicted, out of fold", most=5, far=38)
+        if binary:
+            chart.name_below("", {0: "0", 1: "1"})
+        else:
+            chart.frame_below("", most=4)
+    # once, since side by side two would overlap
+    sheet.text((boxes[0].left + boxes[-1].right) / 2, sheet.height - 4, label)
+    return sheet.svg()
 
 
-def _draw_fit(axis: Axes, observed: np.ndarray, predicted: np.ndarray) -> None:
+def _draw_fit(chart: Chart, observed: np.ndarray, predicted: np.ndarray) -> None:
     """Least-squares line with the 95 % confidence band of its mean."""
     n = len(observed)
     if n < 4 or np.ptp(observed) == 0:
@@ -215,8 +193,8 @@ def _draw_fit(axis: Axes, observed: np.ndarray, predicted: np.ndarray) -> None:
     error = np.sqrt(((predicted - slope * observed - intercept) ** 2).sum() / (n - 2))
     width = stats.t.ppf(0.975, n - 2) * error * np.sqrt(1 / n + (grid - observed.mean()) ** 2 / (centred @ centred))
     line = slope * grid + intercept
-    axis.plot(grid, line, color="black", linewidth=1.1)
-    axis.fill_between(grid, line - width, line + width, color="black", alpha=0.14, linewidth=0)
+    chart.band(grid, line - width, line + width, "#000", 0.14)
+    chart.plot(grid, line, "#000", 1.1)
 
 
 def draw_exponents(
@@ -233,57 +211,75 @@ def draw_exponents(
     reference : float
         The exponent of the paper, drawn as a line.
     """
-    with composed(9.6, 2.9) as (figure, svg):
-        axes = figure.subplots(1, len(curves) + 1, squeeze=False)[0]
-        bins = np.linspace(-0.025, 1.025, 22)
-        for number, (criterion, curve) in enumerate(curves.items()):
-            axis, (colour, marker) = axes[number], style(number + 1)
-            axis.plot(curve["alpha"], curve["mean"], f"-{marker}", color=colour, markersize=4)
-            axis.fill_between(curve["alpha"], curve["low"], curve["high"], color=colour, alpha=0.18, linewidth=0)
-            axis.set(xlabel="exponent α", title=criterion, xlim=(0, 1.02))
-            if criterion in chosen:
-                axes[-1].hist(chosen[criterion], bins=bins, color=colour, alpha=0.6, label=criterion)
-        axes[-1].set(xlabel="exponent α", title="chosen by the training people", ylabel="folds", xlim=(0, 1.03))
-        axes[-1].yaxis.get_major_locator().set_params(integer=True)
-        for axis in axes:
-            axis.axvline(reference, color=GREY, linestyle="--", linewidth=0.9)
-        if len(curves) > 1:
-            axes[-1].legend(frameon=False)
-    return svg[0]
+    sheet = Drawing(9.6, 2.9)
+    *boxes, last = lay_out(sheet, 1, len(curves) + 1, (LEFT, 10, 20, BELOW), (44, 0))
+    bins = np.linspace(-0.025, 1.025, 22)
+    heights = {name: np.histogram(alphas, bins=bins)[0] for name, alphas in chosen.items() if name in curves}
+    top = 1.08 * max((int(one.max()) for one in heights.values()), default=1)
+    counts = Chart(sheet, last, Scale(0, 1.03), Scale(0, max(top, 1.0)))
+    key = {}
+    for number, (criterion, curve) in enumerate(curves.items()):
+        colour, marker = style(number + 1)
+        y = reaching(curve["mean"], curve["low"], curve["high"])
+        chart = Chart(sheet, boxes[number], Scale(0, 1.02), y)
+        chart.band(curve["alpha"], curve["low"], curve["high"], colour, 0.18)
+        chart.upright(reference, GREY, 0.9, "4 2")
+        chart.marked_line(curve["alpha"], curve["mean"], colour, marker)
+        chart.title(criterion)
+        chart.frame_left("", most=6)
+        chart.frame_below("exponent α", most=6)
+        if criterion in heights:
+            counts.bars(bins, heights[criterion], colour, 0.6)
+            key[criterion] = (colour, "s")
+    counts.upright(reference, GREY, 0.9, "4 2")
+    counts.title("chosen by the training people")
+    counts.frame_left("folds", most=min(6, max(1, int(top))))
+    counts.frame_below("exponent α", most=6)
+    if len(curves) > 1:
+        counts.key(key)
+    return sheet.svg()
 
 
 def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, mark: float = np.nan) -> str:
     """Draw curves: per panel its title, its vertical label and (x, y) columns by name."""
-    with composed(9.6 if len(panels) > 1 else 4.8, 2.7) as (figure, svg):
-        axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for number, (axis, (title, vertical, curves)) in enumerate(zip(axes, panels, strict=True)):
-            for place, (name, values) in enumerate(curves.items()):
-                colour, marker = style(place if len(curves) > 1 else number + 1)
-                if len(values):
-                    axis.plot(values[:, 0], values[:, 1], f"-{marker}", color=colour, markersize=4, label=name)
-            if np.isfinite(mark):
-                axis.axvline(mark, color=GREY, linestyle="--", linewidth=0.9)
-            axis.set(xlabel=label, ylabel=vertical, title=title)
-            if vertical.startswith("share"):
-                axis.set_ylim(0, 1.03)
-            if len(curves) > MANY_CURVES:
-                axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-            elif len(curves) > 1:
-                axis.legend(frameon=False)
-    return svg[0]
+    sheet = Drawing(9.6 if len(panels) > 1 else 4.8, 2.7)
+    names = [short(name) for *_, curves in panels for name in curves]
+    outside = width_of(names) + 24 if any(len(curves) > MANY_CURVES for *_, curves in panels) else 0.0
+    boxes = lay_out(sheet, 1, len(panels), (LEFT, 10 + outside, 20, BELOW), (LEFT + 8 + outside, 0))
+    for number, (box, (title, vertical, curves)) in enumerate(zip(boxes, panels, strict=True)):
+        known = np.concatenate([values.reshape(-1, 2) for values in curves.values()] or [np.zeros((0, 2))])
+        y = Scale(0, 1.03) if vertical.startswith("share") else reaching(known[:, 1])
+        chart = Chart(sheet, box, reaching(known[:, 0], mark), y)
+        chart.upright(mark, GREY, 0.9, "4 2")
+        key = {}
+        for place, (name, values) in enumerate(curves.items()):
+            colour, marker = style(place if len(curves) > 1 else number + 1)
+            key[short(name)] = (colour, marker)
+            if len(values):
+                chart.marked_line(values[:, 0], values[:, 1], colour, marker)
+        chart.title(title)
+        chart.frame_left(vertical, most=6)
+        chart.frame_below(label, most=6)
+        if len(curves) > 1:
+            chart.key(key, at_right=bool(outside))
+    return sheet.svg()
 
 
 def draw_matches(matches: Mapping[str, tuple[np.ndarray, np.ndarray]], size: int) -> str:
     """Draw who was taken for whom by representation: places of the person and of the match among ``size`` people."""
-    with composed(9.6 if len(matches) > 1 else 4.8, 3.4) as (figure, svg):
-        axes = figure.subplots(1, len(matches), squeeze=False)[0]
-        for axis, (title, (person, match)) in zip(axes, matches.items(), strict=True):
-            hit = person == match
-            options: dict[str, Any] = {"lw": 0, "rasterized": len(person) > MANY_POINTS}
-            dot = float(np.clip(2500 / size, 2, 30))
-            axis.scatter(match[hit], person[hit], s=dot, c=AFTER, marker="s", **options)
-            axis.scatter(match[~hit], person[~hit], s=1.6 * dot, c=BEFORE, marker="X", **options)
-            axis.set(xlim=(-0.7, size - 0.3), ylim=(size - 0.3, -0.7), aspect="equal", title=title)
-            axis.set(xlabel="most similar person", xticks=[], yticks=[])
-        axes[0].set_ylabel("person")
-    return svg[0]
+    sheet = Drawing(9.6 if len(matches) > 1 else 4.8, 3.4)
+    boxes = lay_out(sheet, 1, len(matches), (24, 10, 20, 26), (16, 0))
+    dot = float(np.clip(2500 / size, 2, 30))
+    for number, (box, (title, (person, match))) in enumerate(zip(boxes, matches.items(), strict=True)):
+        side = min(box.width, box.height)
+        square = box._replace(left=box.left + (box.width - side) / 2, width=side, height=side)
+        chart = Chart(sheet, square, Scale(-0.7, size - 0.3), Scale(size - 0.3, -0.7))
+        hit = person == match
+        chart.dots(match[hit], person[hit], AFTER, dot, "s")
+        chart.dots(match[~hit], person[~hit], BEFORE, 1.6 * dot, "X")
+        sheet.line((square.left, square.left, square.right), (square.top, square.bottom, square.bottom), width=0.7)
+        chart.title(title)
+        sheet.text((square.left + square.right) / 2, square.bottom + 4 + SIZE, "most similar person")
+        if number == 0:
+            sheet.text(square.left - 8, (square.top + square.bottom) / 2, "person", turned=True)
+    return sheet.svg()

@@ -39,7 +39,7 @@ def step_of(values: np.ndarray, low: float, high: float, steps: int = STEPS) -> 
 def encode_png(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     """Return a PNG of places in a palette (rows, columns), or of colours (rows, columns, 3), both uint8.
 
-    The palette has shape (n, 3); with 16 colours or fewer two pixels share a byte.
+    The palette has shape (n, 3), or (n, 4) with opacities; with 16 colours or fewer two pixels share a byte.
     """
     rows, columns = pixels.shape[:2]
     few = palette is not None and len(palette) <= 16
@@ -54,11 +54,17 @@ def encode_png(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
         [
             b"\x89PNG\r\n\x1a\n",
             _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, depth, kind, 0, 0, 0)),
-            b"" if palette is None else _chunk(b"PLTE", palette.astype(np.uint8).tobytes()),
+            b"" if palette is None else _colours(palette.astype(np.uint8)),
             _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)),
             _chunk(b"IEND", b""),
         ]
     )
+
+
+def _colours(palette: np.ndarray) -> bytes:
+    """Return the chunks of a palette: its colours and, where it has them, its opacities."""
+    opacities = _chunk(b"tRNS", palette[:, 3].tobytes()) if palette.shape[1] == 4 else b""
+    return _chunk(b"PLTE", palette[:, :3].tobytes()) + opacities
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:

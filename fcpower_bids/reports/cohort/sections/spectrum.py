@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.cohort.figures import GREY, composed
+from fcpower_bids.reports.cohort.drawing import composed
 from fcpower_bids.reports.cohort.sections import spectrum as spectrum_figures
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count
+from fcpower_bids.reports.kit.charts import GREY
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
 from fcpower_bids.reports.kit.panel import Panel
 

@@ -1,0 +1,220 @@
+"""Charts as SVG text: panels side by side, points, bands, bars and rows with names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fcpower_bids.reports.kit.figures import AFTER, BEFORE
+from fcpower_bids.reports.kit.images import encode_png
+from fcpower_bids.reports.kit.svg import DOTS, POINTS, SIZE, Axes, Box, Drawing, Scale, around
+
+SHADES = (BEFORE, AFTER, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*"
+GREY, PALE = "#8c8c8c", "#bfbfbf"
+MANY_POINTS = 300
+"""More points are drawn as an image, which is smaller than so many shapes."""
+STEPS = 16
+"""Opacities of such an image."""
+WIDE = 0.56 * SIZE
+"""Mean width of a letter in points."""
+CORNERS: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "s": ((-0.89, -0.89), (0.89, -0.89), (0.89, 0.89), (-0.89, 0.89)),
+    "D": ((0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)),
+    "^": ((0, -1.1), (1.1, 0.9), (-1.1, 0.9)),
+    "v": ((0, 1.1), (1.1, -0.9), (-1.1, -0.9)),
+    "P": (
+        *((-0.4, -1.1), (0.4, -1.1), (0.4, -0.4), (1.1, -0.4), (1.1, 0.4), (0.4, 0.4)),
+        *((0.4, 1.1), (-0.4, 1.1), (-0.4, 0.4), (-1.1, 0.4), (-1.1, -0.4), (-0.4, -0.4)),
+    ),
+    "*": tuple(
+        (float(r * np.sin(k * np.pi / 5)), float(-r * np.cos(k * np.pi / 5)))
+        for k, r in enumerate((1.3, 0.55) * 5)
+    ),
+    "X": (
+        *((-1.1, -0.7), (-0.7, -1.1), (0, -0.4), (0.7, -1.1), (1.1, -0.7), (0.4, 0)),
+        *((1.1, 0.7), (0.7, 1.1), (0, 0.4), (-0.7, 1.1), (-1.1, 0.7), (-0.4, 0)),
+    ),
+}  # fmt: skip
+"""Corners of the markers, in radii; a circle has none."""
+
+
+def style(number: int) -> tuple[str, str]:
+    """Colour and marker of the representation in this place."""
+    return SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]
+
+
+def jitter(size: int, width: float) -> np.ndarray:
+    """Spread points side by side, always in the same way, shape (size,) between -width and width."""
+    return width * (2 * ((np.arange(size) * 0.6180339887) % 1) - 1)
+
+
+def short(title: str, most: int = 34) -> str:
+    """Cut a title that is too long for a drawing."""
+    return title if len(title) <= most else title[: most - 1] + "…"
+
+
+def width_of(texts: Sequence[str]) -> float:
+    """Return the room in points that the longest of some texts takes."""
+    return WIDE * max(map(len, texts), default=0)
+
+
+def lay_out(
+    drawing: Drawing, rows: int, columns: int, margins: tuple[float, float, float, float], gaps: tuple[float, float]
+) -> list[Box]:
+    """Divide a sheet into equal panels, row by row; margins left, right, top, bottom and gaps across, down in points."""
+    left, right, top, bottom = margins
+    wide = (drawing.width - left - right - gaps[0] * (columns - 1)) / columns
+    tall = (drawing.height - top - bottom - gaps[1] * (rows - 1)) / rows
+    return [
+        Box(left + column * (wide + gaps[0]), top + row * (tall + gaps[1]), wide, tall)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+class Chart(Axes):
+    """A panel with points, bands and bars; what is drawn later lies above."""
+
+    def dots(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        colour: str,
+        area: float,
+        marker: str = "o",
+        opacity: float = 1.0,
+        edge: str = "",
+        always_shapes: bool = False,
+    ) -> None:
+        """Draw points of so many square points; many of them as an image, unless shapes are wanted."""
+        known = np.isfinite(x) & np.isfinite(y)
+        across, down, radius = self.across(x[known]), self.down(y[known]), float(np.sqrt(area / np.pi))
+        if known.sum() > MANY_POINTS and not always_shapes:
+            self._cloud(across, down, colour, radius, opacity)
+            return
+        points = zip(across, down, strict=True)
+        if marker == "o":
+            shapes = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius:.2f}"/>' for a, b in points)
+        else:
+            shapes = "".join(f'<path d="{_polygon(a, b, radius, CORNERS[marker])}"/>' for a, b in points)
+        if shapes:
+            self.drawing.add("g", shapes, fill=colour, fill_opacity=opacity, stroke=edge or "none")
+
+    def _cloud(self, across: np.ndarray, down: np.ndarray, colour: str, radius: float, opacity: float) -> None:
+        """Draw many points as an image of the colour, denser where more of them lie."""
+        scale = DOTS / POINTS
+        columns, rows = max(1, round(self.box.width * scale)), max(1, round(self.box.height * scale))
+        count = np.zeros((rows, columns))
+        reach = np.arange(-int(radius * scale), int(radius * scale) + 1)
+        disc = [(i, j) for i in reach for j in reach if i * i + j * j <= max(1.0, (radius * scale) ** 2)]
+        place = np.stack([(down - self.box.top) * scale, (across - self.box.left) * scale]).astype(int)
+        for i, j in disc:
+            row, column = place[0] + i, place[1] + j
+            inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+            np.add.at(count, (row[inside], column[inside]), 1)
+        step = np.ceil((STEPS - 1) * (1 - (1 - opacity) ** count)).astype(np.uint8)
+        shade = np.frombuffer(bytes.fromhex(colour[1:]), dtype=np.uint8)
+        palette = np.column_stack([np.tile(shade, (STEPS, 1)), np.linspace(0, 255, STEPS).astype(np.uint8)])
+        self.drawing.image(self.box, encode_png(step, palette), columns)
+
+    def marked_line(self, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
+        """Draw a line through points, each with its marker."""
+        self.plot(x, y, colour, 1.4)
+        self.dots(x, y, colour, 16, marker, always_shapes=True)
+
+    def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float) -> None:
+        """Fill between two lines, where both are known."""
+        known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
+        if known.sum() < 2:
+            return
+        ends = np.concatenate([self.across(x[known]), self.across(x[known])[::-1]])
+        heights = np.concatenate([self.down(low[known]), self.down(high[known])[::-1]])
+        path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(ends, heights, strict=True)) + "Z"
+        self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
+
+    def bars(self, edges: np.ndarray, heights: np.ndarray, colour: str, opacity: float = 1.0) -> None:
+        """Draw a histogram from the edges (n + 1,) and the heights (n,) of its bars."""
+        zero, ends, tops = float(self.down(0.0)), self.across(edges), self.down(heights)
+        path = "".join(
+            f"M{left:.1f} {zero:.1f}V{top:.1f}H{right:.1f}V{zero:.1f}"
+            for left, right, top, height in zip(ends[:-1], ends[1:], tops, heights, strict=True)
+            if height > 0
+        )
+        if path:
+            self.drawing.add("path", d=path, fill=colour, fill_opacity=opacity, clip_path=self.inside)
+
+    def upright(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
+        """Draw an upright line over the whole height."""
+        if np.isfinite(value):
+            self.plot((value, value), (self.y.low, self.y.high), colour, width, dashes)
+
+    def title(self, text: str) -> None:
+        """Write a title above the panel."""
+        if text:
+            self.drawing.text((self.box.left + self.box.right) / 2, self.box.top - 6, text, 9)
+
+    def name_below(self, label: str, places: Mapping[float, str]) -> None:
+        """Draw the lower side with ticks of these places and words."""
+        bottom = self.box.bottom
+        self.drawing.line((self.box.left, self.box.right), (bottom, bottom), width=0.7)
+        for value, word in places.items():
+            place = float(self.across(value))
+            self.drawing.line((place, place), (bottom, bottom + 3), width=0.7)
+            self.drawing.text(place, bottom + 4 + SIZE, word)
+        self.drawing.text((self.box.left + self.box.right) / 2, bottom + 7 + 2.2 * SIZE, label)
+
+    def name_rows(self, titles: Sequence[str]) -> None:
+        """Write the names of rows, which lie at 0, -1, -2, ..., to the left of the panel."""
+        for number, title in enumerate(titles):
+            self.drawing.text(self.box.left - 6, float(self.down(-number)) + 0.36 * SIZE, short(title), anchor="end")
+
+    def key(self, entries: Mapping[str, tuple[str, str]], at_right: bool = False) -> None:
+        """Name colours and markers within the upper right corner, or to the right of the panel."""
+        wide = width_of(list(entries))
+        start = self.box.right + 8 if at_right else max(self.box.left + 4, self.box.right - wide - 14)
+        for number, (name, (colour, marker)) in enumerate(entries.items()):
+            _sample(self.drawing, start, self.box.top + 8 + 12.5 * number, name, colour, marker)
+
+
+def row_scale(rows: int) -> Scale:
+    """Scale of panels with so many named rows from the top."""
+    return Scale(-rows + 0.45, 0.55)
+
+
+def reaching(*values: np.ndarray | Sequence[float] | float) -> Scale:
+    """Scale that holds all these values, with a little room."""
+    return around(np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values]))
+
+
+def key_below(drawing: Drawing, entries: Mapping[str, tuple[str, str]], columns: int = 4) -> None:
+    """Name colours and markers at the foot of the sheet, in rows of so many."""
+    names = list(entries)
+    wide = width_of(names) + 28
+    columns = max(1, min(columns, len(names), int(drawing.width // wide)))
+    lines = -(-len(names) // columns)
+    left = (drawing.width - wide * columns) / 2
+    for number, (name, (colour, marker)) in enumerate(entries.items()):
+        row, column = divmod(number, columns)
+        _sample(drawing, left + wide * column, drawing.height - 6 - 12.5 * (lines - 1 - row), name, colour, marker)
+
+
+def height_of_key(entries: Sequence[str], drawing_width: float, columns: int = 4) -> float:
+    """Return the points that `key_below` takes on a sheet of so many points."""
+    columns = max(1, min(columns, len(entries), int(drawing_width // (width_of(entries) + 28))))
+    return 12.5 * -(-len(entries) // columns) + 4
+
+
+def _sample(drawing: Drawing, left: float, middle: float, name: str, colour: str, marker: str) -> None:
+    if marker == "o":
+        drawing.add("circle", cx=left + 5, cy=middle - 3, r=2.6, fill=colour)
+    elif marker in CORNERS:
+        drawing.add("path", d=_polygon(left + 5, middle - 3, 2.6, CORNERS[marker]), fill=colour)
+    else:
+        drawing.line((left - 2, left + 12), (middle - 3, middle - 3), colour, 1.4, marker.replace("-", ""))
+    drawing.text(left + 14, middle, name, anchor="start")
+
+
+def _polygon(x: float, y: float, radius: float, corners: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x + radius * a:.1f} {y + radius * b:.1f}" for a, b in corners) + "Z"
