@@ -86,7 +86,7 @@ def _draw_marks(chart: Chart, values: np.ndarray, significant: float) -> None:
         for row in np.flatnonzero(wanted):
             chart.plot((low[row], high[row]), (place[row], place[row]), colour, 1.3)
         face = colour if filled else "#fff"
-        chart.dots(middle[wanted], place[wanted], face, 26, marker, edge=colour, always_shapes=True)
+        chart.marks(middle[wanted], place[wanted], face, 26, marker, colour)
 
 
 def draw_curves(
@@ -201,7 +201,7 @@ def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndar
             chart.plot(ends, (place[row], place[row]), GREY, 1.4)
         for number, values in enumerate(scores.values()):
             colour, marker = style(number)
-            chart.dots(values, place, colour, 32, marker, always_shapes=True)
+            chart.marks(values, place, colour, 32, marker)
         chart.title(short(target, 40))
         chart.frame_below(label, most=5)
         if box is boxes[0]:

@@ -41,17 +41,3 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
         figure.dpi = DOTS
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # savefig draws twice
         svg.append(buffer.getvalue())
-
-
-@contextmanager
-def composed(width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
-    """Yield what `drawing` yields, with axes that make room for their labels."""
-    with drawing(width, height) as (figure, svg):
-        figure.set_layout_engine("constrained")
-        yield figure, svg
-        for axis in figure.axes:
-            axis.title.set_fontsize(9)
-        engine = figure.get_layout_engine()
-        if engine is not None:
-            engine.execute(figure)  # here, for matplotlib would draw everything twice to find the room
-            figure.set_layout_engine("none")

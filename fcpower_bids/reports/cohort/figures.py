@@ -22,8 +22,6 @@ from fcpower_bids.reports.kit.charts import (
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE
 from fcpower_bids.reports.kit.svg import SIZE, Box, Drawing, Scale, around
 
-MANY_CURVES = 4
-"""More are named next to the panel, where the names hide none of them."""
 MANY_EDGES = 3000
 """More edges are drawn smaller and paler."""
 LEFT, BELOW = 46.0, 32.0
@@ -104,7 +102,7 @@ def draw_folds(scores: Mapping[str, np.ndarray], pooled: Mapping[str, float], la
             low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
             chart.plot([low, high], [-number] * 2, "#000", 1.2)
             chart.plot([middle] * 2, [-number - 0.1, -number + 0.1], "#000", 1.2)
-            chart.dots(known.mean(keepdims=True), np.array([-number]), "#fff", 26, "D", edge="#000")
+            chart.marks(known.mean(keepdims=True), np.array([-number]), "#fff", 26, "D", "#000")
         if np.isfinite(pooled.get(title, np.nan)):
             chart.plot([pooled[title]] * 2, [-number - 0.36, -number + 0.36], colour, 1.6, "1.6 2.2")
     chart.frame_below(label, most=6)
@@ -135,7 +133,7 @@ def draw_intervals(
         chart.dots(values, -number + jitter(len(values), 0.28), GREY, 7, opacity=0.35)
     for number, (_, middle, low, high) in enumerate(rows):
         chart.plot([low, high], [-number] * 2, AFTER, 1.6)
-        chart.dots(np.array([middle]), np.array([-number]), AFTER, 28)
+        chart.marks(np.array([middle]), np.array([-number]), AFTER, 28, "o")
     chart.frame_below(label, most=6)
     return sheet.svg()
 
@@ -178,7 +176,7 @@ def draw_scatter(pairs: Mapping[str, np.ndarray], label: str, binary: bool) -> s
         else:
             chart.frame_below("", most=4)
     # once, since side by side two would overlap
-    sheet.text((boxes[0].left + boxes[-1].right) / 2, sheet.height - 4, label)
+    sheet.text((boxes[0].left + boxes[columns - 1].right) / 2, sheet.height - 4, label)
     return sheet.svg()
 
 
@@ -243,8 +241,8 @@ def draw_exponents(
 def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], label: str, mark: float = np.nan) -> str:
     """Draw curves: per panel its title, its vertical label and (x, y) columns by name."""
     sheet = Drawing(9.6 if len(panels) > 1 else 4.8, 2.7)
-    names = [short(name) for *_, curves in panels for name in curves]
-    outside = width_of(names) + 24 if any(len(curves) > MANY_CURVES for *_, curves in panels) else 0.0
+    names = [short(name) for *_, curves in panels for name in curves if len(curves) > 1]
+    outside = width_of(names) + 24 if names else 0.0  # names within a panel would hide its curves
     boxes = lay_out(sheet, 1, len(panels), (LEFT, 10 + outside, 20, BELOW), (LEFT + 8 + outside, 0))
     for number, (box, (title, vertical, curves)) in enumerate(zip(boxes, panels, strict=True)):
         known = np.concatenate([values.reshape(-1, 2) for values in curves.values()] or [np.zeros((0, 2))])
@@ -261,7 +259,7 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
         chart.frame_left(vertical, most=6)
         chart.frame_below(label, most=6)
         if len(curves) > 1:
-            chart.key(key, at_right=bool(outside))
+            chart.key(key, at_right=True)
     return sheet.svg()
 
 

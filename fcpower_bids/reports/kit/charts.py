@@ -63,7 +63,7 @@ def width_of(texts: Sequence[str]) -> float:
 def lay_out(
     drawing: Drawing, rows: int, columns: int, margins: tuple[float, float, float, float], gaps: tuple[float, float]
 ) -> list[Box]:
-    """Divide a sheet into equal panels, row by row; margins left, right, top, bottom and gaps across, down in points."""
+    """Divide a sheet into equal panels, row by row; margins (left, right, top, bottom) and gaps in points."""
     left, right, top, bottom = margins
     wide = (drawing.width - left - right - gaps[0] * (columns - 1)) / columns
     tall = (drawing.height - top - bottom - gaps[1] * (rows - 1)) / rows
@@ -78,29 +78,29 @@ class Chart(Axes):
     """A panel with points, bands and bars; what is drawn later lies above."""
 
     def dots(
-        self,
-        x: np.ndarray,
-        y: np.ndarray,
-        colour: str,
-        area: float,
-        marker: str = "o",
-        opacity: float = 1.0,
-        edge: str = "",
-        always_shapes: bool = False,
+        self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str = "o", opacity: float = 1.0
     ) -> None:
-        """Draw points of so many square points; many of them as an image, unless shapes are wanted."""
+        """Draw points of so many square points; many of them as an image."""
         known = np.isfinite(x) & np.isfinite(y)
-        across, down, radius = self.across(x[known]), self.down(y[known]), float(np.sqrt(area / np.pi))
-        if known.sum() > MANY_POINTS and not always_shapes:
-            self._cloud(across, down, colour, radius, opacity)
-            return
-        points = zip(across, down, strict=True)
+        if known.sum() > MANY_POINTS:
+            self._cloud(self.across(x[known]), self.down(y[known]), colour, float(np.sqrt(area / np.pi)), opacity)
+        else:
+            self._shapes(x[known], y[known], area, marker, {"fill": colour, "fill_opacity": opacity})
+
+    def marks(self, x: np.ndarray, y: np.ndarray, colour: str, area: float, marker: str, edge: str = "none") -> None:
+        """Draw points as shapes, however many, with an edge where one is named."""
+        known = np.isfinite(x) & np.isfinite(y)
+        self._shapes(x[known], y[known], area, marker, {"fill": colour, "stroke": edge})
+
+    def _shapes(self, x: np.ndarray, y: np.ndarray, area: float, marker: str, look: Mapping[str, str | float]) -> None:
+        radius = float(np.sqrt(area / np.pi))
+        points = zip(self.across(x), self.down(y), strict=True)
         if marker == "o":
             shapes = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius:.2f}"/>' for a, b in points)
         else:
             shapes = "".join(f'<path d="{_polygon(a, b, radius, CORNERS[marker])}"/>' for a, b in points)
         if shapes:
-            self.drawing.add("g", shapes, fill=colour, fill_opacity=opacity, stroke=edge or "none")
+            self.drawing.add("g", shapes, **look)
 
     def _cloud(self, across: np.ndarray, down: np.ndarray, colour: str, radius: float, opacity: float) -> None:
         """Draw many points as an image of the colour, denser where more of them lie."""
@@ -122,7 +122,7 @@ class Chart(Axes):
     def marked_line(self, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
         """Draw a line through points, each with its marker."""
         self.plot(x, y, colour, 1.4)
-        self.dots(x, y, colour, 16, marker, always_shapes=True)
+        self.marks(x, y, colour, 16, marker)
 
     def band(self, x: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, opacity: float) -> None:
         """Fill between two lines, where both are known."""

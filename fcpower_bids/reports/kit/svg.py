@@ -198,10 +198,10 @@ class Axes:
 
     def plot(
         self, x: np.ndarray | Sequence[float], y: np.ndarray | Sequence[float], colour: str = "#000",
-        width: float = 0.8, dashes: str = "",
+        width: float = 0.8, dashes: str = "", **attributes: str | float,
     ) -> None:  # fmt: skip
         """Draw a line through points given in values, as far as it lies within."""
-        self.drawing.line(self.across(x), self.down(y), colour, width, dashes, clip_path=self.inside)
+        self.drawing.line(self.across(x), self.down(y), colour, width, dashes, clip_path=self.inside, **attributes)
 
     def level(self, value: float, colour: str, width: float = 0.9, dashes: str = "") -> None:
         """Draw a level line over the whole width."""

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.cohort.drawing import composed
-from fcpower_bids.reports.cohort.sections import spectrum as spectrum_figures
 from fcpower_bids.reports.cohort.tables import GroupTables, Section, count
-from fcpower_bids.reports.kit.charts import GREY
+from fcpower_bids.reports.kit.charts import GREY, Chart, lay_out, reaching
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
 from fcpower_bids.reports.kit.panel import Panel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from fcpower_bids.reports.kit.svg import Drawing, Scale
 
 HISTOGRAM, RANKS, PATH, SPHERE, MATRICES = (
     f"spectrum_{name}" for name in ("histogram", "ranks", "path", "sphere", "matrices")
@@ -87,7 +82,7 @@ def _spectra_panels(tables: GroupTables) -> Iterator[Panel]:
         f"Left: all eigenvalues of all people, at α = {drawn}; the smaller α, the narrower. Right: mean over people by "
         "rank, bands one standard deviation. All are 1 at α = 0; the order of the eigenvectors never changes. Zero "
         "eigenvalues are not shown.",
-        spectrum_figures.draw_spectra(bins, by_rank, tables.alpha),
+        draw_spectra(bins, by_rank, tables.alpha),
         f"Histograms of the eigenvalues at exponents {drawn}, and mean eigenvalues by rank.",
         sources=tables.links(HISTOGRAM, RANKS),
         wide=True,
@@ -122,7 +117,7 @@ def _path_panels(path: pd.DataFrame, tables: GroupTables) -> Iterator[Panel]:
     yield Panel(
         "Along the exponent",
         f"Thin lines are people, the thick line is their mean, dotted: α = {tables.alpha:g}. Mean {said}.",
-        spectrum_figures.draw_paths(panels, alphas, tables.alpha),
+        draw_paths(panels, alphas, tables.alpha),
         f"Participation ratio, heat trace and distances against the exponent; mean {said}.",
         sources=tables.links(PATH),
         wide=True,
@@ -144,7 +139,7 @@ def _sphere_panels(tables: GroupTables) -> Iterator[Panel]:
         "Scaled eigenvectors",
         "Each line is an eigenvector of the mean FC, as long as its eigenvalue, in a random projection. The disc is as "
         f"large as the 20th eigenvalue (or the last). Lines that leave it: {said}.",
-        spectrum_figures.draw_sphere(modes),
+        draw_sphere(modes),
         f"Eigenvectors as lines around a disc, for {' and '.join(modes)}; lines that leave the disc: {said}.",
         sources=tables.links(SPHERE),
     )
@@ -183,15 +178,24 @@ MANY_MODES = 60
 """More eigenvectors are drawn as thinner arrows."""
 
 
-def exponent_styles(alphas: Sequence[float], star: float) -> dict[float, dict[str, Any]]:
+class Look(NamedTuple):
+    """Colour, dashes and width of a line."""
+
+    colour: str
+    dashes: str = ""
+    width: float = 1.2
+
+
+def exponent_styles(alphas: Sequence[float], star: float) -> dict[float, Look]:
     """Style each exponent: FC and FC^alpha as everywhere else, the others in greys of different dashes."""
     others = sorted({*alphas} - {1.0, star})
-    dashes = (":", "-.", "--", (0, (6, 1)))
-    styles: dict[float, dict[str, Any]] = {
-        alpha: {"color": str(0.15 + 0.12 * place), "linestyle": dashes[place % len(dashes)], "linewidth": 1.2}
-        for place, alpha in enumerate(others)
+    dashes = ("1 2", "6 2 1 2", "5 2.5", "8 1.5")
+    greys = [f"#{round(255 * (0.15 + 0.12 * place)):02x}" for place in range(len(others))]
+    styles = {
+        alpha: Look(grey + 2 * grey[1:], dashes[place % len(dashes)])
+        for place, (alpha, grey) in enumerate(zip(others, greys, strict=True))
     }
-    return styles | {1.0: {"color": BEFORE, "linewidth": 1.7}, star: {"color": AFTER, "linewidth": 1.7}}
+    return styles | {1.0: Look(BEFORE, width=1.7), star: Look(AFTER, width=1.7)}
 
 
 def draw_spectra(
@@ -210,40 +214,54 @@ def draw_spectra(
     star : float
         Exponent of FC^alpha.
     """
-    with composed(9.6, 3.0) as (figure, svg):
-        axes = figure.subplots(1, 2)
-        styles = exponent_styles([*histograms, *ranks], star)
-        for alpha, (edges, shares) in histograms.items():
-            known = np.flatnonzero(shares)
-            inside = slice(max(int(known[0]) - 1, 0), int(known[-1]) + 2) if known.size else slice(0, 0)
-            middles = (edges[:-1] + edges[1:]) / 2
-            axes[0].step(middles[inside], 100 * shares[inside], where="mid", label=_name(alpha), **styles[alpha])
-        axes[0].axvline(0, color=GREY, linewidth=0.8)
-        axes[0].set(xlabel="log₁₀ of the eigenvalue", ylabel="eigenvalues (%)", title="Where the eigenvalues lie")
-        for alpha, values in ranks.items():
-            _draw_rank(axes[1], values, _name(alpha), styles[alpha])
-        axes[1].axhline(1, color=GREY, linewidth=0.8)
-        axes[1].set(xlabel="rank", ylabel="eigenvalue", title="Mean eigenvalue by rank")
-        axes[0].legend(frameon=False, loc="upper left")
-        axes[1].legend(frameon=False, loc="lower left")
-    return svg[0]
+    sheet = Drawing(9.6, 3.0)
+    left, right = lay_out(sheet, 1, 2, (46, 10, 20, 32), (58, 0))
+    styles = exponent_styles([*histograms, *ranks], star)
+    steps = {alpha: _steps(*one) for alpha, one in histograms.items()}
+    x = reaching(*(one[:, 0] for one in steps.values()), 0.0)
+    shares = Chart(sheet, left, x, Scale(0, reaching(*(one[:, 1] for one in steps.values())).high))
+    shares.upright(0, GREY, 0.8)
+    for alpha, one in steps.items():
+        shares.plot(one[:, 0], one[:, 1], styles[alpha].colour, styles[alpha].width, styles[alpha].dashes)
+    shares.title("Where the eigenvalues lie")
+    shares.frame_left("eigenvalues (%)", most=5)
+    shares.frame_below("log₁₀ of the eigenvalue", most=7)
+    means = np.concatenate([values[:, 0] for values in ranks.values()] or [np.ones(1)])
+    means = means[means > 0]
+    scale = Scale(float(means.min()) / 1.3, max(float(means.max()), 1.0) * 1.3, decades=True)
+    by_rank = Chart(sheet, right, Scale(0, max(map(len, ranks.values()), default=1) + 1), scale)
+    by_rank.level(1, GREY, 0.8)
+    for alpha, values in ranks.items():
+        _draw_rank(by_rank, values, styles[alpha])
+    by_rank.title("Mean eigenvalue by rank")
+    by_rank.frame_left("eigenvalue", most=5, far=38)
+    by_rank.frame_below("rank", most=6)
+    by_rank.legend({_name(alpha): (styles[alpha].colour, styles[alpha].dashes) for alpha in ranks})
+    return sheet.svg()
+
+
+def _steps(edges: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Corners (n, 2) of a histogram in per cent, without its empty ends."""
+    known = np.flatnonzero(shares)
+    if not known.size:
+        return np.zeros((0, 2))
+    inside = slice(max(int(known[0]) - 1, 0), int(known[-1]) + 2)
+    heights = 100 * shares[inside]
+    ends = edges[inside.start : inside.start + len(heights) + 1]
+    return np.column_stack([np.repeat(ends, 2)[1:-1], np.repeat(heights, 2)])
 
 
 def _name(alpha: float) -> str:
     return f"α = {alpha:g}" + (" (FC)" if alpha == 1 else "")
 
 
-def _draw_rank(axis: Axes, values: np.ndarray, label: str, style: dict[str, Any]) -> None:
+def _draw_rank(chart: Chart, values: np.ndarray, look: Look) -> None:
     shown = values[:, 0] > 0
     rank = np.arange(1, len(values) + 1)[shown]
     mean, spread = values[shown].T
-    axis.plot(rank, mean, label=label, **style)
     if np.isfinite(spread).any():
-        low = np.maximum(mean - spread, mean / 10)
-        axis.fill_between(rank, low, mean + spread, color=style["color"], alpha=0.15, lw=0)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.minorticks_off()
+        chart.band(rank, np.maximum(mean - spread, mean / 10), mean + spread, look.colour, 0.15)
+    chart.plot(rank, mean, look.colour, look.width, look.dashes)
 
 
 def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alphas: np.ndarray, star: float) -> str:
@@ -251,22 +269,23 @@ def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alph
 
     People are thin lines, their mean is thick.
     """
-    from matplotlib.collections import LineCollection  # slow to load, and most runs of a worker draw nothing
-
-    styles = ((AFTER, "-"), (BEFORE, "--"))
-    with composed(9.6, 2.7) as (figure, svg):
-        axes = figure.subplots(1, len(panels))
-        for axis, (title, vertical, curves) in zip(axes, panels, strict=True):
-            for (name, values), (colour, line) in zip(curves.items(), styles, strict=False):
-                few = values[np.linspace(0, len(values) - 1, min(len(values), MOST_PEOPLE)).astype(int)]
-                lines = [np.column_stack([alphas, one]) for one in few]
-                axis.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.25, rasterized=True))
-                axis.plot(alphas, values.mean(axis=0), line, color=colour, linewidth=1.8, label=name)
-            axis.axvline(star, color=GREY, linestyle=":", linewidth=1)
-            axis.set(xlabel="exponent α (1 is FC)", ylabel=vertical, title=title, xlim=(0, 1))
-            if len(curves) > 1:
-                axis.legend(frameon=False)
-    return svg[0]
+    looks = (Look(AFTER, width=1.8), Look(BEFORE, "5 2.5", 1.8))
+    sheet = Drawing(9.6, 2.7)
+    boxes = lay_out(sheet, 1, len(panels), (46, 10, 20, 32), (54, 0))
+    for box, (title, vertical, curves) in zip(boxes, panels, strict=True):
+        chart = Chart(sheet, box, Scale(0, 1), reaching(*curves.values()))
+        for values, look in zip(curves.values(), looks, strict=False):
+            few = values[np.linspace(0, len(values) - 1, min(len(values), MOST_PEOPLE)).astype(int)]
+            for one in few:
+                chart.plot(alphas, one, look.colour, 0.5, stroke_opacity=0.3)
+            chart.plot(alphas, values.mean(axis=0), look.colour, look.width, look.dashes)
+        chart.upright(star, GREY, 1, "1 2")
+        chart.title(title)
+        chart.frame_left(vertical, most=5, far=38)
+        chart.frame_below("exponent α (1 is FC)", most=5)
+        if len(curves) > 1:
+            chart.legend({name: (look.colour, look.dashes) for name, look in zip(curves, looks, strict=False)})
+    return sheet.svg()
 
 
 def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
@@ -277,18 +296,19 @@ def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
     modes : mapping of str to (ndarray, float)
         By title: coordinates of shape (P, 2), and the radius of the sphere. Everything is drawn over the radius.
     """
-    from matplotlib.collections import LineCollection  # slow to load, and most runs of a worker draw nothing
-    from matplotlib.patches import Circle
-
     limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
-    with composed(4.8, 2.7) as (figure, svg):
-        axes = figure.subplots(1, len(modes), squeeze=False)[0]
-        for axis, (title, (places, radius)), colour in zip(axes, modes.items(), (BEFORE, AFTER), strict=False):
-            ends = places / radius
-            axis.add_patch(Circle((0, 0), 1, facecolor="0.88", edgecolor=GREY, linewidth=0.8))
-            lines = [[(0.0, 0.0), tuple(end)] for end in ends]
-            width = 0.9 if len(ends) < MANY_MODES else 0.5
-            axis.add_collection(LineCollection(lines, colors=colour, linewidths=width, alpha=0.7))
-            axis.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xticks=[], yticks=[], title=title)
-            axis.spines[:].set_visible(False)
-    return svg[0]
+    sheet = Drawing(4.8, 2.7)
+    boxes = lay_out(sheet, 1, len(modes), (6, 6, 20, 6), (6, 0))
+    for box, (title, (places, radius)), colour in zip(boxes, modes.items(), (BEFORE, AFTER), strict=False):
+        side = min(box.width, box.height)
+        square = box._replace(left=box.left + (box.width - side) / 2, width=side, height=side)
+        chart = Chart(sheet, square, Scale(-limit, limit), Scale(-limit, limit))
+        ends = places / radius
+        middle = (float(chart.across(0)), float(chart.down(0)))
+        size = float(chart.across(1)) - middle[0]
+        sheet.add("circle", cx=middle[0], cy=middle[1], r=size, fill="#e0e0e0", stroke=GREY, stroke_width=0.8)
+        gaps = np.full(len(ends), np.nan)
+        x, y = (np.column_stack([np.zeros(len(ends)), ends[:, axis], gaps]).ravel() for axis in (0, 1))
+        chart.plot(x, y, colour, 0.9 if len(ends) < MANY_MODES else 0.5, stroke_opacity=0.7)
+        chart.title(title)
+    return sheet.svg()
