@@ -252,8 +252,8 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
         key = {}
         for place, (name, values) in enumerate(curves.items()):
             colour, marker = style(place if len(curves) > 1 else number + 1)
-            key[short(name)] = (colour, marker)
             if len(values):
+                key[short(name)] = (colour, marker)
                 chart.marked_line(values[:, 0], values[:, 1], colour, marker)
         chart.title(title)
         chart.frame_left(vertical, most=6)
