@@ -84,7 +84,7 @@ WRITERS = {"replace", "rename", "write_text", "write_bytes", "mkstemp", "NamedTe
 ALLOWED = {
     "store.py": "it is the place",
     "claims.py": "its files say who is at work and need not outlive that",
-    "inputs/indexer.py": "builds a database in a folder of its own and moves it in one step",
+    "inputs/layout.py": "builds a database in a folder of its own and moves it in one step",
 }
 
 

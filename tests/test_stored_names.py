@@ -188,6 +188,7 @@ KNOWN = {
         "output_dir / name",
     ),
     "outputs/status.py": (
+        "output_dir / name",
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
     ),
@@ -212,7 +213,10 @@ KNOWN = {
         "results / f'{results.name}{end}.nii.gz'",
         "results / f'{results.name}_Atlas{kind}{end}.dtseries.nii'",
     ),
-    "inputs/indexer.py": ("database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",),
+    "inputs/layout.py": (
+        "root / f'sub-{label}'",
+        "database_dir / f'{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}'",
+    ),
     "interfaces/kept_means.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers

@@ -101,6 +101,8 @@ def _check_mask(series: Source, mask: Path | None) -> None:
         return
     if mask is None:
         expected = series.beside[0] or f"{series.name}_desc-brain_mask.nii.gz"
+        if (folder := series.path.with_name(Path(expected).name)).is_dir():
+            raise RecordingError(f"{folder} is a folder, a pipe or a device, not a file: put the file there.")
         raise RecordingError(
             f"{series.path} has no brain mask: {expected} is not next to it. Copy it there or run fMRIPrep again."
         )

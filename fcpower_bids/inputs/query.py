@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.listing import list_files, list_func_folders
+from fcpower_bids.inputs.layout import list_files, list_func_folders
 from fcpower_bids.inputs.pipelines import (
     PIPELINES,
     find_native,
@@ -138,14 +138,14 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
             sources += find_sources(root, kind, subjects)
             problems += [Problem(name, STAGE, sentence) for name, sentence in find_native(root, subjects).items()]
             continue
-        folders, closed = list_func_folders(root, subjects)
+        closed = list_func_folders(root, subjects)[1]
         problems += [
             Problem(
                 folder.relative_to(root).parts[0], STAGE, f"{folder} may not be read: give yourself read access to it."
             )
             for folder in closed
         ]
-        for path in sorted(_list(root, folders, settings.bids_database_dir)):
+        for path in list_files(root, subjects, closed, settings.bids_database_dir):
             try:
                 source = read_source(path, root)
             except DatasetError as error:
@@ -153,14 +153,6 @@ def _collect_sources(settings: Inputs, types: Mapping[Path, str]) -> tuple[list[
                 continue
             sources += [source] if source else []
     return sources, problems
-
-
-def _list(root: Path, folders: Collection[Path], database_dir: Path | None) -> list[Path]:
-    if database_dir is None:
-        return list_files(folders)
-    from fcpower_bids.inputs.indexer import list_indexed_files  # loads pybids, a third of a second
-
-    return list_indexed_files(root, folders, database_dir)
 
 
 def _participants(settings: Selection) -> frozenset[str] | None:

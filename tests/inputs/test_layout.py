@@ -8,9 +8,8 @@ import pytest
 from bids.layout import BIDSLayout, BIDSLayoutIndexer
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.inputs import indexer, listing
-from fcpower_bids.inputs.indexer import FuncIndexer, list_indexed_files
-from fcpower_bids.inputs.listing import EXTENSIONS, SUFFIXES, list_files, list_func_folders
+from fcpower_bids.inputs import layout
+from fcpower_bids.inputs.layout import EXTENSIONS, SUFFIXES, list_files, list_func_folders
 from tests.derivatives.trees import add_run, cifti, describe, put
 
 
@@ -29,19 +28,17 @@ def root(tmp_path):
     return root
 
 
-def query(layout):
-    found = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), datatype="func")
-    return {file.path: dict(file.get_entities()) for file in found}
+def indexed(root, database):
+    return list_files(root, None, (), database)
 
 
-def test_same_files_and_entities_as_the_stock_indexer(root):
-    folders, _ = list_func_folders(root)
-    options = {"validate": False, "config": ["bids", "derivatives"]}
-    ours = query(BIDSLayout(root, indexer=FuncIndexer(folders), **options))
-    stock = query(BIDSLayout(root, indexer=BIDSLayoutIndexer(validate=False, index_metadata=False), **options))
-    assert len(ours) == 14
-    assert ours == stock
-    assert sorted(map(str, list_files(folders))) == sorted(ours)
+def test_the_same_files_are_found_as_by_an_index_of_everything(root):
+    whole = BIDSLayout(
+        root, validate=False, is_derivative=True, indexer=BIDSLayoutIndexer(validate=False, index_metadata=False)
+    )
+    found = whole.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), datatype="func", return_type="filename")
+    assert len(found) == 14
+    assert list(map(str, list_files(root, None, ()))) == sorted(found)
 
 
 def test_only_func_folders_of_the_wanted_participants_are_listed(root):
@@ -52,61 +49,63 @@ def test_only_func_folders_of_the_wanted_participants_are_listed(root):
     assert list_func_folders(root, {"02"}) == ((root / "sub-02/func",), ())
 
 
-def test_nothing_outside_the_folders_is_opened(root, monkeypatch):
-    folders, _ = list_func_folders(root, {"02"})
+def test_folders_of_nobody_who_is_wanted_are_not_opened(root, monkeypatch):
     listed = []
     scandir = os.scandir
-    monkeypatch.setattr(listing.os, "scandir", lambda path: (listed.append(Path(path)), scandir(path))[1])
-    list_files(folders)
-    assert listed == [root / "sub-02/func"]
+    monkeypatch.setattr(os, "scandir", lambda path=".": (listed.append(str(path)), scandir(path))[1])
+    assert len(list_files(root, {"02"}, ())) == 6
+    assert {Path(path) for path in listed if path.startswith(str(root))} == {
+        root,
+        root / "sub-02",
+        root / "sub-02/func",
+    }
 
 
 def test_linked_folders_are_followed_and_hidden_copies_ignored(root, tmp_path):
     linked = describe(tmp_path / "linked")
     (linked / "sub-02").symlink_to(root / "sub-02")
     put(root / "sub-02/func/._sub-02_task-nback_desc-preproc_bold.nii.gz", b"")
-    folders, _ = list_func_folders(linked)
-    assert folders == (linked / "sub-02/func",)
-    assert all(path.name.startswith("sub-") for path in list_files(folders))
-    assert len(list_files(folders)) == 6
+    assert list_func_folders(linked)[0] == (linked / "sub-02/func",)
+    found = list_files(linked, None, ())
+    assert all(path.name.startswith("sub-") for path in found)
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize("inner", ["ses-b/func", "ses-b"])
 def test_folders_without_permission_are_told(root, monkeypatch, inner):
     closed = root / "sub-01" / inner
-    monkeypatch.setattr(listing.os, "access", lambda path, mode: Path(path) != closed)
+    monkeypatch.setattr(layout.os, "access", lambda path, mode: Path(path) != closed)
     folders, told = list_func_folders(root)
     assert told == (closed,)
     assert folders == (root / "sub-01/ses-a/func", root / "sub-02/func")
+    assert not [path for path in list_files(root, None, told) if path.is_relative_to(closed)]
 
 
 def test_a_kept_index_is_used_until_a_folder_changes(root, tmp_path, monkeypatch):
-    folders, _ = list_func_folders(root)
     database = tmp_path / "database"
     built = []
-    build = indexer._build
-    monkeypatch.setattr(indexer, "_build", lambda *arguments: (built.append(1), build(*arguments)))
-    fresh = list_files(folders)
+    build = layout._build
+    monkeypatch.setattr(layout, "_build", lambda *arguments: (built.append(1), build(*arguments)))
+    fresh = list_files(root, None, ())
     for _ in range(3):
-        assert list_indexed_files(root, folders, database) == fresh
+        assert indexed(root, database) == fresh
     assert built == [1]
 
     new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
     os.utime(new.parent, ns=(1, 1))  # whatever the clock's resolution
-    assert new in list_indexed_files(root, folders, database)
+    assert new in indexed(root, database)
     new.unlink()
-    assert new not in list_indexed_files(root, folders, database)
+    assert new not in indexed(root, database)
     assert len(built) == 3
     assert len(list(database.iterdir())) == 1, "stale and half-made indices are removed"
 
 
 def test_a_damaged_manifest_means_a_new_index(root, tmp_path):
-    folders, _ = list_func_folders(root)
     database = tmp_path / "database"
-    fresh = list_indexed_files(root, folders, database)
+    fresh = indexed(root, database)
     (manifest,) = database.glob("*/manifest.json")
     manifest.write_text("{")
-    assert list_indexed_files(root, folders, database) == fresh
+    assert indexed(root, database) == fresh
     assert json.loads(manifest.read_text())["root"] == str(root)
 
 
@@ -115,32 +114,29 @@ def test_datasets_of_one_name_do_not_share_an_index(root, tmp_path):
     add_run(other, "sub-09_task-rest")
     database = tmp_path / "database"
     for dataset in (root, other, root):
-        folders, _ = list_func_folders(dataset)
-        assert all(path.is_relative_to(dataset) for path in list_indexed_files(dataset, folders, database))
+        assert all(path.is_relative_to(dataset) for path in indexed(dataset, database))
 
 
 def test_another_job_that_was_quicker_wins(root, tmp_path, monkeypatch):
-    folders, _ = list_func_folders(root)
     database = tmp_path / "database"
-    index = indexer._index
+    index = layout._index
 
     def slow_index(*arguments):
-        monkeypatch.setattr(indexer, "_index", index)
-        list_indexed_files(root, folders, database)  # the other job
+        monkeypatch.setattr(layout, "_index", index)
+        indexed(root, database)  # the other job
         return index(*arguments)
 
-    monkeypatch.setattr(indexer, "_index", slow_index)
-    assert list_indexed_files(root, folders, database) == list_files(folders)
+    monkeypatch.setattr(layout, "_index", slow_index)
+    assert indexed(root, database) == list_files(root, None, ())
     assert len(list(database.iterdir())) == 1
 
 
 def test_another_job_may_move_an_outdated_index_away_first(root, tmp_path, monkeypatch):
-    folders, _ = list_func_folders(root)
     database = tmp_path / "database"
-    list_indexed_files(root, folders, database)
+    indexed(root, database)
     new = put(root / "sub-02/func/sub-02_task-new_desc-preproc_bold.nii.gz", b"")
     os.utime(new.parent, ns=(1, 1))
-    is_current = indexer._is_current
+    is_current = layout._is_current
     gone = []
 
     def look_and_lose(home, manifest):
@@ -150,20 +146,19 @@ def test_another_job_may_move_an_outdated_index_away_first(root, tmp_path, monke
             gone.append(home)
         return found
 
-    monkeypatch.setattr(indexer, "_is_current", look_and_lose)
-    assert new in list_indexed_files(root, folders, database)
+    monkeypatch.setattr(layout, "_is_current", look_and_lose)
+    assert new in indexed(root, database)
     assert len(gone) == 1
     assert len(list(database.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_hold_the_index_is_a_usage_error(root, tmp_path):
-    folders, _ = list_func_folders(root)
     blocked = put(tmp_path / "file", b"")
     with pytest.raises(UsageError, match="--bids-database-dir"):
-        list_indexed_files(root, folders, blocked)
+        indexed(root, blocked)
 
 
 def test_an_unwanted_participant_may_be_closed(root, monkeypatch):
-    monkeypatch.setattr(listing.os, "access", lambda path, mode: Path(path) != root / "sub-01")
+    monkeypatch.setattr(layout.os, "access", lambda path, mode: Path(path) != root / "sub-01")
     assert list_func_folders(root, {"02"}) == ((root / "sub-02/func",), ())
     assert list_func_folders(root) == ((root / "sub-02/func",), (root / "sub-01",))

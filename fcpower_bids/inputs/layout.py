@@ -1,0 +1,157 @@
+"""The files of a dataset that a recording can need, as pybids finds them in the ``func`` folders."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.tables import read_json, write_json
+
+if TYPE_CHECKING:
+    from bids.layout import BIDSLayout
+
+SUFFIXES = ("bold", "preproc", "mask", "brainmask", "timeseries", "regressors", "confounds")
+EXTENSIONS = (".nii.gz", ".nii", ".dtseries.nii", ".tsv")
+MANIFEST = "manifest.json"
+ATTEMPTS = 5
+"""How often an index is moved to its place while other jobs do the same."""
+IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+"""How a move fails where something is already: a folder that is not empty, or a file."""
+
+
+def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the ``func`` folders of a dataset, and the folders that may not be read: pybids passes over them.
+
+    Parameters
+    ----------
+    root : Path
+        Dataset with ``sub-X/[ses-Y/]func``.
+    subjects : collection of str, optional
+        Labels without ``sub-``; all when None.
+    """
+    closed: list[Path] = []
+    people = sorted(root.glob("sub-*")) if subjects is None else [root / f"sub-{label}" for label in sorted(subjects)]
+    holders = _readable(people, closed)
+    holders += _readable((path for one in list(holders) for path in sorted(one.glob("ses-*"))), closed)
+    return tuple(sorted(_readable((one / "func" for one in holders), closed))), tuple(closed)
+
+
+def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:
+    """Pass on the folders that may be listed; the others are put with the closed ones."""
+    there = {folder: os.access(folder, os.R_OK | os.X_OK) for folder in folders if folder.is_dir()}
+    closed += [folder for folder, may in there.items() if not may]
+    return [folder for folder, may in there.items() if may]
+
+
+def list_files(
+    root: Path, subjects: Collection[str] | None, closed: Collection[Path], database_dir: Path | None = None
+) -> list[Path]:
+    """Return the BOLD, mask and confounds files of a dataset, sorted.
+
+    Parameters
+    ----------
+    root : Path
+    subjects : collection of str, optional
+        Labels without ``sub-``; all when None.
+    closed : collection of Path
+        Folders that may not be read.
+    database_dir : Path, optional
+        Where an index of everybody is kept. It is used again until a file appears in or disappears from a ``func``
+        folder.
+
+    Raises
+    ------
+    UsageError
+        The index cannot be written to ``database_dir``.
+    """
+    layout = _index(root, subjects, closed) if database_dir is None else _reopen_or_index(root, closed, database_dir)
+    names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
+    _close(layout)
+    return sorted(map(Path, names))
+
+
+def _index(
+    root: Path, subjects: Collection[str] | None, closed: Collection[Path], database: Path | None = None
+) -> BIDSLayout:
+    from bids.layout import BIDSLayout, BIDSLayoutIndexer  # a third of a second
+
+    shut = [re.compile(rf"^/{re.escape(one.relative_to(root).as_posix())}(/|$)") for one in closed]
+    indexer = BIDSLayoutIndexer(validate=False, index_metadata=False, ignore=[_all_but(subjects), *shut])
+    return BIDSLayout(root, validate=False, is_derivative=True, indexer=indexer, database_path=database)
+
+
+def _all_but(subjects: Collection[str] | None) -> re.Pattern[str]:
+    """All paths but those of the files that matter, and of the folders that lead to them."""
+    people = "[^/]+" if subjects is None else "|".join(map(re.escape, sorted(subjects)))
+    ends = "|".join(f"_{suffix}{re.escape(extension)}" for suffix in SUFFIXES for extension in EXTENSIONS)
+    return re.compile(rf"^(?!/sub-({people})(/ses-[^/]+)?(/func(/sub-[^/]*({ends}))?)?$)")
+
+
+def _close(layout: BIDSLayout) -> None:
+    layout.session.close()
+    layout.connection_manager.engine.dispose()
+
+
+def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -> BIDSLayout:
+    from bids.layout import BIDSLayout  # a third of a second
+
+    home = database_dir / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+    manifest = _manifest(root)
+    if not _is_current(home, manifest):
+        try:
+            _build(home, root, closed, manifest)
+        except OSError as error:
+            raise UsageError(
+                f"The index cannot be written to {database_dir} ({error.strerror}). "
+                "Give --bids-database-dir a folder that can be written, or leave it out."
+            ) from error
+    return BIDSLayout(root, validate=False, database_path=home)
+
+
+def _manifest(root: Path) -> dict[str, Any]:
+    """What an index depends on: a folder's modification time changes when a file in it appears or disappears."""
+    times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
+    return {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
+
+
+def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
+    try:
+        return read_json(home / MANIFEST) == manifest
+    except DatasetError:
+        return False
+
+
+def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str, Any]) -> None:
+    """Index beside ``home`` and move it there in one step, so that parallel jobs never see half an index."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as workshop:
+        fresh = Path(workshop, "fresh")
+        _close(_index(root, None, closed, fresh))
+        write_json(fresh / MANIFEST, manifest)
+        _put_in_place(fresh, home, manifest)
+
+
+def _put_in_place(fresh: Path, home: Path, manifest: dict[str, Any]) -> None:
+    """Move an index to its home, where another job may just have put the same, or an old one is in the way.
+
+    The old one may be gone before it is moved away, when another job does the same.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            fresh.rename(home)
+            return
+        except OSError as error:
+            if error.errno not in IN_THE_WAY or attempt == ATTEMPTS - 1:
+                raise
+        if _is_current(home, manifest):
+            return
+        with suppress(FileNotFoundError):
+            home.rename(fresh.with_name(f"stale-{attempt}"))
