@@ -16,6 +16,7 @@ from tests.derivatives.planted import TR, make_cohort
 PEOPLE = 14
 SHORTEST = 80
 QUICK = [
+    "--replace",
     "--quiet",
     "--nprocs",
     "1",

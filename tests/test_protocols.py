@@ -17,7 +17,20 @@ from fcpower_bids.outputs.tables import read_table
 from tests.derivatives.participant_outputs import P, add_output, make_outputs, series_of, write_participants
 
 PEOPLE = 15
-QUICK = ("--folds", "3", "--inner-folds", "3", "--repeats", "1", "--quiet", "--nprocs", "1", "--min-time", "30")
+QUICK = (
+    "--folds",
+    "3",
+    "--inner-folds",
+    "3",
+    "--repeats",
+    "1",
+    "--quiet",
+    "--nprocs",
+    "1",
+    "--min-time",
+    "30",
+    "--replace",
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
 
 TITLES = {"fc": "FC", "fc_power": "FC^0.35"}
-QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2"]
+QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]
 
 
 @pytest.fixture(scope="module")

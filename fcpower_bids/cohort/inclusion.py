@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import NO_SESSION, Connectome
 from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.sources import join
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
@@ -40,8 +39,6 @@ FIGURES = {
     "degrees_of_freedom": "EffectiveDegreesOfFreedom",
 }
 """Columns of the quality table, and what the sidecar of the FC calls the same, if it has it."""
-NEEDED = f"_{join(CONNECTIVITY.entities)}_{CONNECTIVITY.suffix}."
-"""Part of the names of connectomes, without which a recording is not finished for a group analysis."""
 REMEDY = "remove the file and run the participant level again"
 DIALECT: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
@@ -149,14 +146,14 @@ def _number(text: Any) -> float:
 
 
 def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[Exclusion]]:
-    """Leave out recordings that the participant level excluded or did not finish, or whose files are not whole now.
+    """Leave out recordings that the participant level excluded or did not finish, or whose FC file is not whole now.
 
     One without an FC file is reported as well, where the selection asks for it.
     """
     folders = known_folders(settings.output_dir)
     bad = {
         status.recording: dataclasses.replace(status, reason=tell_without_folders(status.reason, folders))
-        for status in read_statuses(settings.output_dir)
+        for status in read_statuses(settings.output_dir, found[0])
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
     told = {one.recording for one in found}
@@ -170,11 +167,19 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
     return [one for one in found if one.recording not in bad], rows
 
 
-def read_statuses(output_dir: Path) -> Iterator[Status]:
-    """Yield the status of each recording at participant level; a damaged one is a failure."""
-    for name in recorded(output_dir):
-        if not name.endswith(EMBEDDING) and (status := current_status(output_dir, name, NEEDED)) is not None:
+def read_statuses(output_dir: Path, like: Connectome | None = None) -> Iterator[Status]:
+    """Yield the status of each recording at participant level; with a connectome as far as that of its atlas goes."""
+    for name in (name for name in recorded(output_dir) if not name.endswith(EMBEDDING)):
+        if (status := current_status(output_dir, name, _needed(name, like))) is not None:
             yield status
+
+
+def _needed(recording: str, like: Connectome | None) -> str:
+    """Part of the names of the files that a recording has to have."""
+    if like is None:
+        return ""
+    entities = parse_name(f"{recording}_bold.tsv")[0]
+    return f"{dataclasses.replace(like, entities=entities).beside(CONNECTIVITY).stem}."
 
 
 def _status_row(status: Status, places: set[tuple[str | None, str | None]], settings: Selection) -> Iterator[Exclusion]:

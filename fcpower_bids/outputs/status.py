@@ -231,10 +231,9 @@ def current_status(output_dir: Path, recording: str, needed: str = "") -> Status
     status = known_status(output_dir, recording)
     if status is None or status.state not in (DONE, EXCLUDED):
         return status
-    for name, path in zip(status.outputs, own_files(output_dir, status.outputs), strict=True):
-        if needed not in name:
-            continue
-        fault = "is gone" if path is None or not path.is_file() else _fault_of(path, status.sizes.get(name))
+    for name in (name for name in status.outputs if needed in name):
+        path = output_dir / name  # an inner name, by `read_status`; the file is looked at and neither read nor removed
+        fault = _fault_of(path, status.sizes.get(name)) if path.is_file() else "is gone"
         if fault:
             return replace(status, state=FAILED, reason=f"{name} {fault}: run the participant level again.")
     return status

@@ -210,11 +210,6 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
 def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome], list[dict[str, Any]]]:
     """Connectomes for the model, and a row for each recording that the participant level did not finish."""
     wanted = {f"sub-{label.removeprefix('sub-')}" for label in request.participants}
-    bad = {
-        one.recording: one
-        for one in read_statuses(request.output_dir)
-        if one.state in (EXCLUDED, FAILED, RUNNING) and one.stage != "combine"
-    }
     everyone = list_connectomes(request.output_dir)
     there = [one for one in everyone if not wanted or one.participant in wanted]
     fitting = [one for one in there if one.atlas_name in facts["Preprocessing"]["atlas"]]
@@ -223,6 +218,11 @@ def _choose(facts: Mapping[str, Any], request: Request) -> tuple[list[Connectome
             f"None of the {len(there)} connectomes in {request.output_dir} is of the atlas of the model, "
             f"{', '.join(facts['Preprocessing']['atlas'])}. Run the participant level with that atlas."
         )
+    bad = {
+        one.recording: one
+        for one in read_statuses(request.output_dir, next(iter(fitting), None))
+        if one.state in (EXCLUDED, FAILED, RUNNING) and one.stage != "combine"
+    }
     rows = [_refused(*_place(one), _reason(one)) | {"quality": UNUSABLE} for one in bad.values()]
     rows = [row for row in rows if not wanted or row["participant_id"] in wanted]
     known = {*(one.participant for one in fitting), *(row["participant_id"] for row in rows)}
