@@ -125,6 +125,9 @@ def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[S
     kept = list(series)
     for condition in filters:
         passing = [one for one in kept if condition.accepts(one)]
+        if not passing and condition.key == "sub":
+            label, there = str(condition.values[0]), {one.labels["sub"] for one in kept}
+            raise DatasetError(f"There is no sub-{label}: {label_remedy(label, there)}")
         if not passing:
             raise DatasetError(
                 f"No BOLD series is left: none of {len(kept)} passes {condition.words}. "
