@@ -615,7 +615,7 @@ CATALOGUE: Catalogue = (
     (rf"Predicted better than chance {PERMUTED}\.", found),
     (
         rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. An (r|AUC) of "
-        rf"{NUMBER} or less (?:over all predictions together|within sites) could not have been told from chance here\.",
+        rf"{NUMBER} or less (?:over all predictions together|within sites) is compatible with chance here\.",
         not_found,
     ),
     (

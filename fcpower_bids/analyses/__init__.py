@@ -60,7 +60,7 @@ def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
 def analyses_to_run(settings: Analysis) -> tuple[str, ...]:
     """Names of the analyses that are asked for, and the choice of the exponent where this cohort makes it.
 
-    Without any, those of `DEFAULT`. ``all`` stands for every one; what a cohort does not allow, such as identification
+    Without any, those of `DEFAULT`. ``all`` stands for every one; those that a cohort does not allow, as identification
     with one session, is then for the caller to leave out.
     With ``--alpha nested`` the prediction makes that choice, and its tables, itself.
     """

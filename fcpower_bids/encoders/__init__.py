@@ -146,7 +146,7 @@ def embed_recording(
 
 
 def name_of_weights(weights: str | Path) -> str:
-    """Return what may be told of where weights came from: a hub id, or the last part of a path."""
+    """Return the origin of weights without folders: a hub id, or the last part of a path."""
     path = Path(weights).expanduser()
     return path.resolve().name if path.exists() else str(weights)
 

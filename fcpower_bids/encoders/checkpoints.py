@@ -42,7 +42,7 @@ class CheckpointError(UsageError):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a user must know of a checkpoint beside its architecture.
+    """Facts about a checkpoint in addition to its architecture.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
 
 
 def config_digest(raw: Mapping[str, Any]) -> str:
-    """SHA-256 of what ``config.json`` says beside the proof, whatever its order and spacing."""
+    """SHA-256 of ``config.json`` without the proof, whatever its order and spacing."""
     said = {key: value for key, value in raw.items() if key != PROOF}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
@@ -184,7 +184,7 @@ def read_proof(folder: Path) -> dict[str, Any] | None:
 
 
 def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
-    """Compare tensors, and what they compute, with what was written beside them; a checkpoint without is only noted.
+    """Compare tensors and their results with the proof; a checkpoint without a proof is only noted.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Write cohort statistics from the series of the participant level.
 
-``python -m fcpower_bids.encoders.cohort --help`` tells how.
+``python -m fcpower_bids.encoders.cohort --help`` lists the options.
 """
 
 from __future__ import annotations

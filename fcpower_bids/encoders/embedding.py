@@ -25,7 +25,7 @@ TOKENS_PER_BATCH = 4096
 
 
 class Encoder(Protocol):
-    """What the workflow asks of an encoder."""
+    """Protocol of an encoder for the workflow."""
 
     def embed(
         self,
@@ -114,7 +114,7 @@ class FBertEncoder:
         return self._by_length(prepared)
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
-        """What identifies the embeddings: for the sidecar."""
+        """Identity of the embeddings, for the sidecar."""
         card = self.card
         return {
             "name": self.name,

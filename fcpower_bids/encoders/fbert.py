@@ -1,6 +1,6 @@
 """F-BERT, the whole model: one token per timepoint, a ``[CLS]`` token, a BERT encoder, the ``[CLS]`` output.
 
-What the paper leaves open (activation, place of the norms, dropout, position of ``[CLS]``) is a field of the
+Each detail left open by the paper (activation, place of the norms, dropout, position of ``[CLS]``) is a field of the
 configuration, so that a checkpoint states it. Parameter names are those of ``torch.nn.TransformerEncoder``.
 Shapes: B recordings, T timepoints, P parcels, d hidden width, h heads.
 """
@@ -23,7 +23,7 @@ SIZES: dict[str, dict[str, int]] = {
 }
 """The two published sizes (their model cards): 850,944 and 8,069,632 parameters at 450 parcels.
 
-The number of parameters does not depend on the heads, so no loader can tell a wrong number from the tensors.
+The number of parameters does not depend on the heads, so no loader can detect a wrong number from the tensors.
 """
 
 MAX_PARAMETERS = 10**9

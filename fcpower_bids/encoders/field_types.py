@@ -1,4 +1,4 @@
-"""What the fields of a configuration may hold: a file says anything, and a dataclass takes it."""
+"""Types of the fields of a configuration: a dataclass accepts any value from a file."""
 
 from __future__ import annotations
 

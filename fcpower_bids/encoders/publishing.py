@@ -8,9 +8,9 @@ from fcpower_bids.encoders.checkpoints import CheckpointError, check_proof, load
 from fcpower_bids.errors import UsageError
 
 FILES = ("config.json", "model.safetensors", "README.md", "modeling_fbert.py")
-"""What is published."""
+"""Files that are published."""
 CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
-"""Whose errors tell of the hub and the network, not of a mistake here."""
+"""Packages whose errors come from the hub or the network, not from this program."""
 
 
 def check_model(folder: Path) -> list[Path]:

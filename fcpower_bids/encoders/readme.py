@@ -11,7 +11,7 @@ LICENCES = {
     *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
     *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "unknown"),
 }
-"""Of those that the hub knows; any other is told as ``other`` with its name."""
+"""Licences that the hub knows; any other is given as ``other`` with its name."""
 
 TEXT = """\
 # F-BERT

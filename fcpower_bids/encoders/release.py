@@ -14,6 +14,6 @@ LICENCE = "CC BY-NC 4.0"
 INPUT = (
     "450 parcels (Schaefer-400 and the 50 subcortical ones of Tian S3), 0.01-0.08 Hz, z-scored per parcel, any length"
 )
-"""What the released models were trained on: ``(batch, 450, time)``; here ``(B, T, P)``, and parcels by name."""
+"""Input of the released models in training: ``(batch, 450, time)``; here ``(B, T, P)``, and parcels by name."""
 
 NOTICE = f"The released F-BERT weights are under {LICENCE}: name their authors, no commercial use. Input: {INPUT}."

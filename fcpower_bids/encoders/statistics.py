@@ -28,7 +28,7 @@ class CohortStatistics:
     median, iqr : ndarray, shape (P,)
         In the order of the encoder.
     origin : str
-        What they were computed from, for the sidecar.
+        Their source, for the sidecar.
     """
 
     median: FloatArray

@@ -30,7 +30,7 @@ LOOK, REMIND, KEEP = 2.0, 60.0, 20.0
 class Cluster:
     """Workers of Dask.
 
-    What tasks share is written once into a folder that all workers see, and mapped by each: workers of one node have it
+    Shared arrays are written once into a folder that all workers see, and mapped by each: workers of one node have it
     in memory once, and one that is lost takes nothing with it. Dask gives the tasks of a lost worker to another.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What the analyses are given: one cohort with its encoders, or one cohort per atlas."""
+"""Input of the analyses: one cohort with its encoders, or one cohort per atlas."""
 
 from __future__ import annotations
 

@@ -16,18 +16,18 @@ PAGE, INDEX, CHECK = "page", "index", "check"
 
 
 class Attempts:
-    """Try, note its status, and tell at the end.
+    """Run steps, note their states, and report at the end.
 
     Attributes
     ----------
     done : list of str
-        What was asked for and is finished, or was finished before.
+        Requested steps that are finished, now or before.
     left_out : dict of str to str
-        What the data do not allow and need not, with the reason.
+        Steps that the data do not allow and need not, with the reason.
     refused : dict of str to str
-        What was asked for and cannot be done, with the reason: the data or the choices have to be changed.
+        Requested steps that are impossible, with the reason: the data or the choices have to be changed.
     failed : dict of str to str
-        What a mistake of the program or the system has stopped.
+        Steps that a mistake of the program or the system has stopped.
     """
 
     def __init__(self, settings: Settings) -> None:

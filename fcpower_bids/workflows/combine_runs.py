@@ -65,7 +65,7 @@ def nothing_to_combine(n_runs: int) -> str:
 
 
 def _combine_in_turn(calls: list[tuple[Any, ...]], claims: Claims, settings: Settings) -> None:
-    """Combine what nobody else is at work on, then what others have left unfinished."""
+    """Combine unclaimed runs, then those that other processes have left unfinished."""
     while calls:
         names = claims.take(whole.name for whole, *_ in calls)
         mine = [call for call in calls if call[0].name in names]

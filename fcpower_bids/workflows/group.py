@@ -106,7 +106,7 @@ def _dry_run(settings: Settings) -> int:
 
 
 def _tell_decisions(cohort: Cohort, settings: Settings) -> None:
-    """Say who is left out because somebody decided so: the file may lie in the folder since long ago."""
+    """Name people left out by a decision: its file may be old."""
     if told := tell_left_out(cohort.excluded, settings):
         say(told, settings)
 
@@ -129,7 +129,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     _make_folder(folder)
     for place in (folder, folder / "models"):
-        sweep(place / name for name in leftovers(place))  # of a run that was killed: nobody else is at work here
+        sweep(place / name for name in leftovers(place))  # of a run that was killed: no other run is at work here
     write_text(settings.results_record, settings.as_toml())
     named = f"{settings.level}_{settings.name}" if settings.name else settings.level
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))

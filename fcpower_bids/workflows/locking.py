@@ -17,9 +17,9 @@ from fcpower_bids.workflows.run_progress import Progress, say
 
 
 def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], work: Path, progress: Progress) -> None:
-    """Run what nobody else is at work on, then what the others have left unfinished.
+    """Run unclaimed items, then those that other processes have left unfinished.
 
-    What another run has finished meanwhile is not done again. A run that was killed is waited for no longer.
+    Items that another run has finished meanwhile are not done again. A killed run is waited for no longer.
     """
     with claims_in(settings.output_dir / CLAIMS) as claims:
         names = claims.take(job[0].name for job in jobs if not is_done(job, settings))
@@ -44,7 +44,7 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
 
 @contextmanager
 def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
-    """Do what only one run may do in an output folder; another waits, and says for whom."""
+    """Hold the lock of an output folder; another run waits, and names the holder."""
     with claims_in(settings.output_dir / CLAIMS) as claims:
         told = False
         while not claims.take([name]):

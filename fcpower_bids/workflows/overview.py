@@ -1,4 +1,4 @@
-"""The status of all recordings of an output folder, those included that somebody is at work on."""
+"""The status of all recordings of an output folder, those included that another process is at work on."""
 
 from __future__ import annotations
 

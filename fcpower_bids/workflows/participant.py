@@ -1,4 +1,4 @@
-"""The participant level: find recordings, run what is not finished, tell the status of each."""
+"""The participant level: find recordings, run those that are not finished, report the status of each."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _run_participants(settings: Settings) -> int:
     plan = plan_run(settings, settings.work / "atlases")
     datasets = derivative_roots(settings)
     prepare_dataset(settings, datasets)
-    if not (settings.reports_only and settings.record.is_file()):  # it tells how the outputs were made
+    if not (settings.reports_only and settings.record.is_file()):  # it holds the choices that made the outputs
         write_shared(settings.record, settings.as_toml())
         note_command(settings.output_dir, settings.level, command_of(settings.as_dict(), whole=True))
     work = _prepare_work(settings)

@@ -21,14 +21,14 @@ RESOURCES = TableSpec(
     "logs/resources",
     "With `--resource-monitor`: one row per step of the last run.",
     join_columns(
-        Column.text("recording", "What it worked on"),
+        Column.text("recording", "Recording that it worked on"),
         Column.text("step", "Its node: parcellate, bandpass, connectivity, power, embed, measure, sink, ..."),
         Column.number("seconds", "How long it took", unit="s"),
         Column.number("peak_mb", "Largest memory of its process so far", unit="MB"),
         Column.text("started", "When it began"),
     ),
 )
-"""Done or excluded: the summary tells which."""
+"""Done or excluded: the summary distinguishes them."""
 
 
 def say(text: str, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Progress:
-    """Tells how far the recordings are.
+    """Progress of the recordings.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Progress:
         for line in tell_reasons([one for one in statuses if one.state != FAILED], self.settings.verbose):
             self.say(line)
         for line in tell_reasons([one for one in statuses if one.state == FAILED], self.settings.verbose):
-            tqdm.write(line, file=sys.stderr)  # an error is told with --quiet too
+            tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")
         where = f"{output_dir}/logs/status.tsv" if has_table else f"fcpower_bids status {output_dir}"

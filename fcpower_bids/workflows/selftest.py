@@ -87,7 +87,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found.
+    """Results.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ def run_selftest(
 ) -> Outcome:
     """Make the recording, run the participant level on it in processes of its own, and compare every step.
 
-    A command that fails is a step that failed; what it did not write is missing.
+    A command that fails is a failed step; files that it did not write are missing.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def fingerprint(file: Path) -> dict[str, Any]:
     -------
     dict
         ``shape``; ``names``, a digest of the headings and of all text; ``rms`` of the numbers; ``projections`` on fixed
-        cosines, which tell any change of value or of order. Missing numbers count as text.
+        cosines, which show any change of value or of order. Missing numbers count as text.
     """
     return _numbers(*(_arrays_of(file) if file.suffix == ".npz" else _cells_of(file)))
 

@@ -169,7 +169,7 @@ class Ended:
     [
         ([-15, -9], 0, "killed from outside"),
         ([-15, -9], 1, "killed by the kernel because memory ran out"),
-        ([-15, -15], 1, "told to end (SIGTERM)"),
+        ([-15, -15], 1, "received SIGTERM"),
         ([-15, -11], 0, "crashed (SIGSEGV)"),
         ([None, 0], 0, "killed from outside"),
     ],

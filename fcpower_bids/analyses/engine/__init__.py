@@ -1,1 +1,1 @@
-"""What the analyses share: people, targets, folds, representations, scores, comparisons."""
+"""Shared by the analyses: people, targets, folds, representations, scores, comparisons."""

@@ -8,7 +8,7 @@ KEY_COLUMNS: Columns = join_columns(
     Column.text("target", "Phenotype or composite that is predicted", "Target"),
     Column.text(
         "representation",
-        "What predicts it; after a colon the predictor, where it is not kernel ridge",
+        "Features that predict it; after a colon the predictor, where it is not kernel ridge",
         "Representation",
     ),
     Column.number("repeat", "Repetition of the cross-validation, from 0"),
@@ -21,7 +21,7 @@ PARCEL_COLUMNS: Columns = join_columns(
     Column.number("y", "The same to the front", optional=True),
     Column.number("z", "The same upwards", optional=True),
 )
-IDENTIFIES = Column.text("representation", "What identifies", "Representation")
+IDENTIFIES = Column.text("representation", "Features that identify", "Representation")
 PREDICTOR = Column.text("predictor", "How it is predicted (`--predictors`)", "Predictor")
 FIT_COLUMNS: Columns = join_columns(
     Column.number("n_train", "People who train, with a known target", digits=0),

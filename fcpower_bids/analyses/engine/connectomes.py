@@ -88,7 +88,7 @@ class AveragedEdges:
         return self._average(scans, sizes) if self._weights is None else _weigh(scans, sizes, self._weights[places])
 
     def key(self, unit: int) -> bytes:
-        """What the FC of a unit is made of: its rows of scans, and where there are several their weights."""
+        """Scans that make the FC of a unit, and where there are several their weights."""
         rows, stop = self.groups[unit].tobytes(), self._stops[unit]
         if self._weights is None or self._sizes[unit] == 1:
             return rows

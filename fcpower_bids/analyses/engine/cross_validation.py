@@ -49,7 +49,7 @@ def cross_validate(solver: Solver, study: Study, label: str) -> NestedResult:
 def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study: Study) -> NestedResult:
     """Predict as `cross_validate` does, with features that are fitted to the training people of every outer fold.
 
-    The inner folds share what was fitted to their outer training set, which knows no target and nobody who is tested.
+    The inner folds share the fit to their outer training set, which holds no target and no test person.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Entries scored on the same folds, compared, and told in tables: what every comparison of features is made of."""
+"""Entries scored on the same folds, compared and tabulated: the core of every comparison of features."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Made = TypeVar("Made")
 
 
 class Entries:
-    """What predicts, entry by entry, on the people, targets and folds of one study.
+    """Predictions, entry by entry, on the people, targets and folds of one study.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Entries:
                 yield person_frame(self.study, name, result, target)[list(PERSON_COLUMNS)]
 
     def notes(self) -> dict[str, list[str]]:
-        """What a reader must know of each entry: dropped penalties, penalties at an edge of the grid."""
+        """Notes on each entry: dropped penalties, penalties at an edge of the grid."""
         return {name: list(result.notes) for name, result in self.results.items() if result.notes}
 
     def compare(self, pairs: Iterable[tuple[str, str]] | None = None) -> pd.DataFrame:
@@ -148,7 +148,7 @@ class Entries:
         specs : tuple of TableSpec
             Of `columns.declare_screen`.
         facts : mapping
-            For the sidecars, beside the protocol.
+            For the sidecars, in addition to the protocol.
         question : str, optional
             One of their further columns: Holm's correction is over the entries that have the same value there, and over
             all without it. A hundred random filters must not hide whether FC differs from FC^alpha.

@@ -66,7 +66,7 @@ def choose_people(
     NotInCohort
         There are no phenotypes.
     Unfit
-        A column is not there, someone has no family or no site, or nobody is left.
+        A column is not there, someone has no family or no site, or no person is left.
     """
     usable = ~scans_without_features(cohort, representations)
     scans: dict[str, list[int]] = {}
@@ -89,7 +89,7 @@ def choose_people(
     if table.empty:
         raise NotInCohort("There are no phenotypes to predict; name their tables with --phenotypes.")
     if not names:
-        raise Unfit("Nobody has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
+        raise Unfit("No person has scans, phenotypes and covariates; check participant_id in the phenotype tables.")
     table, numbers = table.loc[names], numbers.loc[names]
     return People(
         names=tuple(names),

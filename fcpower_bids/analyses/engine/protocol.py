@@ -110,7 +110,7 @@ class Protocol:
     ----------
     folds : tuple of Fold
     labels : mapping of (int, int) to (str, str)
-        What a file calls the repeat and the fold of these numbers; empty where folds are drawn.
+        Labels of repeat and fold in a file; empty where folds are drawn.
     exchange : Exchange
     preset : PredictionPreset
     held_out : str or None
@@ -215,7 +215,7 @@ def _draw_folds(
 
 def _check_size(people: People, settings: Analysis, preset: PredictionPreset) -> None:
     """Refuse fewer people or families than folds, and a family that is larger than a fold."""
-    few = Unfit if settings.folds else NotInCohort  # nobody chose the folds of a preset: the others go on
+    few = Unfit if settings.folds else NotInCohort  # the folds of a preset are a default: the other analyses go on
     n, n_folds = len(people.names), preset.n_folds
     sizes = np.bincount(family_numbers(people.families, n))
     declared = people.families is None or settings.family_column

@@ -1,4 +1,4 @@
-"""What predicts and what identifies: FC, FC^alpha, other transforms of FC, and embeddings, by name."""
+"""Representations of people: FC, FC^alpha, other transforms of FC, and embeddings, by name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Representation:
     is_edges : bool
         Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
     weight : float
-        What edges are multiplied by in the features.
+        Factor of the edges in the features.
 
     Attributes
     ----------

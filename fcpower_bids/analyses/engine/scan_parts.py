@@ -234,7 +234,7 @@ def _embed(
 
 
 def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
-    """What a sidecar says of the lengths."""
+    """Entries of a sidecar about the lengths."""
     told = {
         "Minutes": (
             "First contiguous cleaned minutes of each scan (censored volumes are not counted; runs of a scan follow "

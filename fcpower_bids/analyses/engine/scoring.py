@@ -57,7 +57,7 @@ def main_score(target: Target) -> str:
 
 
 def observed_of(study: Study, result: NestedResult, fold: int) -> FloatArray:
-    """What the predictions of a fold are compared with, shape (n_test, m): the target as built, or the true class.
+    """Values that predictions are compared with, shape (n_test, m): the target as built, or the true class.
 
     A target of two classes stays 0 and 1 even where covariates are regressed from what the model is trained on.
     """

@@ -1,4 +1,4 @@
-"""The series of a cohort: what was written of every scan, read when it is asked for, cut, and turned into features."""
+"""The series of a cohort: read from disk on access, cut, and turned into features."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Study:
         return build_once(join_target_builders(self.targets, self.people.covariates))
 
     def representations(self, cohort: Cohort | None = None) -> Iterator[Representation]:
-        """What is asked for, one at a time; of another cohort with the same scans if one is given."""
+        """Requested representations, one at a time; of another cohort with the same scans if one is given."""
         chosen = cohort or self.cohort
         return build_representations(chosen, self.people.scans, expand_names(chosen, self.settings), self.settings)
 

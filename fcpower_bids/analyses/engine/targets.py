@@ -1,4 +1,4 @@
-"""What is predicted: columns and composites, continuous or of two classes; and which of them go with the site."""
+"""Targets: columns and composites, continuous or of two classes; and those that go with the site."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class SiteShare:
     share : float
         Share of the variance between the sites.
     score : float
-        What the means of the sites alone score in the same people: AUC for two classes, r for others.
+        Score of the means of the sites alone in the same people: AUC for two classes, r for others.
     is_auc : bool
     n_sites : int
     """

@@ -1,4 +1,4 @@
-"""What scores chance alone reaches: the whole nested cross-validation on permuted targets."""
+"""Scores by chance alone: the whole nested cross-validation on permuted targets."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
-        del solver  # The inverses of a large cohort must not be in memory beside its features.
+        del solver  # The inverses of a large cohort must not be in memory together with its features.
         if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
             importance.add(representation, result)
     grid = None

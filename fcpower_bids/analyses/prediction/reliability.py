@@ -50,7 +50,7 @@ RELIABILITY = TableSpec(
         ),
         Column.number(
             "ceiling",
-            "r / sqrt(2 rho / (1 + rho)): what a perfectly reliable predictor would reach; n/a where r or rho is not "
+            "r / sqrt(2 rho / (1 + rho)): the score of a perfectly reliable predictor; n/a where r or rho is not "
             "above 0, and above 1 where rho is too small to be known; for halves only",
             "Ceiling of r",
         ),
@@ -61,7 +61,7 @@ RELIABILITY = TableSpec(
 RELIABILITY_FACTS = {
     "Rule": (
         "Halves are those of each scan in time; the nested cross-validation is run on each half, on the same folds "
-        "(the paper, Appendix F). The agreement between repeats tells how much the division into folds matters, not "
+        "(the paper, Appendix F). The agreement between repeats shows how much the division into folds matters, not "
         "how reliable the scans are, so it sets no ceiling. Halves need the series of every scan; embeddings have none."
     )
 }

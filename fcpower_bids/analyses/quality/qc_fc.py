@@ -48,9 +48,7 @@ QCFC_SUMMARY = TableSpec(
         Column.number("n_people", "People with a known mean FD"),
         Column.number("n_edges", "Edges that vary over people"),
         Column.number("median_abs_r", "Median of |r| over edges"),
-        Column.number(
-            "median_abs_r_chance", "What the median would be for independent edges without any relation to motion"
-        ),
+        Column.number("median_abs_r_chance", "Median for independent edges without any relation to motion"),
         Column.number("mean_r", "Mean of r over edges; away from 0 for a global effect of motion"),
         Column.number("share_significant", "Share of edges with q < 0.05"),
         Column.number("share_uncorrected", "Share of edges with p < 0.05; chance gives 0.05"),

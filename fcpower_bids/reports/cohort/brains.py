@@ -34,7 +34,7 @@ SPACING, SMOOTHING = 4, 1.0
 
 @dataclass(frozen=True)
 class Brain:
-    """What one brain shows: numbers of parcels, or of connections between them, the largest first.
+    """Content of one brain: numbers of parcels, or of connections between them, the largest first.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Brain:
     values : tuple of float
         One per connection, or per parcel.
     column : Column
-        What the numbers are.
+        Meaning of the numbers.
     grid : Grid
         The same as a table, a row per number in the same order.
     """
@@ -113,7 +113,7 @@ def draw_parcels(places: Sequence[Place], values: Sequence[float], label: str) -
     values : sequence of float
         Positive ones are red, negative ones blue, those of the largest size darkest and on top.
     label : str
-        What the colours mean.
+        Meaning of the colours.
     """
     outlines, views = glass_brain()
     order = np.argsort(np.abs(values), kind="stable")
@@ -200,7 +200,7 @@ def connections_panel(
     places : mapping of str to (float, float, float)
         Where the parcels are, in mm of MNI space.
     columns : sequence of Column
-        What the table beside a brain shows; the last is the number that is drawn.
+        Columns of the table of a brain; the last is the number that is drawn.
     title, text, sources
         As those of a panel.
     """

@@ -24,7 +24,7 @@ from fcpower_bids.schema import Column
 MOST_TARGETS = 6
 """Targets that are drawn; all are in the tables."""
 BESIDE = 3
-"""Targets beside each other in one picture."""
+"""Targets side by side in one picture."""
 HOW = (
     "Difference to {reference} on the same folds, with the 95 % interval of the corrected resampled t-test. Triangles "
     "up are better, triangles down worse (p < 0.05 after Holm's correction); open circles are not distinguishable "
@@ -48,7 +48,7 @@ def own_rows(frame: pd.DataFrame, target: str) -> pd.DataFrame:
 
 
 def batches(targets: Sequence[str]) -> Iterator[list[str]]:
-    """Targets that are drawn, some beside each other."""
+    """Targets that are drawn, some side by side."""
     left = iter(targets[:MOST_TARGETS])
     while batch := list(islice(left, BESIDE)):
         yield batch

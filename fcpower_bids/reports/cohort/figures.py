@@ -264,7 +264,7 @@ def draw_lines(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], labe
 
 
 def draw_matches(matches: Mapping[str, tuple[np.ndarray, np.ndarray]], size: int) -> str:
-    """Draw who was taken for whom by representation: places of the person and of the match among ``size`` people."""
+    """Draw the match of each person by representation: places of the person and of the match among ``size`` people."""
     sheet = Drawing(9.6 if len(matches) > 1 else 4.8, 3.4)
     boxes = lay_out(sheet, 1, len(matches), (24, 10, 20, 26), (16, 0))
     dot = float(np.clip(2500 / size, 2, 30))

@@ -1,4 +1,4 @@
-"""What the tables of the predictions say about each target, decided once for the verdict and for the sections."""
+"""Findings about each target, decided once for the verdict and for the sections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW_PEOPLE, FEW_FOLDS = 100, 10
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What was found for one target.
+    """The finding about one target.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Finding:
         The column of ``summary`` that says which is the best.
     state : str
         Whether the best of the permutation tests, corrected for the number of representations, is significant; not
-        decided where so few permutations cannot tell.
+        decided where the permutations are too few.
     p : float
         That p, corrected by the best representation of each permutation; NaN where there was none.
     comparison : pandas.Series or None
@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def chance(self) -> float:
-        """What guessing scores."""
+        """Score of guessing."""
         return 0.5 if self.score == "auc" else 0.0
 
     @property
@@ -191,7 +191,7 @@ def _answer(finding: Finding, best: pd.Series) -> str:
         where = "within sites" if finding.is_within else "over all predictions together"
         return (
             f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). An "
-            f"{finding.label} of {needed:.2f} or less {where} could not have been told from chance here."
+            f"{finding.label} of {needed:.2f} or less {where} is compatible with chance here."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
 
@@ -263,12 +263,12 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     if n < FEW_PEOPLE:
         said.append(
             f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation below "
-            f"{smallest_correlation(n):.2f} could not be told from chance, and the scores below are very uncertain."
+            f"{smallest_correlation(n):.2f} is compatible with chance, and the scores below are very uncertain."
         )
     if tested := small_folds(findings, tables):
         said.append(
             f"Test folds of {tested}: the r of a single fold is mostly noise (with two people it can only be 1 or -1). "
-            "What leads is the score of all predictions together. Where there is nothing to predict it lies below "
+            "The score of all predictions together leads. Where there is nothing to predict it lies below "
             "chance: a negative r is no relation turned round."
         )
     said += _fold_cautions(findings, folds, tables)

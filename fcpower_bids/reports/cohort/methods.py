@@ -38,7 +38,7 @@ SHOWN = ("criterion", "transform", "representation", "participant_id", "alpha", 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """What the text says of one table of an analysis that was done.
+    """Facts of the text about one table of a finished analysis.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ def read_choices(tables: GroupTables) -> dict[str, Any]:
 
 
 def group_methods(tables: GroupTables) -> str:
-    """Return the text as Markdown with pandoc's citations; empty where nobody noted the choices.
+    """Return the text as Markdown with pandoc's citations; empty where no choices are noted.
 
-    Every analysis is told whose tables belong to these choices, and no other.
+    The text covers the analyses whose tables belong to these choices, and no other.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def group_methods(tables: GroupTables) -> str:
 
 
 def _features(facts: Iterable[Mapping[str, Any]], chosen: Mapping[str, Any]) -> str:
-    """What a person with several scans is described by, as one of the sidecars says it."""
+    """Features of a person with several scans, from one of the sidecars."""
     said = next((str(one["FeaturesOfAPerson"]) for one in facts if "FeaturesOfAPerson" in one), "")
     return said if any(name.startswith("embedding") for name in chosen["representations"]) else said.partition(";")[0]
 
@@ -147,7 +147,7 @@ def _cohort(tables: GroupTables) -> dict[str, Any]:
 
 
 def _cleaning(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What the sidecars of the series say, in parts of a sentence."""
+    """Cleaning from the sidecars of the series, in parts of a sentence."""
     if "NuisanceStrategy" in facts:
         yield f'cleaned with the confound strategy "{facts["NuisanceStrategy"]}"'
     low, high = facts.get("PassBandHz", (None, None))
@@ -182,7 +182,7 @@ def _prediction(facts: Mapping[str, Any], chosen: Mapping[str, Any], tables: Gro
 
 
 def _predictor(name: str, facts: Mapping[str, Any], chosen: Mapping[str, Any], representations: list[str]) -> str:
-    """What predicts, as a part of a sentence."""
+    """The predictor, as a part of a sentence."""
     if name != KERNEL_RIDGE:
         said = str(PREDICTORS[name].summary).rstrip(".")
         return said[0].lower() + said[1:]

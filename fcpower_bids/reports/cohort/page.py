@@ -67,7 +67,7 @@ def write_group_report(settings: Places) -> Path:
 
 
 def _methods(tables: GroupTables) -> tuple[str, str]:
-    """Write the methods text beside the tables; return it, and why there is none."""
+    """Write the methods text into the folder of the tables; return it, and why there is none."""
     try:
         markdown = group_methods(tables)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What the group level wrote: its tables and sidecars, and the parts of a page that show them."""
+"""Tables and sidecars of the group level, and the parts of a page that show them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ MOST_PRINTED = 40
 MOST_READ = 500_000
 """Rows of a long table that are read at a time."""
 UNREADABLE = (OSError, ValueError, EOFError, zlib.error)
-"""What a damaged table is met with; the latter two where it is compressed."""
+"""Exceptions raised by reading a damaged table; the latter two where it is compressed."""
 Sources = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: what it shows, by what it is sorted, where it leads, whether it stands out or is best."""
+    """One cell of a table: text, sorting key, link, and marks for outliers and the best."""
 
     text: str
     value: Any = ""
@@ -104,7 +104,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the page: what makes its sections, and what the first lines of the page take from them.
+    """A part of the page: maker of its sections, and their share in the first lines of the page.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class GroupTables:
     settings : Places
         Where the outputs are.
     problems : dict of str to str
-        Tables that turned out to be broken, and how; what they would show is left out.
+        Broken tables with their faults; their content is left out.
     failures : dict of str to str
         Parts of the page that a mistake of the program has stopped, and where its traceback is.
     causes : list of Exception

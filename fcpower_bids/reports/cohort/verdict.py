@@ -1,4 +1,4 @@
-"""The first lines of the group page: what was asked, what was found, and what limits it, in plain words."""
+"""The first lines of the group page: questions, findings and limits, in plain words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEW_IDENTIFIED = 20
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """What the page says first.
+    """First lines of the page.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class GroupVerdict:
     further : tuple of (str, str, str)
         Of each further analysis: title, first sentence, anchor.
     cautions : tuple of str
-        What limits the findings.
+        Limits of the findings.
     overview : Grid or None
         Targets against representations.
     mark : str
-        What stands beside the results among others: ``ok`` where something was found, ``caution`` where the check
+        Mark of the results in the index: ``ok`` where something was found, ``caution`` where the check
         alarms or a part failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing.
     """
 
@@ -125,7 +125,7 @@ def _mark(targets: Sequence[Finding], tables: GroupTables) -> str:
 
 
 def _without_headline(done: Sequence[str], tables: GroupTables, checked: bool) -> str:
-    """What there is where nothing was predicted and nobody identified."""
+    """Summary where no person was predicted or identified."""
     if done:
         return f"{listed([name.replace('_', ' ') for name in done], 4)}: done; the page has the tables."
     return (

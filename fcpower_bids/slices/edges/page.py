@@ -101,7 +101,7 @@ def _edges_sentence(row: pd.Series, tables: GroupTables) -> str:
     if not row["n_family_wise"]:
         return (
             f"{what}: none of {total} goes with it detectably ({p}; {fdr}); {effect} of ±{row['effect_needed']:.2f} or "
-            "less could not have been told from chance."
+            "less is compatible with chance."
         )
     hits, stronger = int(row["n_family_wise"]), int(row["n_stronger"])
     edge = _part(tables.rows("edges"), row).iloc[0]

@@ -160,7 +160,7 @@ def _is_open(recording: Recording, settings: Settings) -> bool:
 
 
 def why_open(recording: Recording, settings: Settings) -> str:
-    """Say why a recording has no final status: what nipype noted, or that its process is gone, or never was."""
+    """Explain a missing final status: the note of nipype, a process that is gone, or one that never was."""
     noted = explain_step(settings.output_dir, workflow_name(recording))
     return noted or (VANISHED if _stage(recording, settings) else NOT_STARTED)
 

@@ -1,4 +1,4 @@
-"""nipype: what it keeps in global state, and its plugins for clusters."""
+"""nipype's global state, and its plugins for clusters."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_runner(path: Path) -> PluginBase:
         raise UsageError(
             f"{path} names the plugin {name}, which nipype does not have. Choose from: {', '.join(known)}."
         )
-    try:  # nothing of ours: what nipype says of the arguments of the file
+    try:  # nothing of ours: the complaint of nipype about the arguments of the file
         return getattr(plugins, f"{name}Plugin")(plugin_args=arguments)
     except Exception as error:
         raise UsageError(f"The plugin {name} cannot be made with the plugin_args of {path} ({error}).") from error

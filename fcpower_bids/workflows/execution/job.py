@@ -66,7 +66,7 @@ def process_recording(
     Parameters
     ----------
     recording : Recording
-        What is processed.
+        The recording.
     atlases : sequence of Path
         Files of `imaging.atlas.described`, all in the space of the recording.
     settings : Settings
@@ -74,7 +74,7 @@ def process_recording(
     datasets : mapping of str to Path
         Input datasets by the name that BIDS URIs use.
     fingerprint : str
-        What the results depend on.
+        Dependencies of the results.
     work : Path
         Folder of its intermediate results, removed when it is done.
     keep : Path

@@ -33,9 +33,9 @@ FOR_RECORDINGS = (
     "fcpower_bids.transforms.power",
 )
 FOR_PAGES = ("fcpower_bids.reports.person.page",)
-"""What workers need; imported once, before they are forked. None of it starts threads."""
+"""Modules of the workers; imported once, before they are forked. None of them starts threads."""
 MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
-"""What a recording needs at most at 450 parcels and 5,000 volumes; measured, rounded up."""
+"""Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
 def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
@@ -49,7 +49,7 @@ def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
         with unsearched():
             for module in (function.partition(":")[0], *modules):
                 import_module(module)
-        gc.freeze()  # memory that nobody writes to stays shared
+        gc.freeze()  # memory without writes stays shared
         return get_context("fork")
     set_forkserver_preload([*FOR_RECORDINGS, *FOR_PAGES])
     with in_safe_folder():
@@ -98,7 +98,7 @@ def run_calls(
     n_processes : int
         At a time.
     modules : iterable of str
-        What the function will import, to be imported once for all.
+        Modules of the function, to be imported once for all.
 
     Raises
     ------

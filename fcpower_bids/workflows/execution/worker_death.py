@@ -1,4 +1,4 @@
-"""Why a worker process ended without a word: what the system knows of it."""
+"""Causes of the death of a worker process, as far as the system records them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Where the kernel counts whom it killed for want of memory in this container or job: cgroups of version 2, and 1."""
+"""Kernel counters of processes killed for want of memory in this container or job: cgroups of version 2, and 1."""
 
 
 class WorkerDied(BrokenProcessPool):
@@ -19,7 +19,7 @@ class WorkerDied(BrokenProcessPool):
     Attributes
     ----------
     cause : str
-        What is known of it, as the beginning of a sentence: "The process was ...".
+        The cause, as the beginning of a sentence: "The process was ...".
     """
 
     def __init__(self, cause: str) -> None:
@@ -55,5 +55,5 @@ def cause_of_death(workers: Iterable[BaseProcess], kills_before: int) -> str:
     if number in (signal.SIGKILL, 0):
         return "The process was killed from outside; as a rule memory ran out, or a scheduler's limit was reached"
     if number == signal.SIGTERM:
-        return "The process was told to end (SIGTERM), as a scheduler does at its limit of time"
+        return "The process received SIGTERM, as from a scheduler at its limit of time"
     return f"The process crashed ({signal.Signals(number).name}), which no input should make it do: please report it"

@@ -1,1 +1,1 @@
-"""What a run will do, known before it reads volumes: the same for ``--dry-run`` and for the run itself."""
+"""The plan of a run, made before it reads volumes: the same for ``--dry-run`` and for the run itself."""

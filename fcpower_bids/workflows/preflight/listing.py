@@ -1,4 +1,4 @@
-"""What ``--dry-run`` prints: every recording that was found, what it lacks, and where its results would go."""
+"""Output of ``--dry-run``: every recording that was found, its faults, and the place of its results."""
 
 from __future__ import annotations
 

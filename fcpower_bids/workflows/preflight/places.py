@@ -41,7 +41,7 @@ def check_room(todo: Sequence[tuple[Job, int]], settings: Settings) -> None:
     Parameters
     ----------
     todo : sequence of (Job, int)
-        What will be processed, with its volumes.
+        Recordings that will be processed, with their volumes.
     settings : Settings
         The folders.
 

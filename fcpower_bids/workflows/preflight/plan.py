@@ -50,7 +50,7 @@ class Ready:
     regressors : int
         Confounds that are regressed; 0 when excluded.
     degrees_of_freedom : float
-        What the cleaning leaves; 0 when excluded.
+        Volumes that the cleaning leaves; 0 when excluded.
     excluded : str
         Why quality control will exclude it; empty when it will not.
     finished : bool
@@ -67,26 +67,26 @@ class Ready:
 
     @property
     def recording(self) -> Recording:
-        """What is processed."""
+        """Recordings that are processed."""
         return self.job[0]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do.
+    """Plan of a run.
 
     Attributes
     ----------
     discovery : Discovery
-        What was found.
+        Found recordings.
     ready : tuple of Ready
-        What is processed.
+        Recordings that are processed.
     refused : tuple of Status
-        What is not processed, as the run records it.
+        Recordings that are not processed, as the run records them.
     others : tuple of Status
         Combinations of runs, and embeddings that there will not be, as the run will record them.
     notes : tuple of str
-        What a user may want to know and need not act on.
+        Notes that need no action.
     """
 
     discovery: Discovery
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def jobs(self) -> list[Job]:
-        """What is processed."""
+        """Recordings that are processed."""
         return [one.job for one in self.ready]
 
     @property
@@ -236,7 +236,7 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
 
 
 def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
-    """Clean a single parcel that tells nothing: what is kept, regressed and excluded does not depend on the parcels.
+    """Clean one parcel of zeros: kept volumes, regressors and exclusion do not depend on the parcels.
 
     Raises
     ------

@@ -339,7 +339,7 @@ def test_exponent_chosen_in_the_fold_is_a_representation(cohort):
         ({"hold_out_sites": True}, "give --site-column"),
         ({"hold_out_sites": True, "site_column": "constant"}, "1 site"),
         ({"covariates": ("nothing",)}, "There is no column 'nothing'"),
-        ({"covariates": ("empty",)}, "Nobody has scans, phenotypes and covariates"),
+        ({"covariates": ("empty",)}, "No person has scans, phenotypes and covariates"),
         ({"covariates": ("age", "y_twice")}, "explain the target 'y' completely, at least in the 8 people"),
         ({"covariates": ("letters",)}, "explain the target 'y' completely"),
         ({"composite": ("g=y",)}, "needs two columns"),

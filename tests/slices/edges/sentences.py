@@ -130,7 +130,7 @@ SENTENCES: Catalogue = (
     ),
     (
         rf"(\S+) in {NAME}: none of {COUNT} edges goes with it detectably \({CORRECTED}; {COUNT} with q below 0\.05\); "
-        rf"(d|partial r) of ±{NUMBER} or less could not have been told from chance\.",
+        rf"(d|partial r) of ±{NUMBER} or less is compatible with chance\.",
         edges_not_found,
     ),
     (
