@@ -664,8 +664,8 @@ CATALOGUE: Catalogue = (
     ),
     (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),
     (
-        rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} could not be told "
-        r"from chance, and the scores below are very uncertain\.",
+        rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} is "
+        "compatible with chance, and the scores below are very uncertain\.",
         few_people,
     ),
     (
