@@ -665,7 +665,7 @@ CATALOGUE: Catalogue = (
     (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),
     (
         rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} is "
-        "compatible with chance, and the scores below are very uncertain\.",
+        r"compatible with chance, and the scores below are very uncertain\.",
         few_people,
     ),
     (
