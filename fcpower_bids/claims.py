@@ -54,13 +54,7 @@ def _user() -> str:
 
 @dataclass
 class Claims:
-    """Claims of one run in one folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files are; made when the first claim is, and removed with the last.
-    """
+    """Claims of one run in one folder."""
 
     folder: Path
     run: str = field(default_factory=lambda: secrets.token_hex(8))

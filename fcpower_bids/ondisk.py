@@ -40,19 +40,6 @@ class RowsOnDisk:
 
     It is indexed like an array of two dimensions (rows by number, slice, numbers or booleans; columns by slice,
     numbers or booleans) and gives arrays; it can be sent to other processes that see the same files.
-
-    Parameters
-    ----------
-    files : sequence of (Path, int)
-        Each file and the byte at which its first row begins.
-    places : sequence of (int, int)
-        File and row of each row of this array.
-    stored : int
-        Columns in the files.
-    dtype : dtype
-        Of the numbers in the files.
-    columns : ndarray of int, optional
-        Which of them to show, ascending; all by default.
     """
 
     def __init__(
@@ -118,15 +105,7 @@ class RowsOnDisk:
 
 
 class ScratchRows(RowsOnDisk):
-    """An array on disk that is written by rows, and removed with the last that refers to it.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the file.
-    shape : (int, int)
-    dtype : dtype
-    """
+    """An array on disk that is written by rows, and removed with the last that refers to it."""
 
     def __init__(self, folder: Path, shape: tuple[int, int], dtype: DTypeLike) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,11 +157,6 @@ class GrowingRows:
     The index is replaced after each chunk, so whoever is killed leaves what was there before it. One process at a
     time may add (`fcpower_bids.claims.turn`). The rows of a chunk that is less than half full, or half in use,
     go into the next.
-
-    Parameters
-    ----------
-    folder : Path
-        Made when the first rows come.
 
     Attributes
     ----------

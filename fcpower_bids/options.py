@@ -18,27 +18,7 @@ def option(
     reader: str | None = None,
     question: bool | None = None,
 ) -> Any:
-    """Declare one choice.
-
-    Parameters
-    ----------
-    default : any
-        Its default.
-    section : str
-        Its section of ``--help``.
-    text : str
-        Text for ``--help`` and ``docs/usage.md``.
-    *flags : str
-        Other spellings.
-    choices : tuple of str, optional
-        Allowed values.
-    or_choice : str, optional
-        Another option, whose choices may be given here too: ``--alpha nested`` sets that one.
-    reader : str, optional
-        The one analysis of the group level that reads it.
-    question : bool, optional
-        Whether another value makes another question of a run of the group level. None where that level does not ask.
-    """
+    """Declare one choice."""
     about: dict[str, Any] = {"section": section, "text": text, "flags": flags, "choices": choices}
     about |= {"or_choice": or_choice, "reader": reader, "question": question}
     return dataclasses.field(default=default, metadata=about)

@@ -56,10 +56,7 @@ class Slice:
 def slices() -> tuple[Slice, ...]:
     """All slices: those of this package that are there, then those of other packages.
 
-    Raises
-    ------
-    UsageError
-        The slice of another package cannot be loaded.
+    Raises UsageError.
     """
     names = (f"fcpower_bids.slices.{name}" for name in SLICES)
     own = tuple(import_module(name).SLICE for name in names if _is_there(name))

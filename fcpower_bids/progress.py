@@ -25,19 +25,7 @@ class Speaks(Protocol):
 
 
 def track(items: Iterable[Item], label: str, settings: Speaks, total: int | None = None) -> Iterator[Item]:
-    """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take.
-
-    Parameters
-    ----------
-    items : iterable
-        Items to go through.
-    label : str
-        Description of the loop.
-    settings : Speaks
-        ``quiet`` keeps it silent.
-    total : int, optional
-        How many items there are, where they cannot be counted.
-    """
+    """Yield the items; a loop that outlasts `PATIENCE` shows on stderr how far it is and how long it will take."""
     total = len(items) if isinstance(items, Sized) else total
     watched = sys.stderr.isatty()
     yield from tqdm(

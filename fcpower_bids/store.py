@@ -45,10 +45,7 @@ def stored_path(folder: Path, name: Any) -> Path:
 
     A link may lead into the annex of the dataset that holds the folder, where DataLad keeps the contents.
 
-    Raises
-    ------
-    DatasetError
-        The name is absolute, has ``..``, or is a link that leads out of the folder.
+    Raises DatasetError.
     """
     path = folder / name if is_inner(name) else None
     if path is None or not (_is_free_of_links(folder, name) or _is_below(path, folder)):
@@ -84,17 +81,7 @@ def file_in_the_way(folder: Path) -> Path | None:
 def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path`` that takes its place when the block ends without an error.
 
-    Parameters
-    ----------
-    path : Path
-        Its folder is made if missing.
-    flush : bool
-        Whether the bytes must be on the disk before the name is given. False for what a restart does not need.
-
-    Raises
-    ------
-    OSError
-        Writing failed, e.g. on a full disk; an older file is as it was and nothing half-written stays behind.
+    Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = beside(path)
@@ -146,17 +133,7 @@ def move_whole(source: Path, target: Path) -> Path:
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a new folder, then put it in the place of ``folder``; a failure leaves the old one.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder for the files; its parents are made if missing.
-    write : callable
-        Takes the new folder, which exists and is empty.
-
-    Raises
-    ------
-    OSError
-        Writing failed (a full disk, for one); nothing half-written stays behind.
+    Raises OSError.
     """
     part, old = beside(folder, "part"), beside(folder, "old")
     part.mkdir(parents=True)

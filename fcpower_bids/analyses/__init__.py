@@ -47,10 +47,7 @@ DEFAULT = ("prediction", "fingerprinting", "qc_fc")
 def check_choices(name: str, cohort: Any, settings: Analysis) -> None:
     """Raise what an analysis would raise after its first look, where its module says what that is: ``check_choices``.
 
-    Raises
-    ------
-    fcpower_bids.errors.Unfit
-        The cohort or a choice does not allow the analysis.
+    Raises Unfit.
     """
     check = getattr(import_module(ANALYSES[name].__module__), "check_choices", None)
     if check is not None:

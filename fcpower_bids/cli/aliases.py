@@ -70,20 +70,7 @@ def _plain(name: str) -> str:
 
 
 def expand_aliases(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Translate a command line.
-
-    Parameters
-    ----------
-    words : sequence of str
-        As typed.
-
-    Returns
-    -------
-    words : list of str
-        For the parser.
-    refused : list of str
-        One sentence for each option that cannot be translated.
-    """
+    """Translate a command line."""
     understood: list[str] = []
     refused: list[str] = []
     rest = list(words)

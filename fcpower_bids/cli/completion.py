@@ -17,13 +17,7 @@ LINE = "COMP_LINE"
 
 
 def answer_the_shell(find_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
-    """Print what can follow on the command line and end the process, if it is the shell that asks; else do nothing.
-
-    Parameters
-    ----------
-    find_parser : callable
-        Given the words of the line after the program, returns the parser that will read them.
-    """
+    """Print what can follow on the command line and end the process, if it is the shell that asks; else do nothing."""
     if ASKED not in os.environ:
         return
     import argcomplete  # only a shell that completes needs it

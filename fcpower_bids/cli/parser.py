@@ -95,10 +95,7 @@ def _arguments(field: dataclasses.Field[Any]) -> dict[str, Any]:
 def parse_settings(argv: Sequence[str] | None = None) -> Settings:
     """Turn a command line into Settings; a configuration file gives what the command line does not.
 
-    Raises
-    ------
-    UsageError
-        With every error found, one per line, each with what to do.
+    Raises UsageError.
     """
     parser = build_parser()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -130,10 +127,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
 def settings_of(values: Mapping[str, Any]) -> Settings:
     """Turn choices by name, as Python or a configuration file has them, into Settings.
 
-    Raises
-    ------
-    UsageError
-        With every error found, one per line, each with what to do.
+    Raises UsageError.
     """
     places = {name: values[name] for name in PLACES}
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -47,22 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fetch_weights(name: str, folder: Path, revision: str | None = None) -> Path:
     """Fetch the checkpoint of an encoder into a folder, or verify the one that is there.
 
-    Parameters
-    ----------
-    name : str
-        A released encoder, or a hub id ``OWNER/NAME``.
-    folder : Path
-        Made if missing; ``checksums.tsv`` in it lists file, sha256 and bytes. When it is there the files are
-        compared with it and nothing is fetched.
-    revision : str, optional
-        Branch, tag or commit of the hub.
-
-    Raises
-    ------
-    CheckpointError
-        The hub does not give it.
-    DatasetError
-        A file has changed or gone since it was fetched.
+    Raises CheckpointError, DatasetError.
     """
     from fcpower_bids.encoders.checkpoints import file_sha256, locate, read_config  # for encoders alone
     from fcpower_bids.encoders.release import HUB_IDS, NOTICE

@@ -49,19 +49,7 @@ def load_cohort(settings: Assembly) -> Cohort:
     scans; then parcels and scans with missing parcels are left out. Everything left out is a row of ``excluded``;
     nothing missing is ever filled in.
 
-    Parameters
-    ----------
-    settings : Assembly
-        ``bids_dir`` has the phenotypes, ``output_dir`` what the participant level wrote, ``work`` the cache.
-
-    Returns
-    -------
-    Cohort
-
-    Raises
-    ------
-    DatasetError
-        If there is nothing to analyse, the recordings do not belong together, or a column cannot be used.
+    Raises DatasetError.
     """
     chosen, quality, rows, notes = _choose_recordings(settings)
     people = sorted({one.participant for one in chosen})
@@ -121,10 +109,7 @@ def load_cohort(settings: Assembly) -> Cohort:
 def check_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     """Read the phenotype tables, and refuse those that cannot be used with the people who are scanned.
 
-    Raises
-    ------
-    DatasetError
-        A table or a column cannot be used, or too few people match.
+    Raises DatasetError.
     """
     phenotypes = load_phenotypes(settings, people)
     _columns_of(phenotypes, people, settings)

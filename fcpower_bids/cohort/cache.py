@@ -74,19 +74,7 @@ class _Row:
 def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges:
     """Read connectomes, from the cache where it has them.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        FC files below the output folder.
-    folder : Path
-        Where the cache of these connectomes is, or will be.
-    settings : Assembly
-        Output folder, number of processes, whether to be quiet.
-
-    Raises
-    ------
-    DatasetError
-        If no file is a connectome, or their parcels differ.
+    Raises DatasetError.
     """
     states = {path.relative_to(settings.output_dir).as_posix(): _state(path) for path in paths}
     stored = GrowingRows(folder)

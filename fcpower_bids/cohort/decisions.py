@@ -86,10 +86,7 @@ def decisions_file(settings: Assembly) -> Path | None:
 def read_decisions(path: Path) -> list[Decision]:
     """Read the file.
 
-    Raises
-    ------
-    DatasetError
-        If it has no ``participant_id``, or a decision is none.
+    Raises DatasetError.
     """
     sheet = read_spreadsheet(path)
     names = [KEYS.get(name, name) for name in sheet.names]
@@ -131,18 +128,7 @@ def exclude_by_file(
 ) -> tuple[list[Connectome], list[Exclusion], list[str]]:
     """Leave out what the user's file names, but what it accepts or has in doubt.
 
-    Returns
-    -------
-    kept : list of Connectome
-    rows : list of Exclusion
-        Left-out recordings, and named ones that are not there.
-    notes : list of str
-        Recordings in doubt, which take part.
-
-    Raises
-    ------
-    DatasetError
-        If the file cannot be read.
+    Raises DatasetError.
     """
     if path is None:
         return list(found), [], []
@@ -175,14 +161,7 @@ def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Pa
 
 
 def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
-    """Say which recordings the file leaves out, in one line; nothing where it leaves out none.
-
-    Parameters
-    ----------
-    excluded : pandas.DataFrame
-        Of the cohort.
-    settings : Assembly
-    """
+    """Say which recordings the file leaves out, in one line; nothing where it leaves out none."""
     path = decisions_file(settings)
     if path is None:
         return ""

@@ -18,14 +18,7 @@ END = 4096
 
 
 def find_copies_elsewhere(found: Sequence[Connectome], others: Iterable[Connectome]) -> dict[str, Connectome]:
-    """By recording, the identical connectome file of a person outside the request.
-
-    Parameters
-    ----------
-    found : sequence of Connectome
-    others : iterable of Connectome
-        Of people who were not asked for.
-    """
+    """By recording, the identical connectome file of a person outside the request."""
     kinds = {(one.atlas_name, one.space) for one in found}
     by_size: dict[int, list[Connectome]] = {}
     for other in others:
@@ -65,16 +58,6 @@ def exclude_duplicates(
 
     Of one person the first is kept. Of several people none is, since one of the names is wrong and nothing says which;
     where the user has accepted one recording, that one is kept.
-
-    Parameters
-    ----------
-    found : sequence of Connectome
-    digests : sequence of str
-        Of the connectomes.
-    accepted : collection of str
-        Recordings that the user has accepted.
-    elsewhere : mapping of str to Connectome
-        From `find_copies_elsewhere`.
     """
     alike: dict[str, list[Connectome]] = {}
     for one, digest in zip(found, digests, strict=True):

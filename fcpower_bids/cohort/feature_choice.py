@@ -24,24 +24,7 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
     """Choose the connectomes that the user wants, each acquisition once.
 
-    Parameters
-    ----------
-    found : sequence of Connectome
-        All that the participant level wrote.
-    settings : Assembly
-        The selection, ``atlas`` and ``space``.
-
-    Returns
-    -------
-    connectomes : list of Connectome
-        In the same order; one atlas, one space.
-    notes : list of str
-        Choices made by default.
-
-    Raises
-    ------
-    DatasetError
-        If none is left, or the user has to choose among atlases, spaces, tasks or versions.
+    Raises DatasetError.
     """
     kept, notes = _filter(found, settings)
     steps: tuple[Callable[[list[Connectome], Assembly], tuple[list[Connectome], list[str]]], ...]
@@ -151,10 +134,7 @@ def _check_versions(found: list[Connectome], settings: Assembly) -> tuple[list[C
 def check_alike(found: Sequence[Connectome]) -> list[str]:
     """Check that all connectomes were made alike, and return notes on what differs without harm.
 
-    Raises
-    ------
-    DatasetError
-        If confound strategy or pass-band differ, or no exponent is common to the FC^alpha of all.
+    Raises DatasetError.
     """
     _same(found, "confound strategy", lambda one: one.facts.get("NuisanceStrategy"))
     _same(found, "pass-band in Hz", _band)
@@ -210,20 +190,7 @@ OWN_ATLAS = "OfTheAtlasOfTheCohort"
 
 
 def read_embedding_facts(labels: Collection[str], settings: Assembly) -> dict[str, dict[str, Any]]:
-    """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree.
-
-    Parameters
-    ----------
-    labels : collection of str
-        Names of the embeddings.
-    settings : Assembly
-        The selection of the cohort.
-
-    Returns
-    -------
-    dict of str to dict
-        Labels without any sidecar are missing. `OWN_ATLAS` says whether the parcels are those of the cohort.
-    """
+    """Read the first sidecar of every embedding of the cohort; `load_cohort` has checked that the others agree."""
     facts: dict[str, dict[str, Any]] = {}
     if not labels:
         return facts

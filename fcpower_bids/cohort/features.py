@@ -104,10 +104,7 @@ class Connectome:
 def list_connectomes(output_dir: Path) -> list[Connectome]:
     """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name.
 
-    Raises
-    ------
-    DatasetError
-        If there are none.
+    Raises DatasetError.
     """
     found = sorted(_scan(output_dir), key=lambda one: (one.participant, one.session, one.path.name))
     if not found:

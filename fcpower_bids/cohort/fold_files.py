@@ -25,25 +25,7 @@ NOT_GIVEN = ("", "n/a")
 def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
     """Read ``--folds-file`` or ``--test-people``.
 
-    Parameters
-    ----------
-    settings : GroupLevel
-    people : collection of str
-        Everyone with a scan.
-
-    Returns
-    -------
-    frame : pandas.DataFrame or None
-        ``repeat``, ``fold`` (both as in the file, in the order of their columns or labels), ``participant_id`` (in the
-        order of the file), ``role`` (test, train or excluded) and ``inner_fold`` (-1 where it is to be drawn); None
-        where no file is named.
-    notes : list of str
-        Who is named and not here.
-
-    Raises
-    ------
-    DatasetError
-        A file cannot be used, or names no person of the cohort.
+    Raises DatasetError.
     """
     path = settings.folds_file or settings.test_people
     if path is None:

@@ -117,10 +117,7 @@ def find_damage(row: Mapping[str, Any]) -> tuple[str, ...]:
 def quality_row(one: Connectome) -> dict[str, str]:
     """The row of the atlas, empty where there is no table; read without pandas, because there are thousands of these.
 
-    Raises
-    ------
-    DatasetError
-        There is something under its name that is no table, or it is cut short.
+    Raises DatasetError.
     """
     path = one.beside(QUALITY)
     if not path.is_file() and not os.path.lexists(path):
@@ -292,23 +289,7 @@ def choose_parcels(
     ``drop_people_missing`` of the other parcels are left out; parcels that one of the remaining scans still lacks are
     dropped for all. A missing parcel is never filled in.
 
-    Parameters
-    ----------
-    missing : ndarray of bool, shape (n, P)
-    scans : sequence of (participant, session), length n
-    parcels : sequence of str, length P
-    settings : GroupLevel
-
-    Returns
-    -------
-    kept_scans : ndarray of bool, shape (n,)
-    kept_parcels : ndarray of bool, shape (P,)
-    rows : list of Exclusion
-
-    Raises
-    ------
-    DatasetError
-        If no scan, or fewer than three parcels, would be left.
+    Shapes and units: missing (n, P); returns kept_scans (n,), kept_parcels (P,). Raises DatasetError.
     """
     common = missing.mean(axis=0) <= settings.drop_parcels_missing_in
     lacking = missing[:, common].mean(axis=1) if common.any() else np.zeros(len(missing))

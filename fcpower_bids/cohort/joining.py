@@ -22,18 +22,6 @@ def match_ids(there: Sequence[str], people: Collection[str]) -> dict[str, str]:
 
     Spreadsheets turn ``0012`` into ``12``; ABIDE has ``Pitt_0050003`` and ``50003`` for ``sub-Pitt0050003``. A name is
     changed only where it has no scan of its own, and where there is exactly one candidate on both sides.
-
-    Parameters
-    ----------
-    there : sequence of str
-        ``sub-12`` of a table.
-    people : collection of str
-        ``sub-0012`` of the scans.
-
-    Returns
-    -------
-    dict of str to str
-        By the name in the table, that of the scans.
     """
     names: dict[str, str] = {}
     for key in (_without_zeros, _without_signs, _number):
@@ -86,10 +74,7 @@ def describe_matches(names: Mapping[str, str]) -> str:
 def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
     """Count the people with scans, in the tables, and in both.
 
-    Raises
-    ------
-    DatasetError
-        Fewer than ``min_matched`` of the smaller side match.
+    Raises DatasetError.
     """
     named = {str(name) for name in tables}
     matched = len(named & set(people))

@@ -51,25 +51,7 @@ def parse_composites(settings: GroupLevel) -> dict[str, tuple[str, ...]]:
 def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: GroupLevel) -> Columns:
     """Check the columns that the settings name, turn them into numbers, and settle the targets.
 
-    Parameters
-    ----------
-    phenotypes : Phenotypes
-        Content of the tables, for conflicts and the default targets.
-    frame : pandas.DataFrame
-        Its rows of the people with scans.
-    settings : GroupLevel
-        ``targets``, ``composite``, ``covariates``, ``family_column``, ``site_column``.
-
-    Returns
-    -------
-    Columns
-        Without named targets and composites, the targets are the numeric columns of ``--phenotypes``, or of
-        ``phenotype/*.tsv`` and ``participants.tsv``, that vary and have no other role.
-
-    Raises
-    ------
-    DatasetError
-        If a column does not exist, differs between files, or cannot be predicted; all such columns at once.
+    Raises DatasetError.
     """
     composites = parse_composites(settings)
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))

@@ -83,18 +83,7 @@ class Phenotypes:
 def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
     """Read and merge all phenotype tables.
 
-    Parameters
-    ----------
-    settings : Assembly
-        ``bids_dir``, ``phenotypes``, ``session_label``.
-    people : sequence of str
-        ``sub-01``, whose sessions tables are read.
-
-    Raises
-    ------
-    DatasetError
-        If a table has no ``participant_id``, or two rows for one person; or ``missing_values`` name a column that none
-        has.
+    Raises DatasetError.
     """
     notes: list[str] = []
     tables = [
@@ -137,16 +126,7 @@ def _dataset_tables(settings: Assembly) -> list[Path]:
 def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
     """Read a TSV or CSV with all cells as text; missing ones are NaN.
 
-    Parameters
-    ----------
-    path : Path
-    notes : list of str, optional
-        Guesses are added here.
-
-    Raises
-    ------
-    DatasetError
-        If it cannot be read, or has no ``participant_id``.
+    Raises DatasetError.
     """
     sheet = read_spreadsheet(path)
     if PERSON not in sheet.names and PERSON in sheet.names[0].split():
@@ -182,22 +162,7 @@ def read_people_table(
 ) -> PhenotypeTable:
     """Read one table, one row per person.
 
-    Parameters
-    ----------
-    path : Path
-    settings : Selection
-        ``session_label``.
-    notes : list of str
-        Guesses are added here.
-    is_default : bool
-        See `PhenotypeTable`.
-    is_given : bool
-        Whether the user has named it; then it must have people.
-
-    Raises
-    ------
-    DatasetError
-        See `read_phenotype_table`; or a person has several rows that are not of different sessions.
+    Raises DatasetError.
     """
     frame = read_phenotype_table(path, notes)
     if frame.empty and is_given:
@@ -324,21 +289,6 @@ def remove_codes(
     a level described as missing, unknown, refused, ...), when it is infinite, or when it is one of `CODES` and either
     negative where the other values are not, or further outside their range than the range is wide, and at least twice
     as far from zero.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        One row per person.
-    hints : mapping
-        The sidecar: column name to its description.
-    named : sequence of str
-        Codes of every column, or of one: ``-1``, ``age=0``.
-
-    Returns
-    -------
-    cleaned : pandas.DataFrame
-    codes : list of (str, str)
-        Person, and the columns with their codes.
     """
     cleaned = frame.copy()
     found: dict[str, list[str]] = {}

@@ -31,17 +31,7 @@ no sha256."""
 def read_embeddings(scans: Sequence[Scan]) -> tuple[dict[str, NDArray[np.float64]], list[Exclusion]]:
     """Read the embeddings of all encoders, averaged over the runs of a scan that have one.
 
-    Returns
-    -------
-    embeddings : dict of str to ndarray, shape (n_scans, d)
-        By encoder; a scan without one is a row of NaN.
-    rows : list of Exclusion
-        Those scans.
-
-    Raises
-    ------
-    DatasetError
-        If embeddings of one encoder differ in size, weights or reading.
+    Returns embeddings (n_scans, d). Raises DatasetError.
     """
     labels = sorted({label for scan in scans for run in scan for label in run.connectome.encoders})
     embeddings = {}
@@ -129,21 +119,7 @@ def series_of(
 def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarray]:
     """Read the cleaned series of the runs of one scan.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        One table per run.
-    parcels : sequence of str
-        Columns to return, in this order.
-
-    Returns
-    -------
-    list of ndarray, shape (T, P)
-
-    Raises
-    ------
-    DatasetError
-        If a table lacks a parcel.
+    Returns (T, P). Raises DatasetError.
     """
     series = []
     for path in paths:

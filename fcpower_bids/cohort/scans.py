@@ -145,27 +145,7 @@ def assemble_edges(
     A scan of one run is the row of its recording; those of several runs are combined once, and their rows added to
     those of the recordings.
 
-    Parameters
-    ----------
-    scans : sequence of Scan
-        n scans.
-    edges : Edges
-        Of all recordings.
-    kept : ndarray of bool, shape (P,)
-        Parcels to keep.
-    folder : Path
-        Of the cache.
-    settings : Assembly
-        How to combine runs.
-
-    Returns
-    -------
-    RowsOnDisk, shape (n, E)
-
-    Raises
-    ------
-    DatasetError
-        If runs cannot be averaged.
+    Shapes and units: kept (P,); returns (n, E). Raises DatasetError.
     """
     names = [edges.names[scan[0].place] if len(scan) == 1 else _key(scan, edges, settings) for scan in scans]
     combined = {name: scan for name, scan in zip(names, scans, strict=True) if len(scan) > 1}
@@ -212,10 +192,7 @@ def combine_edges(scan: Scan, edges: Edges, settings: Assembly) -> np.ndarray:
     ``concat`` gives the FC of the z-scored runs put one after the other, sum (T_r - 1) FC_r / sum (T_r - 1), which is
     exact; ``average`` the mean Fisher z weighted by degrees of freedom, turned back into correlations.
 
-    Raises
-    ------
-    DatasetError
-        If a weight is unknown or not positive, or two parcels are perfectly correlated.
+    Raises DatasetError.
     """
     rows = edges.array[[run.place for run in scan]]
     if len(scan) == 1:

@@ -53,20 +53,7 @@ def build_confounds(
 ) -> tuple[Columns, Metadata]:
     """Measure every confound of fMRIPrep that the demo's voxels allow.
 
-    Parameters
-    ----------
-    head : Head
-    voxels : ndarray, shape (V, T)
-    physiology : Physiology
-    design : DemoDesign
-
-    Returns
-    -------
-    columns : dict of str to ndarray, shape (T,)
-        In the order of fMRIPrep; NaN where the first volume has no predecessor. ``std_dvars`` is DVARS over its
-        median (fMRIPrep expects it from the autocorrelation of each voxel).
-    metadata : dict
-        The JSON of the table.
+    Shapes and units: voxels (V, T); returns columns (T,).
     """
     n_first = len(FIRST_VOLUMES) if design.nuisance > 0 else 0
     tissue = head.csf | head.white_matter

@@ -90,23 +90,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     are small whole numbers, so float32 holds them), whatever the noise; without nuisance the painted series
     are the clean ones.
 
-    Parameters
-    ----------
-    folder : Path
-        New or empty folder for the dataset.
-    design : DemoDesign, optional
-        Default: 24 participants, two sessions, 180 volumes, with the usual troubles.
-    save_truth : bool
-        Whether to write the truth below ``sourcedata``.
-
-    Returns
-    -------
-    DemoTruth
-
-    Raises
-    ------
-    UsageError
-        If the folder holds something already.
+    Raises UsageError.
     """
     design = design or DemoDesign()
     folder = Path(folder)

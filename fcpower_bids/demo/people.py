@@ -62,14 +62,7 @@ def draw_population(rng: np.random.Generator) -> Population:
 
 
 def draw_people(design: DemoDesign, rng: np.random.Generator) -> People:
-    """Draw who takes part. The last third come as pairs of siblings, who share half of the factor's variance.
-
-    Returns
-    -------
-    People
-        ``participants``: age, sex, site, family_id, planted_score (r = 0.9 with the factor), null_score.
-        ``cognition``: the measures of ``LOADINGS``; the last participant misses the last one.
-    """
+    """Draw who takes part. The last third come as pairs of siblings, who share half of the factor's variance."""
     n_people = design.subjects
     first_sibling = n_people - 2 * (n_people // 6)
     person = np.arange(n_people)

@@ -49,36 +49,7 @@ def load_encoder(
 ) -> Encoder:
     """Load an encoder of the registry, ready to embed recordings.
 
-    Parameters
-    ----------
-    name : str
-        An entry of `ENCODERS`.
-    weights : str, Path or None
-        A checkpoint folder, or an id of the Hugging Face hub (``owner/name``).
-    revision : str, optional
-        Commit, tag or branch of the hub repository.
-    seed : int
-        Seed of the weights of ``random-init``.
-    allow_missing_parcels : bool
-        Fill parcels that the recording lacks with their mean (0 after z-scoring) instead of refusing.
-    parcel_names : sequence of str, optional
-        The parcels that will be embedded: a mismatch is then found at loading. ``random-init`` needs them.
-    **published : dict
-        For published encoders: ``protocol``, ``aux``, ``accept_licence``, ``places``; others ignore them.
-
-    Returns
-    -------
-    Encoder
-        Has ``embed(series, parcel_names, repetition_time, read)`` and ``provenance(read)``.
-
-    Raises
-    ------
-    UsageError
-        No such encoder.
-    fcpower_bids.encoders.checkpoints.EncoderUnavailable
-        No weights were given to an encoder that needs them: the embedding is to be skipped with this reason.
-    fcpower_bids.encoders.checkpoints.CheckpointError
-        The weights cannot be read, or do not belong to this encoder or to these parcels.
+    Raises UsageError, EncoderUnavailable, CheckpointError.
     """
     if name in PUBLISHED:
         from fcpower_bids.encoders.checkpoint_files import PublishedOptions  # loads numpy
@@ -102,19 +73,7 @@ def open_encoder(
 ) -> Any:
     """Load the encoder of ``--encoder`` for these parcels.
 
-    Parameters
-    ----------
-    settings : Participant
-        Everything that concerns the encoder.
-    names : tuple of str
-        Parcels of the recordings.
-    places : mapping of str to tuple of float
-        Their MNI centroids in mm, where known: a published encoder finds parcels by them if it does not know the names.
-
-    Raises
-    ------
-    fcpower_bids.errors.FcPowerError
-        The encoder cannot be loaded, or not for these parcels.
+    Raises FcPowerError.
     """
     return load_encoder(
         settings.encoder or "",

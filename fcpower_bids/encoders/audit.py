@@ -36,20 +36,7 @@ FEWEST = 8
 def candidate_orders(columns: ArrayLike, names: Sequence[str], seed: int = 0) -> dict[str, Columns]:
     """Orders to try, as positions in the recording.
 
-    Parameters
-    ----------
-    columns : array_like of int, shape (P,)
-        The order that is declared for the encoder; parcels it does without are -1 and stay where they are.
-    names : sequence of str
-        Parcels of the recording.
-    seed : int
-        Of the shuffled control.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``declared``, ``as recorded``, ``alphabetical``, ``reversed``, ``halves swapped``, ``last 50 first``,
-        ``first 50 last``, ``shuffled``.
+    Shapes and units: columns (P,).
     """
     declared = np.asarray(columns)
     present = np.flatnonzero(declared >= 0)
@@ -97,27 +84,7 @@ def audit_orders(
 ) -> dict[str, float]:
     """Score every candidate order.
 
-    Parameters
-    ----------
-    encoder : PublishedEncoder
-        With the weights in question.
-    series : sequence of n array_like, shapes (T_i, P)
-        At least 8 recordings of different people.
-    parcel_names : sequence of P str
-    repetition_time : float
-        Seconds.
-    candidates : mapping of str to array_like of int, optional
-        Position in the recording of each input of the model [`candidate_orders` and `other_release`].
-
-    Returns
-    -------
-    dict of str to float
-        Debiased alignment of each order, highest first.
-
-    Raises
-    ------
-    RecordingError
-        Too few recordings, or they do not fit the encoder.
+    Shapes and units: repetition_time (seconds). Raises RecordingError.
     """
     if len(series) < FEWEST:
         raise RecordingError(f"The audit needs at least {FEWEST} recordings to compare orders, not {len(series)}.")

@@ -48,14 +48,7 @@ DEFAULTS = PublishedOptions()
 def find_weights(name: str, licence: str, weights: str | Path | None, options: PublishedOptions) -> Path:
     """Return the weights file of a published encoder whose licence the user has accepted.
 
-    Raises
-    ------
-    EncoderUnavailable
-        No weights were given.
-    UsageError
-        The licence was not accepted.
-    CheckpointError
-        There is no such file, or the folder holds no weights.
+    Raises EncoderUnavailable, UsageError, CheckpointError.
     """
     if weights is None:
         raise EncoderUnavailable(f"No weights were given for the encoder {name}: download them and give their path.")
@@ -78,19 +71,7 @@ def find_weights(name: str, licence: str, weights: str | Path | None, options: P
 def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[str, Tensor]:
     """Read the tensors of one model from a foreign file.
 
-    Parameters
-    ----------
-    path : Path
-        ``.safetensors``, or a torch file; only tensors and plain containers are ever read from it.
-    nested : str, optional
-        Entry of the outermost dictionary that holds the model.
-    prefix : str
-        Only keys with this prefix belong to the model; it is taken off, and so is ``module.`` before it.
-
-    Raises
-    ------
-    CheckpointError
-        The entry or the prefix is not there, or something in the model is no tensor.
+    Raises CheckpointError.
     """
     state: Any = read_tensors(path)
     if nested is not None:
@@ -122,23 +103,7 @@ def fill(
 ) -> nn.Module:
     """Put foreign tensors into a model that was made without memory (``torch.device("meta")``), and freeze it.
 
-    Parameters
-    ----------
-    model : Module
-        All of whose parameters and buffers come from the file.
-    state : mapping of str to Tensor
-        By published key.
-    source : str
-        For messages.
-    published : callable
-        Our key to the published keys whose tensors, stacked along the first axis, make it up.
-    unused : sequence of str
-        Prefixes of published keys that the embedding does not need.
-
-    Raises
-    ------
-    CheckpointError
-        Names every missing and unexpected key, every wrong shape, and every tensor that is not finite.
+    Raises CheckpointError.
     """
     import torch  # large, and an extra of the installation
 
@@ -170,18 +135,7 @@ def _part(tensor: Tensor, n: int) -> tuple[int, ...]:
 def read_number_table(path: Path, rows: int, columns: int, labelled: bool = False) -> Tensor:
     """Read a CSV of numbers of known size, as the position tables of the models.
 
-    Parameters
-    ----------
-    path : Path
-    rows, columns : int
-        Size that is required.
-    labelled : bool
-        The first row and the first column are headings.
-
-    Raises
-    ------
-    CheckpointError
-        Not there, not numbers, not finite, or of another size.
+    Raises CheckpointError.
     """
     import numpy as np  # with torch, which is large
     import torch
@@ -207,21 +161,7 @@ def find_aux(
 ) -> dict[str, Path]:
     """Find the further files of a model among those the user gave, by their published file names.
 
-    Parameters
-    ----------
-    name : str
-        The encoder.
-    aux : sequence of Path
-        Files, and folders that hold them.
-    needed : mapping of str to str
-        Published file name to what it is, in words.
-    optional : sequence of str
-        Names of files that are taken if they are there.
-
-    Raises
-    ------
-    UsageError
-        A file is missing; the sentence says what it is.
+    Raises UsageError.
     """
     found: dict[str, Path] = {}
     for file in (*needed, *optional):

@@ -119,10 +119,7 @@ HF_CONFIG = {
 def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
     """Read ``config.json``: architecture (every field required) and card.
 
-    Raises
-    ------
-    CheckpointError
-        Missing, not JSON, incomplete, impossible, or not as it was written: the fields are named, never guessed.
+    Raises CheckpointError.
     """
     from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
 
@@ -186,10 +183,7 @@ def read_proof(folder: Path) -> dict[str, Any] | None:
 def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
     """Compare tensors and their results with the proof; a checkpoint without a proof is only noted.
 
-    Raises
-    ------
-    CheckpointError
-        They differ.
+    Raises CheckpointError.
     """
     from fcpower_bids.encoders.proof import fault  # loads torch
 
@@ -207,10 +201,7 @@ def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read named tensors from ``.safetensors``, or from a torch file by its weights-only reader.
 
-    Raises
-    ------
-    CheckpointError
-        The file is missing, truncated, or holds anything but tensors.
+    Raises CheckpointError.
     """
     import torch  # large, and an extra of the installation
     from safetensors import SafetensorError
@@ -234,10 +225,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Copy tensors into a model whose names and shapes must match exactly.
 
-    Raises
-    ------
-    CheckpointError
-        Names every missing and unexpected key, every wrong shape, and every tensor that is not finite.
+    Raises CheckpointError.
     """
     own = model.state_dict()
     problems = {
@@ -254,10 +242,7 @@ def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) ->
 def locate(weights: str | Path, revision: str | None = None) -> Path:
     """Return the local folder of a checkpoint; a hub id is downloaded (or found in the hub's cache).
 
-    Raises
-    ------
-    CheckpointError
-        There is no such folder, and the hub does not give it either.
+    Raises CheckpointError.
     """
     folder = Path(weights).expanduser()
     if folder.is_dir():
@@ -307,19 +292,7 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint folder with a model card; it appears whole or not at all, and an older one survives a failure.
 
-    Parameters
-    ----------
-    folder : Path
-    model : FBert
-    config : FBertConfig
-    card : ModelCard
-    facts : dict, optional
-        Further lines of the model card, e.g. how the training went.
-
-    Raises
-    ------
-    OSError
-        The disk is full or not writable; the old folder is as it was.
+    Raises OSError.
     """
 
     def write(target: Path) -> None:

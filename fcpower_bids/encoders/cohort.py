@@ -22,10 +22,7 @@ from fcpower_bids.errors import FcPowerError, UsageError
 def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArray]]:
     """Read ``*_timeseries.tsv`` of the participant level: parcel names, and values (T_i, P) with ``n/a`` as NaN.
 
-    Raises
-    ------
-    UsageError
-        Not such a table, or not all of one atlas.
+    Raises UsageError.
     """
     names: list[str] = []
     series = []

@@ -75,28 +75,7 @@ class FBertEncoder:
     ) -> Array:
         """Embed recordings.
 
-        Parameters
-        ----------
-        series : sequence of n array_like, shapes (T_i, P_i)
-            Cleaned parcel series; z-scored again here over the whole recording (which changes nothing if they were).
-        parcel_names : sequence of P_i str
-            Names of the columns. Order is free and further parcels are ignored.
-        repetition_time : float or sequence of n float
-            Seconds, NaN where it is not known. Outside the range of the training recordings a warning is logged.
-        read : {"sequence", "windows"}
-            The whole recording as one sequence, or the mean over windows of ``read_window`` timepoints.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, d)
-
-        Raises
-        ------
-        RecordingError
-            Parcels of the encoder are missing, NaN or constant (unless filling them was asked for), values are
-            partly NaN, the recording is shorter than the training window, or its repetition time is impossible.
-        UsageError
-            No such read.
+        Shapes and units: repetition_time (seconds); returns (n, d). Raises RecordingError, UsageError.
         """
         if read not in ("sequence", "windows"):
             raise UsageError(f"There is no read called '{read}'. Choose from: sequence, windows.")
@@ -142,10 +121,7 @@ class FBertEncoder:
     def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
         """Position in the input of each parcel of the encoder, -1 where it is missing.
 
-        Raises
-        ------
-        RecordingError
-            Parcels are missing and filling them was not asked for, or no parcel is there at all.
+        Raises RecordingError.
         """
         where = {name: i for i, name in enumerate(parcel_names)}
         if len(where) != len(parcel_names):

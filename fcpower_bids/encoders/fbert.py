@@ -185,17 +185,7 @@ class Stack(nn.Module):
 
 
 class FBert(nn.Module):
-    """fMRI-BERT ("Pretraining by distillation" in the paper).
-
-    Parameters
-    ----------
-    config : FBertConfig
-        The architecture.
-    seed : int
-        Seed of the initial weights: N(0, 1 / inputs) for every matrix, N(0, 1) for ``[CLS]``, biases 0. With BERT's
-        N(0, 0.02) embeddings of different recordings differ by a thousandth of their norm, and rounding decides what
-        is learned first. The global random state is left as it was.
-    """
+    """fMRI-BERT ("Pretraining by distillation" in the paper)."""
 
     def __init__(self, config: FBertConfig, seed: int = 0) -> None:
         super().__init__()

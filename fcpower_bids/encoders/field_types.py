@@ -38,20 +38,7 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def wrong_types(kind: type, values: Mapping[str, Any]) -> list[str]:
-    """Say of every value that a field of a dataclass cannot hold what it must be.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass whose annotations are among `KINDS`.
-    values : dict
-        Values by field; fields that are not in it are passed over.
-
-    Returns
-    -------
-    list of str
-        ``d must be a whole number above 0, not '128'``.
-    """
+    """Say of every value that a field of a dataclass cannot hold what it must be."""
     problems = []
     for field in fields(kind):
         fits, words = KINDS[str(field.type)]

@@ -67,15 +67,7 @@ def load_fbert(
 def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what a checkpoint of F-BERT embeds here, and what it embedded when it was written.
 
-    Returns
-    -------
-    found, written : dict, dict or None
-        As `fcpower_bids.encoders.proof.prove`; None for a checkpoint without a proof.
-
-    Raises
-    ------
-    CheckpointError
-        It is none, or its ``config.json`` is not as it was written.
+    Raises CheckpointError.
     """
     folder = locate(weights, None)
     config, _ = read_config(folder)

@@ -34,19 +34,7 @@ def probe_series(n_parcels: int) -> Tensor:
 
 
 def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return what `fault` compares.
-
-    Parameters
-    ----------
-    config : FBertConfig
-    state : dict of Tensor
-        Under the names of `FBert`.
-
-    Returns
-    -------
-    dict
-        ``tensors_sha256`` (of names, shapes and float32 values) and ``probe_embedding`` (d numbers).
-    """
+    """Return what `fault` compares."""
     model = _on_cpu(config, state)
     return {
         "tensors_sha256": _tensor_digest(model),

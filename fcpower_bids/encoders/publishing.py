@@ -16,10 +16,7 @@ CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
 def check_model(folder: Path) -> list[Path]:
     """Return the files to publish, after the weights were compared with their proof.
 
-    Raises
-    ------
-    CheckpointError
-        A file is missing, or the model is not what was written.
+    Raises CheckpointError.
     """
     from fcpower_bids.encoders.fbert import FBert  # loads torch
 
@@ -35,10 +32,7 @@ def check_model(folder: Path) -> list[Path]:
 def require_token() -> str:
     """Return the token of the hub that its own client has stored.
 
-    Raises
-    ------
-    UsageError
-        There is none.
+    Raises UsageError.
     """
     from huggingface_hub import get_token  # slow to load
 
@@ -51,21 +45,7 @@ def require_token() -> str:
 def publish(folder: Path, name: str, token: str, *, public: bool = False) -> str:
     """Upload a model and return its address.
 
-    Parameters
-    ----------
-    folder : Path
-        Checked by `check_model`.
-    name : str
-        ``OWNER/NAME``; made if it does not exist.
-    token : str
-        From `require_token`.
-    public : bool
-        Whether everyone sees a repository that is made now; one that exists stays as it is.
-
-    Raises
-    ------
-    UsageError
-        The hub refuses it, or cannot be reached.
+    Raises UsageError.
     """
     from huggingface_hub import HfApi  # slow to load
 

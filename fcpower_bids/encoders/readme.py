@@ -42,15 +42,7 @@ def hub_licence(licence: str) -> dict[str, str]:
 
 
 def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
-    """Return the text of a model card.
-
-    Parameters
-    ----------
-    licence : str
-        Of the weights, in any words.
-    facts : dict
-        Rows of its table.
-    """
+    """Return the text of a model card."""
     from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
 
     said = hub_licence(licence)

@@ -34,15 +34,7 @@ VOLUMES = 16
 
 
 def person_digest(salt: str, dataset: str, subject: str) -> str:
-    """Digest of one participant: the first `DIGITS` of SHA-256 of salt, dataset and label, one per line.
-
-    Parameters
-    ----------
-    salt : str
-        Stored with the digests (the checksum of the corpus): the same person has another digest in another corpus.
-    dataset, subject : str
-        Name of the dataset, and label with or without ``sub-``.
-    """
+    """Digest of one participant: the first `DIGITS` of SHA-256 of salt, dataset and label, one per line."""
     label = subject.removeprefix("sub-")
     return hashlib.sha256(f"{salt}\n{dataset}\n{label}".encode()).hexdigest()[:DIGITS]
 
@@ -63,12 +55,7 @@ def signature(chosen: ArrayLike, length: int) -> str:
     Signs survive half precision, text and another scale. Another cleaning, parcellation or length gives another
     signature.
 
-    Parameters
-    ----------
-    chosen : array_like, shape (`VOLUMES`, P)
-        Of a recording that is z-scored over its whole length, the parcels in the order of the model (``roi_labels``).
-    length : int
-        Volumes of the recording.
+    Shapes and units: chosen (`VOLUMES`, P).
     """
     values = np.asarray(chosen)
     digest = hashlib.sha256(f"{length} {values.shape[1]}\n".encode())
@@ -110,18 +97,7 @@ def find_in_training(
 ) -> tuple[str, str]:
     """Say whether a recording, or its person, was in the training of a model.
 
-    Parameters
-    ----------
-    card : ModelCard
-    dataset, subject : str
-    series : array_like, shape (T, P)
-        Cleaned, of the whole recording.
-    parcel_names : sequence of P str
-
-    Returns
-    -------
-    state, how : str
-        One of `SEEN`; and "participant" or "series" where it was found by that, else nothing.
+    Shapes and units: series (T, P).
     """
     if not card.trained_on:
         return UNKNOWN, ""

@@ -44,15 +44,7 @@ class CohortStatistics:
 def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
     """Pool all volumes of all training recordings.
 
-    Parameters
-    ----------
-    series : sequence of at least 2 array_like, shapes (T_i, P)
-        Centred. Training recordings only: those that are tested must not be among them.
-
-    Raises
-    ------
-    RecordingError
-        Fewer than two recordings, or a parcel that does not vary.
+    Raises RecordingError.
     """
     if len(series) < 2:
         raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
@@ -73,10 +65,7 @@ def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[s
 def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
     """Read what `write_statistics` wrote; rows are found by name.
 
-    Raises
-    ------
-    CheckpointError
-        A parcel is missing, or a number is not usable.
+    Raises CheckpointError.
     """
     try:
         rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}

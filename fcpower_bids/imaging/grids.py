@@ -26,21 +26,7 @@ def resample_labels(
 ) -> np.ndarray:
     """Carry a label image to another grid by nearest neighbour.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (I, J, K)
-        Integers; 0 is background.
-    affine : ndarray of shape (4, 4)
-        Voxel to mm of the labels.
-    shape : tuple of int
-        (X, Y, Z) of the new grid.
-    to_affine : ndarray of shape (4, 4)
-        Voxel to mm of the new grid.
-
-    Returns
-    -------
-    ndarray of shape (X, Y, Z)
-        The label of the voxel that holds the centre of each new voxel; 0 outside the label image.
+    Shapes and units: labels (I, J, K), affine (4, 4), to_affine (4, 4); returns (X, Y, Z).
     """
     if is_same_grid(labels.shape, affine, shape, to_affine):
         return labels
@@ -60,19 +46,7 @@ def share_inside(
 ) -> np.ndarray:
     """Return how much of each parcel lies within another grid.
 
-    Parameters
-    ----------
-    parcels : ndarray of shape (I, J, K)
-        1 to P, 0 for none.
-    n_parcels : int
-        P.
-    affine, shape, to_affine
-        As in :func:`resample_labels`.
-
-    Returns
-    -------
-    ndarray of shape (P,)
-        Share of the parcel's voxels whose centre is within the other grid.
+    Shapes and units: parcels (I, J, K); returns (P,).
     """
     if is_same_grid(parcels.shape, affine, shape, to_affine):
         return np.ones(n_parcels)

@@ -20,15 +20,7 @@ PIECE = 1 << 20
 
 
 def header_fault(path: Path, image: Any) -> str | None:
-    """Say what is wrong with the header of a NIfTI or CIFTI file, or with its size; None when nothing is.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    image : nibabel image
-        The same file, its data unread.
-    """
+    """Say what is wrong with the header of a NIfTI or CIFTI file, or with its size; None when nothing is."""
     is_cifti = hasattr(image, "nifti_header")
     if not is_cifti and not isinstance(image, NIFTI):
         return None

@@ -17,17 +17,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 def table_fault(path: Path, separator: str = "\t") -> str | None:
     """Say what is wrong with a table whose fields are not quoted; None when nothing is.
 
-    Parameters
-    ----------
-    path : Path
-        A text file with a header.
-    separator : str
-        One character.
-
-    Raises
-    ------
-    OSError
-        It cannot be read.
+    Raises OSError.
     """
     content = path.read_bytes()
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as UTF-16 does
@@ -46,15 +36,7 @@ def table_fault(path: Path, separator: str = "\t") -> str | None:
 
 
 def rows_fault(names: Sequence[str], widths: Iterable[tuple[int, int]]) -> str | None:
-    """Say what is wrong with the columns of a table; None when nothing is.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The header.
-    widths : iterable of (int, int)
-        Line and number of fields of each row.
-    """
+    """Say what is wrong with the columns of a table; None when nothing is."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         return f"has the column '{twice[0]}' twice: remove or rename one of them"

@@ -74,20 +74,7 @@ def _otherwise(fits_another: bool) -> str:
 
 
 def refusals(settings: Participant, atlases: Sequence[Atlas]) -> dict[str, tuple[str, str]]:
-    """Say under which atlases there will be no embedding, before there is a series.
-
-    Parameters
-    ----------
-    settings : Participant
-        The encoder, its weights and what was accepted of it.
-    atlases : sequence of Atlas
-        Of one recording.
-
-    Returns
-    -------
-    dict of str to (str, str)
-        State and reason by the name of the atlas, as the node gives them.
-    """
+    """Say under which atlases there will be no embedding, before there is a series."""
     problems = {atlas.name: problem for atlas in atlases if (problem := _refusal(settings, atlas)) is not None}
     fits_another = len(problems) < len(atlases)
     return {name: (state or _otherwise(fits_another), sentence) for name, (state, sentence) in problems.items()}

@@ -52,21 +52,7 @@ def combine_runs(
     ``concat`` puts the z-scored series one after the other, so that no run weighs more than its length; ``average``
     averages the connectomes as Fisher z, weighted by their degrees of freedom.
 
-    Parameters
-    ----------
-    output_dir : Path
-        Where the runs were written.
-    runs : sequence of Recording
-        One or more, finished and not excluded.
-    atlases : tuple of Atlas
-        Those of the runs.
-    settings : Participant
-        How to combine, and which transforms.
-
-    Raises
-    ------
-    RecordingError
-        If the runs have different repetition times.
+    Raises RecordingError.
     """
     times = {run.repetition_time for run in runs}
     if len(times) > 1:

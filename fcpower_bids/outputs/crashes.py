@@ -11,17 +11,7 @@ from fcpower_bids.store import write_text
 
 
 def explain(error: Exception, output_dir: Path, name: str) -> str:
-    """Describe an error in a sentence; only errors made for people, and the system's, are quoted as they are.
-
-    Parameters
-    ----------
-    error : Exception
-        The exception. Neither data nor user are blamed for anything but a `FcPowerError`.
-    output_dir : Path
-        The traceback of anything else is written below its ``logs/crashes``.
-    name : str
-        The recording and its step, the analysis or the section: the name of that file.
-    """
+    """Describe an error in a sentence; only errors made for people, and the system's, are quoted as they are."""
     if isinstance(error, FcPowerError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -44,15 +34,7 @@ def explain(error: Exception, output_dir: Path, name: str) -> str:
 
 
 def explain_step(output_dir: Path, workflow: str) -> str:
-    """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing.
-
-    Parameters
-    ----------
-    output_dir : Path
-        nipype writes below its ``logs/crashes``.
-    workflow : str
-        Name of the workflow of the recording.
-    """
+    """Say what nipype noted of a step that failed outside our own code; nothing where it noted nothing."""
     notes = sorted((output_dir / "logs" / "crashes").glob("crash-*.txt"), reverse=True)
     for path in notes:
         lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()

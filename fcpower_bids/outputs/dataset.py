@@ -62,17 +62,7 @@ DESCRIPTIONS = {
 def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> None:
     """Make the output folder a BIDS derivative dataset, or check that it is one of ours.
 
-    Parameters
-    ----------
-    settings : ParticipantOutputs
-        The folder, and what its labels depend on.
-    inputs : mapping of str to Path
-        Input datasets by the name that BIDS URIs use.
-
-    Raises
-    ------
-    UsageError
-        If the folder cannot be written, or holds the dataset of another program.
+    Raises UsageError.
     """
     output = settings.output_dir
     check_dataset(output)
@@ -90,10 +80,7 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
 def check_dataset(output: Path) -> None:
     """Refuse a folder for outputs that holds the dataset of another program.
 
-    Raises
-    ------
-    UsageError
-        With the file that says so.
+    Raises UsageError.
     """
     description = output / DESCRIPTION
     if description.exists() and not _is_ours(description):

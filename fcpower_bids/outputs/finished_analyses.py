@@ -37,13 +37,7 @@ THROUGH_THE_COHORT = frozenset(
 
 
 class FinishedAnalyses:
-    """The analyses whose tables are in a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        ``OUTPUT_DIR/group``.
-    """
+    """The analyses whose tables are in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -103,15 +97,7 @@ class FinishedAnalyses:
 
 
 def analysis_key(cohorts: Mapping[str, Cohort], settings: Analysis) -> str:
-    """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ.
-
-    Parameters
-    ----------
-    cohorts : mapping of str to Cohort
-        Input of the analysis: one cohort, or one per atlas.
-    settings : Analysis
-        Their sections "method", "encoder" and "group" matter, and the seed.
-    """
+    """Key that differs whenever the people, their data, a choice that matters, the seed or the version differ."""
     sections = (*METHOD_SECTIONS, "group")
     chosen = {name: value for name, value in settings.of_sections(*sections).items() if value is not None}
     choices = {name: value for name, value in chosen.items() if name not in THROUGH_THE_COHORT}

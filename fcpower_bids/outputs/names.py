@@ -49,10 +49,7 @@ PYBIDS = {
 def order_entities(*parts: Entities) -> Entities:
     """Merge entities, later ones winning, into the order of the specification; unknown keys come before ``desc``.
 
-    Raises
-    ------
-    DatasetError
-        If a label has characters that BIDS does not allow.
+    Raises DatasetError.
     """
     merged = {key: value for part in parts for key, value in part}
     for key, value in merged.items():
@@ -75,19 +72,7 @@ def output_folder(output_dir: Path, recording: Recording) -> Path:
 
 
 def output_path(output_dir: Path, recording: Recording, output: Output, atlas: Atlas | None = None) -> Path:
-    """Return where one output of a recording is written.
-
-    Parameters
-    ----------
-    output_dir : Path
-        Root of the output dataset.
-    recording : Recording
-        Its entities are all carried.
-    output : Output
-        Suffix, further entities, extension.
-    atlas : Atlas, optional
-        Its entities are added for outputs that depend on the parcellation.
-    """
+    """Return where one output of a recording is written."""
     entities = order_entities(recording.entities, atlas.entities if atlas else (), output.entities)
     return output_folder(output_dir, recording) / file_name(entities, output.suffix, output.extension)
 
@@ -95,10 +80,7 @@ def output_path(output_dir: Path, recording: Recording, output: Output, atlas: A
 def parse_name(name: str) -> tuple[Entities, str, str]:
     """Split a file name into entities, suffix and extension.
 
-    Raises
-    ------
-    ValueError
-        If the name is not ``key-value`` pairs joined by underscores and a suffix.
+    Raises ValueError.
     """
     stem, dot, extension = name.partition(".")
     *pairs, suffix = stem.split("_")

@@ -17,22 +17,7 @@ Told = TypeVar("Told")
 
 
 def group_alike(told: Sequence[Told], text: Callable[[Told], str], most: int = MOST_ALIKE) -> list[list[Told]]:
-    """Put together what says the same but for paths, names and numbers.
-
-    Parameters
-    ----------
-    told : sequence
-        In the order in which they are to appear.
-    text : callable
-        Gives the sentence of one.
-    most : int
-        Groups of up to this many are left apart.
-
-    Returns
-    -------
-    list of list
-        In the order of their first members.
-    """
+    """Put together what says the same but for paths, names and numbers."""
     groups: dict[str, list[Told]] = {}
     for one in told:
         groups.setdefault(OWN.sub("*", text(one)), []).append(one)
@@ -40,15 +25,7 @@ def group_alike(told: Sequence[Told], text: Callable[[Told], str], most: int = M
 
 
 def tell_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
-    """Return one line per recording, or per many with the same problem.
-
-    Parameters
-    ----------
-    statuses : iterable of Status
-        Those that are worth a line.
-    every_one : bool
-        Whether each has its own line whatever it says.
-    """
+    """Return one line per recording, or per many with the same problem."""
     given = list(statuses)
     groups = group_alike(
         given, lambda one: f"{one.state} {one.stage} {one.reason}", len(given) if every_one else MOST_ALIKE

@@ -95,11 +95,6 @@ def finish_recording(
     """Write all files of a recording and then its status; a recording without a final status is not finished.
 
     ``seconds`` gives the computing time so far.
-
-    Returns
-    -------
-    Status
-        ``done``, or ``excluded`` with the reason.
     """
     written = write_recording(output_dir, results)
     name, atlases = results.recording.name, [atlas.name for atlas in results.atlases]
@@ -124,18 +119,7 @@ def conclude_recording(
     seconds: float,
     embedded: Mapping[str, str] | None = None,
 ) -> Status:
-    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same.
-
-    Parameters
-    ----------
-    output_dir : Path
-    recording : str
-    written : Written
-    fingerprint : str
-    seconds : float
-    embedded : mapping of str to str, optional
-        Names of the statuses of the embeddings that were asked for, by atlas; of one that is there nothing stays.
-    """
+    """Write the final status of a recording, and those of embeddings that there are not: it is done all the same."""
     state, stage = (EXCLUDED, "bandpass") if written.excluded else (DONE, "sink")
     status = Status(recording, state, stage, written.excluded, seconds, peak_megabytes(), fingerprint, written.files)
     status = write_status(output_dir, status)

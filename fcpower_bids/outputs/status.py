@@ -214,20 +214,7 @@ def known_status(output_dir: Path, recording: str) -> Status | None:
 
 
 def current_status(output_dir: Path, recording: str, needed: str = "") -> Status | None:
-    """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since.
-
-    Parameters
-    ----------
-    output_dir : Path
-    recording : str
-    needed : str
-        Part of the names of the files that are needed; all of them without it.
-
-    Returns
-    -------
-    Status or None
-        None where the recording has no status.
-    """
+    """Return what is true of a recording now, whatever was noted when it ended: its files may be gone, or cut since."""
     status = known_status(output_dir, recording)
     if status is None or status.state not in (DONE, EXCLUDED):
         return status
@@ -295,16 +282,7 @@ def forget_embeddings(output_dir: Path, recordings: Collection[str], asked: Coll
 
 
 def note_request(output_dir: Path, participants: Sequence[str], recordings: Iterable[str]) -> None:
-    """Keep which recordings a job was asked for, so that those that it never begins are missed.
-
-    Parameters
-    ----------
-    output_dir : Path
-    participants : sequence of str
-        Labels of the request, nothing for everybody; a later request for the same takes the place of this.
-    recordings : iterable of str
-        Recordings that the job will process.
-    """
+    """Keep which recordings a job was asked for, so that those that it never begins are missed."""
     key = hashlib.sha256(" ".join(sorted(participants)).encode()).hexdigest()[:16]
     write_shared(output_dir / ASKED / f"{key}.txt", "".join(f"{name}\n" for name in sorted(recordings)))
 
@@ -319,20 +297,7 @@ def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:
 
 
 def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
-    """Put ``logs/status.tsv`` together from the statuses of all recordings.
-
-    Parameters
-    ----------
-    output_dir : Path
-        Outputs of the participant level.
-    most : int, optional
-        With more recordings than this nothing is read, and the table is removed: one that is out of date would mislead.
-
-    Returns
-    -------
-    DataFrame or None
-        Its rows; None where there are too many.
-    """
+    """Put ``logs/status.tsv`` together from the statuses of all recordings."""
     path = output_dir / TABLE
     # One after the other: the last to write has seen what all others wrote.
     with turn(output_dir / CLAIMS, path.name):

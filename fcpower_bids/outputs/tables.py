@@ -70,21 +70,7 @@ def _decimals(row: Sequence[float]) -> str:
 def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: Sequence[str] | None = None) -> Path:
     """Write a numeric array as TSV without losing a bit.
 
-    Parameters
-    ----------
-    path : Path
-        Where to.
-    values : ndarray, shape (rows, columns)
-        Numbers; NaN is written as ``n/a``.
-    columns : sequence of str
-        Header.
-    index : sequence of str, optional
-        Row names, written as a first column called ``Node`` (region-by-region matrices).
-
-    Raises
-    ------
-    ValueError
-        If these are not numbers, or not one per column.
+    Shapes and units: values (rows, columns). Raises ValueError.
     """
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "fiub" or numbers.ndim != 2 or numbers.shape[1] != len(columns):
@@ -98,10 +84,7 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
 def refuse_pipe(path: Path) -> None:
     """Refuse a path that is no file before it is opened: reading a pipe waits for a writer.
 
-    Raises
-    ------
-    DatasetError
-        A folder, a pipe or a device has the name.
+    Raises DatasetError.
     """
     if not path.is_file() and path.exists():
         raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
@@ -110,10 +93,7 @@ def refuse_pipe(path: Path) -> None:
 def read_matrix(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read what :func:`write_matrix` wrote, to the bit: values and column names; ``n/a`` becomes NaN.
 
-    Raises
-    ------
-    DatasetError
-        If the file is not a numeric TSV.
+    Raises DatasetError.
     """
     refuse_pipe(path)
     try:
@@ -165,10 +145,7 @@ def write_array(path: Path, values: np.ndarray) -> Path:
 def read_array(path: Path) -> np.ndarray:
     """Read what :func:`write_array` wrote.
 
-    Raises
-    ------
-    DatasetError
-        If the file is not an array of decimals.
+    Raises DatasetError.
     """
     refuse_pipe(path)
     try:
@@ -195,10 +172,7 @@ LONGEST = 128
 def is_cut_short(path: Path) -> bool:
     """Whether a series ends before it should, from both ends of its file: reading all of it takes seconds per hundred.
 
-    Raises
-    ------
-    OSError
-        It cannot be read.
+    Raises OSError.
     """
     if path.suffix == ".npy":
         try:
@@ -218,10 +192,7 @@ def is_cut_short(path: Path) -> bool:
 def read_series(path: Path) -> tuple[np.ndarray, list[str]]:
     """Read a series (T, P), or a matrix stored likewise, and the names of its columns; an array has them in its JSON.
 
-    Raises
-    ------
-    DatasetError
-        If the file is not what it should be, or does not fit its sidecar.
+    Raises DatasetError.
     """
     values, names = read_matrix(path) if path.suffix != ".npy" else _read_series_array(path)
     if fault := _volumes_fault(path, len(values)):
@@ -272,10 +243,7 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
 def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
     """Write a table with the columns of its declaration, called as that says.
 
-    Raises
-    ------
-    TypeError
-        It has other columns: a slip of ours.
+    Raises TypeError.
     """
     return write_text(path, declared_text(table, spec))
 
@@ -291,10 +259,7 @@ def write_blocks(path: Path, blocks: Iterable[pd.DataFrame], spec: TableSpec) ->
 
     The same rows give the same bytes: no name and no time is in the compressed file.
 
-    Raises
-    ------
-    TypeError
-        A block has other columns: a slip of ours.
+    Raises TypeError.
     """
     with atomic(path) as temporary, _open_text(temporary, path.suffix == ".gz") as stream:
         for i, block in enumerate(blocks):
@@ -338,10 +303,7 @@ def _cell(value: Any) -> str:
 def read_table(path: Path) -> pd.DataFrame:
     """Read a TSV with ``n/a`` as missing; identifiers such as 01 keep their zeros.
 
-    Raises
-    ------
-    DatasetError
-        If the file cannot be read as a table.
+    Raises DatasetError.
     """
     refuse_pipe(path)
     try:
@@ -374,12 +336,7 @@ class Facts(dict[str, Any]):
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file as it is.
 
-    Raises
-    ------
-    OSError, ValueError
-        If it is not there, or no TOML.
-    DatasetError
-        If it is no file.
+    Raises OSError, ValueError, DatasetError.
     """
     refuse_pipe(path)
     if sys.version_info >= (3, 11):
@@ -392,10 +349,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
-    Raises
-    ------
-    DatasetError
-        If it is not one; later, when an entry is asked for that it has not.
+    Raises DatasetError.
     """
     refuse_pipe(path)
     try:

@@ -34,17 +34,7 @@ FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "
 
 
 def write_training_page(settings: Places) -> Path:
-    """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``.
-
-    Parameters
-    ----------
-    settings : Places
-        Where the outputs are; the settings of the run, which the foot tells as its command.
-
-    Returns
-    -------
-    Path
-    """
+    """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     folder, root = settings.output_dir / "encoder", settings.output_dir
     log, facts = read_long(folder / "log.tsv", LOG), read_json(folder / "alignment.json")
     compared = read_long(folder / "alignment.tsv", ALIGNMENT)

@@ -21,22 +21,7 @@ FOLDERS = re.compile(r"(^|[=:+])(?:[A-Za-z]:)?[/~][^=:]*/")
 
 
 def command_of(choices: Mapping[str, Any], without: tuple[str, ...] = (), whole: bool = False) -> str:
-    """Return the command line that gives these choices; resources, messages and what the level does not use are not in.
-
-    Parameters
-    ----------
-    choices : mapping
-        As `Settings.as_dict` has them, or the ``settings.toml`` of a run.
-    without : tuple of str
-        Options that are left out.
-    whole : bool
-        Whether paths are whole, so that the line runs from anywhere on this machine; else folders are left out.
-
-    Returns
-    -------
-    str
-        Quoted for a shell. Empty where the choices name no dataset.
-    """
+    """Return the command line that gives these choices, without resources, messages and unused choices."""
     if not {"bids_dir", "output_dir", "level"} <= choices.keys():
         return ""
     level, places = str(choices["level"]), [Path(str(choices[name])).absolute() for name in ("bids_dir", "output_dir")]

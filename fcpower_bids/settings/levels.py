@@ -101,16 +101,7 @@ def is_read(level: str, name: str, section: str) -> bool:
 
 
 def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each option of the command line that a level does not read, with the levels that do.
-
-    Parameters
-    ----------
-    level : str
-    sections : mapping of str to str
-        Section of every option by its name.
-    given : iterable of str
-        Names of the options on the command line.
-    """
+    """Yield a sentence for each option of the command line that a level does not read, with the levels that do."""
     for name in given:
         if name in sections and name not in TOLERATED and not is_read(level, name, sections[name]):
             readers = [one for one in SECTIONS_OF if is_read(one, name, sections[name])]

@@ -32,10 +32,7 @@ def transform_parameters(name: str, settings: Method) -> dict[str, Any]:
 def make_transform(name: str, settings: Method) -> Any:
     """Return a transform with the user's parameters: a field that is called like an option of `Method` is that option.
 
-    Raises
-    ------
-    UsageError
-        If the transform is fitted on a group, which one recording is not.
+    Raises UsageError.
     """
     return recording_transform(name, transform_parameters(name, settings))
 
@@ -43,10 +40,7 @@ def make_transform(name: str, settings: Method) -> Any:
 def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
     """Return a transform of single recordings with these parameters.
 
-    Raises
-    ------
-    UsageError
-        If the transform is fitted on a group, which one recording is not.
+    Raises UsageError.
     """
     transform = TRANSFORMS[name]
     if not transform.stateless:
@@ -57,10 +51,7 @@ def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
 def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
     """Compute FC from one cleaned series (T, P).
 
-    Raises
-    ------
-    RecordingError
-        If a parcel carries no information; parcels are named.
+    Raises RecordingError.
     """
     with _naming(names):
         return pearson_connectivity(series), {"Estimator": ESTIMATOR}
@@ -69,10 +60,7 @@ def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
 def transform_recording(transform: Any, matrix: FloatArray, series: np.ndarray, names: Sequence[str]) -> Connectome:
     """Transform FC (P, P), or the series (T, P) that it is made from where the transform needs that.
 
-    Raises
-    ------
-    RecordingError
-        If the transform is not possible for this recording, or there is no series (T = 0); parcels are named.
+    Raises RecordingError.
     """
     source = series if transform.needs == "series" else matrix
     if not len(source):
@@ -88,26 +76,7 @@ def connect(
 ) -> dict[str, Connectome]:
     """Compute FC and its transforms from one cleaned series.
 
-    Parameters
-    ----------
-    series : ndarray, shape (T, P)
-        Cleaned and z-scored; NaN columns are uncovered parcels. Without rows (an excluded recording): no connectome.
-    names : sequence of str
-        Parcels, for error messages.
-    settings : Method
-        Which transforms, and their parameters.
-    connectivity : ndarray, shape (P, P), optional
-        FC, where it is not that of the series: an average over runs.
-
-    Returns
-    -------
-    dict
-        ``"fc"`` and each transform: matrix (P, P) and what its sidecar says.
-
-    Raises
-    ------
-    RecordingError
-        If a parcel carries no information, or a transform is not available for this series; parcels are named.
+    Shapes and units: series (T, P), connectivity (P, P). Raises RecordingError.
     """
     if not len(series) and connectivity is None:
         return {}

@@ -74,15 +74,7 @@ def unit_row_sums(matrix: FloatArray) -> FloatArray:
 
     It is the minimum of the strictly convex d'Md / 2 - sum(log d), found by Newton's method.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (P, P)
-        Symmetric positive definite.
-
-    Raises
-    ------
-    Unfit
-        It is so near to singular that the scaling is not found.
+    Shapes and units: matrix (P, P). Raises Unfit.
     """
     scaling = 1 / np.sqrt(np.diag(matrix))
     for _ in range(STEPS):

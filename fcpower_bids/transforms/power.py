@@ -20,15 +20,7 @@ class Power(Transform):
 
     Eigenvalues that are zero to rounding, or negative, get weight 0 and are counted; no other recording takes part.
 
-    Parameters
-    ----------
-    alpha : float
-        Positive; 1 is FC itself, and the limit at 0 is the log-Euclidean map.
-
-    Raises
-    ------
-    ValueError
-        alpha is not positive and finite.
+    Raises ValueError.
     """
 
     title: ClassVar[str] = "FC^{Alpha:g}"

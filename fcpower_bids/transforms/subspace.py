@@ -32,19 +32,7 @@ RANK = 1e-12
 class Subspace:
     """Scores of people on a few components of their edges.
 
-    Parameters
-    ----------
-    name : str
-        Key of `SUBSPACES`.
-    n_components : int
-        Cut to what the people who are fitted allow: one less than their number, and the number of edges.
-    seed : int
-        For what is random.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown.
+    Raises ValueError.
     """
 
     def __init__(self, name: str, n_components: int = N_COMPONENTS, seed: int = 0) -> None:
@@ -56,10 +44,7 @@ class Subspace:
     def fit(self, features: ArrayLike) -> Subspace:
         """Estimate the components from the edges of n people, shape (n, E).
 
-        Raises
-        ------
-        ValueError
-            Fewer than three people, or a missing value.
+        Raises ValueError.
         """
         rows = np.asarray(features)
         if rows.ndim != 2 or len(rows) < 3:
@@ -93,11 +78,6 @@ class OnPrincipalScores:
     """An estimator that rotations of the features do not change, fitted to all principal scores instead.
 
     These are n numbers per person, found from the inner products of n people; the edges are many more.
-
-    Parameters
-    ----------
-    estimator : object
-        With ``fit`` and ``transform``, as scikit-learn's.
     """
 
     def __init__(self, estimator: Any) -> None:

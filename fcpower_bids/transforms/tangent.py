@@ -22,15 +22,6 @@ class Tangent(FullRankTransform):
 
     A parcel that one of those recordings does not cover is left out for all.
 
-    Parameters
-    ----------
-    reference : {"harmonic", "arithmetic", "logeuclidean", "riemannian"}
-        Which mean R is; the paper's main screen takes the harmonic one.
-    eigenvalue_floor, shrink_to_identity : float, optional
-        How to make a rank-deficient FC full rank, before R and the logarithm: see `FullRankTransform`.
-    tolerance : float
-        How near the affine-invariant mean must be: see `means.riemannian_mean`.
-
     Attributes
     ----------
     reference_ : ndarray, shape (C, C)

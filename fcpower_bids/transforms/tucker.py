@@ -32,13 +32,6 @@ class Tucker(Transform):
 
     The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours.
 
-    Parameters
-    ----------
-    parcel_share : float
-        Parcel factors over parcels, above 0 and up to 1.
-    people_share : float
-        Directions between people over people, above 0 and up to 1.
-
     Attributes
     ----------
     factors_ : ndarray, shape (C, r)
@@ -108,19 +101,7 @@ class Tucker(Transform):
 def decompose_tensor(tensor: FloatArray, n_factors: int, n_people: int) -> tuple[FloatArray, FloatArray]:
     """Tucker factors of symmetric matrices by higher-order orthogonal iteration.
 
-    Parameters
-    ----------
-    tensor : ndarray, shape (n, P, P)
-        Symmetric matrices.
-    n_factors, n_people : int
-        Ranks of the parcel modes and of the people's mode.
-
-    Returns
-    -------
-    factors : ndarray, shape (P, n_factors)
-        Orthonormal.
-    directions : ndarray, shape (n_factors**2, q)
-        Orthonormal; q is `n_people` or fewer. A core times ``directions @ directions.T`` is its denoised version.
+    Shapes and units: tensor (n, P, P); returns factors (P, n_factors), directions (n_factors**2, q).
     """
     # The modes of the higher-order SVD: leading eigenvectors of the sum of squared matrices.
     factors = _leading(_sum_of_squares(tensor), n_factors)

@@ -36,18 +36,7 @@ READ = (
 
 
 def check_first(cohort: Cohort, settings: Settings) -> Cohort:
-    """Check a cohort, write ``check`` and ``check_pairs``, and say what is more than a note.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Settings
-
-    Returns
-    -------
-    Cohort
-        The same with the people who seem to share a scan, whom no split separates.
-    """
+    """Check a cohort, write ``check`` and ``check_pairs``, and say what is more than a note."""
     folder = settings.results
     if cohort.joined.get("phenotypes"):
         say(f"{describe_join(cohort.joined)}.", settings)

@@ -45,10 +45,7 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
 def _by_task(each: Mapping[str, Settings]) -> dict[str, Settings]:
     """Settings of every atlas and task, by both names.
 
-    Raises
-    ------
-    UsageError
-        Fewer than two tasks are named.
+    Raises UsageError.
     """
     tasks = list(dict.fromkeys(task.removeprefix("task-") for task in next(iter(each.values())).task_id))
     if len(tasks) < 2:
@@ -112,17 +109,7 @@ def load_series_encoder(
 ) -> SeriesEncoder:
     """Load the encoder of ``--encoder`` as a function of a series (T, P) and its repetition time.
 
-    Parameters
-    ----------
-    parcels : tuple of P str
-    settings : Settings
-    centroids : ndarray, shape (P, 3), optional
-        Where the parcels are, in mm, for encoders that do not know their names.
-
-    Raises
-    ------
-    fcpower_bids.errors.FcPowerError
-        The encoder cannot be loaded, or not for these parcels.
+    Shapes and units: centroids (P, 3). Raises FcPowerError.
     """
     return _of_series(_open_encoder(parcels, settings, centroids), parcels, settings)
 

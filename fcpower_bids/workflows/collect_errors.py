@@ -81,12 +81,7 @@ class Attempts:
     def tell(self) -> None:
         """Raise one error for everything that was asked for and is not there.
 
-        Raises
-        ------
-        Incomplete
-            If something failed.
-        DatasetError
-            If something could not be done with these data and choices.
+        Raises Incomplete, DatasetError.
         """
         if self.failed:
             raise Incomplete(_lines(self.refused | self.failed), everything=not self.done) from self._causes[0]

@@ -40,14 +40,7 @@ def embed_stored(settings: Settings) -> None:
 
     Encoders without weights have nothing to embed with; the stored embeddings are then taken as they are.
 
-    Raises
-    ------
-    fcpower_bids.encoders.checkpoints.CheckpointError
-        The weights cannot be read, or do not fit the parcels of any series.
-    DatasetError
-        There are matrices alone.
-    Incomplete
-        At the end, where a series could not be embedded.
+    Raises CheckpointError, DatasetError, Incomplete.
     """
     if settings.encoder is None:
         return

@@ -54,12 +54,7 @@ def run_group(settings: Settings) -> int:
     An analysis writes all its tables or none. Choices are checked before the first analysis starts. One that the cohort
     does not allow, or that fails, stops no other: the page shows what is there.
 
-    Raises
-    ------
-    DatasetError
-        At the end, if an analysis asked for by name cannot be done; at once, if the choices allow none.
-    Incomplete
-        At the end, if an analysis, a model or a part of the page failed.
+    Raises DatasetError, Incomplete.
     """
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
@@ -147,10 +142,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
 def _refuse_other_question(settings: Settings) -> None:
     """Refuse to replace the answer to another question without being asked to.
 
-    Raises
-    ------
-    UsageError
-        With both questions, and the two ways on.
+    Raises UsageError.
     """
     finished, now = FinishedAnalyses(settings.results), settings.question()
     for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:

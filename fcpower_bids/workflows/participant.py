@@ -54,14 +54,7 @@ FEW = 100
 def run_participants(settings: Settings) -> int:
     """Process every recording that was asked for and return the exit code.
 
-    Raises
-    ------
-    UsageError
-        If a choice is impossible, or nothing more can be written to the output or the work folder.
-    DatasetError
-        If the input as a whole cannot be used.
-    Incomplete
-        At the end, if a page or a part of one could not be made.
+    Raises UsageError, DatasetError, Incomplete.
     """
     try:
         return _run_participants(settings)

@@ -34,23 +34,7 @@ def init_recording_wf(
     keep: Path | None = None,
     dataset: str = "",
 ) -> Workflow:
-    """Wire the nodes of one recording; its files and atlases go into ``inputnode``.
-
-    Parameters
-    ----------
-    choices : Participant
-        Of the method and the encoder; each node gets those that its numbers depend on.
-    output_dir : Path
-        Where the sink writes.
-    datasets : mapping of str to Path
-        Input datasets by the name that BIDS URIs use.
-    name : str
-        Of the workflow: its folder below ``base_dir``.
-    keep : Path, optional
-        Folder that keeps parcel means.
-    dataset : str
-        Its name: an encoder says whether it has seen a person by this and the label.
-    """
+    """Wire the nodes of one recording; its files and atlases go into ``inputnode``."""
     inputs = Node(IdentityInterface(fields=INPUTS), name="inputnode")
     outputs = Node(IdentityInterface(fields=[*OUTPUTS, *SUMMARIES]), name="outputnode")
     parcellate = _node("parcellate", Parcellate, keep=None if keep is None else str(keep))

@@ -56,15 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Progress:
-    """Progress of the recordings.
-
-    Parameters
-    ----------
-    total : int
-        Recordings asked for.
-    settings : Settings
-        ``quiet`` and ``verbose``.
-    """
+    """Progress of the recordings."""
 
     def __init__(self, total: int, settings: Settings) -> None:
         self.total = total

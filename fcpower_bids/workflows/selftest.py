@@ -120,21 +120,7 @@ def run_selftest(
 
     A command that fails is a failed step; files that it did not write are missing.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty; everything is written there.
-    against : Path, optional
-        Record of an earlier test (``selftest.json``) in the place of the stored answers.
-    say : callable
-        Takes a line about what is going on.
-    checkpoints : sequence of Path
-        Folders of encoders with weights; each embeds a fixed series and is a step of its own.
-
-    Raises
-    ------
-    DatasetError
-        ``against`` cannot be read.
+    Raises DatasetError.
     """
     expected = read_answers(against)
     encoder = ("--encoder", "random-init") if find_spec("torch") else ()
@@ -180,34 +166,14 @@ def compare_steps(
 
 
 def fingerprint(file: Path) -> dict[str, Any]:
-    """Numbers and names of a file.
-
-    Returns
-    -------
-    dict
-        ``shape``; ``names``, a digest of the headings and of all text; ``rms`` of the numbers; ``projections`` on fixed
-        cosines, which show any change of value or of order. Missing numbers count as text.
-    """
+    """Numbers and names of a file."""
     return _numbers(*(_arrays_of(file) if file.suffix == ".npz" else _cells_of(file)))
 
 
 def read_encoder(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return what an encoder computes of a fixed series here, and what it did when it was written.
 
-    Parameters
-    ----------
-    folder : Path
-        Checkpoint of F-BERT.
-
-    Returns
-    -------
-    found, stored : dict, dict or None
-        As `fingerprint`, with the checksum of the tensors in ``names``; None where the checkpoint has no proof.
-
-    Raises
-    ------
-    CheckpointError
-        It is none, or its ``config.json`` has changed since it was written.
+    Raises CheckpointError.
     """
     from fcpower_bids.encoders.loading import embed_proof  # loads torch
 

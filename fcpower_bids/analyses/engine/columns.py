@@ -121,15 +121,7 @@ SCREEN_COLUMNS: Columns = join_columns(
 
 
 def declare_screen(name: str, meaning: str, columns: Columns) -> tuple[TableSpec, TableSpec]:
-    """Declare the two tables of a screen: a row per target and entry, and the folds behind it.
-
-    Parameters
-    ----------
-    name, meaning : str
-        Of the first; the second is ``<name>_folds``.
-    columns : mapping of str to Column
-        Further columns of the entries.
-    """
+    """Declare the two tables of a screen: a row per target and entry, and the folds behind it."""
     keys = pick_columns(KEY_COLUMNS, ("target", "representation"))
     folds = join_columns(FOLD_COLUMNS, Column.text("representation", "Row of the summary", "Representation"))
     return (

@@ -29,23 +29,7 @@ ROUNDING = 1e-12
 def compare_pairs(
     folds: pd.DataFrame, study: Study, pairs: Iterable[tuple[str, str]] | None = None, column: str = "representation"
 ) -> pd.DataFrame:
-    """Test pairs of entries for every target.
-
-    Parameters
-    ----------
-    folds : pandas.DataFrame
-        One row per target, entry and fold, the folds in the order of the study.
-    study : Study
-    pairs : iterable of (str, str), optional
-        The entry and the reference that is subtracted; by default each entry with all before it.
-    column : str
-        Which column names the entries.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `COMPARISON_COLUMNS` and `SPREAD_COLUMNS`; Holm's correction is over the pairs of the target.
-    """
+    """Test pairs of entries for every target."""
     if pairs is None:
         names = folds[column].unique().tolist()
         pairs = [(later, earlier) for earlier, later in combinations(names, 2)]
@@ -78,14 +62,6 @@ def add_people_tests(comparisons: pd.DataFrame, predictions: Iterable[pd.DataFra
     corrected t. An error is the mean over repeats. Families share their sign. So do all people of a site that is held
     out, since one model predicts them; there the error is that within the site, as the score is, and the offset of the
     site is tested by itself.
-
-    Parameters
-    ----------
-    comparisons : pandas.DataFrame
-        Columns ``target``, ``representation``, ``reference``.
-    predictions : iterable of pandas.DataFrame
-        `columns.PERSON_COLUMNS`, an entry and target at a time.
-    study : Study
     """
     sites = study.protocol.units if study.protocol.held_out else None
     errors = {_about(block): _Errors.of(block, sites) for block in predictions}

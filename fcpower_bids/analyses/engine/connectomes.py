@@ -52,14 +52,7 @@ class AveragedEdges:
     weights, by the weighted mean of their correlations: with T - 1 for T volumes that is the FC of the z-scored series
     put end to end, exactly, and positive semidefinite as the mean of Fisher z is not.
 
-    Parameters
-    ----------
-    edges : ndarray or memory map, shape (n_scans, E)
-        Correlations, one scan per row.
-    groups : sequence of ndarray of int
-        The rows of each unit.
-    weights : ndarray, shape (n_scans,), optional
-        Positive.
+    Shapes and units: edges (n_scans, E), weights (n_scans,).
     """
 
     def __init__(self, edges: FeatureSource, groups: Sequence[Rows], weights: FloatArray | None = None) -> None:
@@ -164,18 +157,7 @@ def tell_parcels(cohort: Cohort) -> dict[str, Any]:
 
 
 class PowerFamily:
-    """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory.
-
-    Parameters
-    ----------
-    connectivity : AveragedEdges
-        FC of n units of P parcels.
-    settings : Analysis
-        The executor shares the eigendecompositions; the numbers do not depend on who does them.
-    keep : bool
-        Whether several exponents will be asked for, so that the eigendecompositions are worth keeping. Those of a
-        command are always kept, for its other analyses.
-    """
+    """FC^alpha of every unit for any alpha, from one eigendecomposition each where these fit in memory."""
 
     def __init__(self, connectivity: AveragedEdges, settings: Analysis, keep: bool = False) -> None:
         self.connectivity, self.settings = connectivity, settings

@@ -50,12 +50,6 @@ def cross_validate_anew(fit: Callable[[Sequence[Rows]], Iterable[Solver]], study
     """Predict as `cross_validate` does, with features that are fitted to the training people of every outer fold.
 
     The inner folds share the fit to their outer training set, which holds no target and no test person.
-
-    Parameters
-    ----------
-    fit : callable
-        From the distinct training sets of the folds to one regression each, one at a time.
-    study : Study
     """
     folds: dict[bytes, list[Fold]] = {}
     for fold in study.folds:

@@ -38,15 +38,7 @@ Made = TypeVar("Made")
 
 
 class Entries:
-    """Predictions, entry by entry, on the people, targets and folds of one study.
-
-    Parameters
-    ----------
-    study : Study
-        People, targets and folds that all entries share.
-    reference : str, optional
-        Entry that the others are compared with in `tables`.
-    """
+    """Predictions, entry by entry, on the people, targets and folds of one study."""
 
     def __init__(self, study: Study, reference: str = "") -> None:
         self.study, self.reference = study, reference
@@ -68,19 +60,7 @@ class Entries:
     def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:
         """Cross-validate a regression, or note why this cohort does not allow it.
 
-        Parameters
-        ----------
-        name : str
-            Unique.
-        make : callable
-            Returns the regression of the entry; its `Unfit` is the reason of a refusal.
-        **about
-            Further columns of the summary.
-
-        Raises
-        ------
-        Unfit
-            The reference is refused, and nothing could be compared.
+        Raises Unfit.
         """
         solver = self._attempt(name, make, about)
         if solver is not None:
@@ -141,18 +121,7 @@ class Entries:
     def tables(
         self, specs: tuple[TableSpec, TableSpec], facts: Mapping[str, Any], question: str | None = None
     ) -> dict[str, Table]:
-        """Make the table with a row per target and entry, and that with a row per fold.
-
-        Parameters
-        ----------
-        specs : tuple of TableSpec
-            Of `columns.declare_screen`.
-        facts : mapping
-            For the sidecars, in addition to the protocol.
-        question : str, optional
-            One of their further columns: Holm's correction is over the entries that have the same value there, and over
-            all without it. A hundred random filters must not hide whether FC differs from FC^alpha.
-        """
+        """Make the table with a row per target and entry, and that with a row per fold."""
         about = {**self.study.facts(), "Comparisons": RULE, "Reference": self.reference, **facts}
         folds, notes = self.folds(), self.notes()
         summary, by_fold = specs

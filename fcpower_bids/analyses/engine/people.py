@@ -61,12 +61,7 @@ def choose_people(
 ) -> People:
     """Choose the people whom every representation can describe, so that all are compared on the same folds.
 
-    Raises
-    ------
-    NotInCohort
-        There are no phenotypes.
-    Unfit
-        A column is not there, someone has no family or no site, or no person is left.
+    Raises NotInCohort, Unfit.
     """
     usable = ~scans_without_features(cohort, representations)
     scans: dict[str, list[int]] = {}
@@ -106,10 +101,7 @@ def choose_people(
 def split_pairs(cohort: Cohort, settings: GroupLevel) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Pairs who seem to share a scan: those that ``--accept-pair`` names, and the others.
 
-    Raises
-    ------
-    Unfit
-        A person who is named has no scan.
+    Raises Unfit.
     """
     named, there = [f"sub-{label}" for label in settings.accept_pair], set(cohort.scans["participant_id"].astype(str))
     for name in (name for name in named if name not in there):

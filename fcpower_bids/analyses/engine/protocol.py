@@ -175,10 +175,7 @@ def plan_protocol(
 ) -> Protocol:
     """Draw the folds, or take those of a file, and see which sites they hold out.
 
-    Raises
-    ------
-    Unfit
-        The people, families or sites do not allow the folds.
+    Raises Unfit.
     """
     exchange = plan_exchange(cohort, people, settings)
     if cohort.folds is None:

@@ -34,19 +34,6 @@ FC, FC_POWER, EMBEDDING = "fc", "fc_power", "embedding"
 class Representation:
     """One way to describe people or scans by features, computed when they are asked for.
 
-    Parameters
-    ----------
-    name : str
-        ``fc``, ``fc_power``, ``embedding:<encoder>``, or the name of a transform.
-    kernel : str
-        "correlation", or "linear" on z-scored features.
-    compute : callable
-        Computes or opens the features (n, d).
-    is_edges : bool
-        Whether each feature is one edge, in the order of ``numpy.triu_indices(P, 1)``.
-    weight : float
-        Factor of the edges in the features.
-
     Attributes
     ----------
     fitted : callable or None
@@ -86,12 +73,7 @@ class Representation:
 def expand_names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
     """Names of the representations that are asked for; ``embedding`` stands for that of every encoder.
 
-    Raises
-    ------
-    UsageError
-        There is no such representation, or it would have to be fitted on the people that it is to describe.
-    Unfit
-        Embeddings are asked for and the cohort has none.
+    Raises UsageError, Unfit.
     """
     names: list[str] = []
     for name in settings.representations:
@@ -175,17 +157,7 @@ def _transformed(name: str, cohort: Cohort, connectivity: AveragedEdges, setting
 def transform_features(transform: Transform, connectivity: AveragedEdges) -> FeatureSource:
     """Edges of the transformed FC of every unit times sqrt(2), and its diagonal where that says something of its own.
 
-    Parameters
-    ----------
-    transform : Transform
-        Fitted, if it needs to be.
-    connectivity : AveragedEdges
-        FC of n units.
-
-    Returns
-    -------
-    array, shape (n, E) or (n, E + P)
-        On disk where it does not fit in memory.
+    Returns (n, E).
     """
     (n, n_edges), n_parcels = connectivity.shape, (1 + math.isqrt(1 + 8 * connectivity.shape[1])) // 2
     rows = make_room((n, n_edges + n_parcels * transform.diagonal), precision(connectivity.shape))

@@ -44,15 +44,7 @@ def connect_parts(
 ) -> list[NDArray[np.floating] | ScratchRows]:
     """Pearson FC of parts of every scan; each scan is read once.
 
-    Returns
-    -------
-    list of arrays, shape (n_scans, E)
-        One per part; on disk where they do not fit in memory.
-
-    Raises
-    ------
-    Unfit
-        A series does not have the parcels of the cohort, or a part of it is too short or constant.
+    Returns (n_scans, E). Raises Unfit.
     """
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
     edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
@@ -104,10 +96,7 @@ class ScanLength:
 def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
     """Lengths below that of the shortest scan: those asked for, else `LENGTHS`; fewer where memory is short.
 
-    Raises
-    ------
-    Unfit
-        A length that was asked for is not below that of the shortest scan, or there are no series to shorten.
+    Raises Unfit.
     """
     if cohort.scans.empty:
         raise Unfit("No scan is left, so none can be shortened.")
@@ -161,21 +150,7 @@ def shorten_scans(
 def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
     """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-
-    Returns
-    -------
-    Cohort
-        With the connectomes, series, seconds, volumes and degrees of freedom of the part that is kept, as one run;
-        embeddings, which are known of full scans only, are left out. A note says how long the scans are.
-
-    Raises
-    ------
-    Unfit
-        The series or their repetition times are not there.
+    Raises Unfit.
     """
     times = np.asarray(cohort.repetition_times, dtype=float)
     if not has_series(cohort) or not np.isfinite(times).all():

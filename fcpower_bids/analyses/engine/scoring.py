@@ -42,11 +42,6 @@ def leading_summary(n_test: Sequence[int] | pd.Series) -> str:
 
     The r of two people is 1 or -1, and that of one person is none; the mean of such numbers is no score. The
     permutation test is of pooled predictions too. The folds of the paper's cohorts are larger.
-
-    Parameters
-    ----------
-    n_test : sequence of int
-        People with a known target whom each fold tests.
     """
     return POOLED_MEAN if np.median(n_test) < SMALL_FOLD else FOLD_MEAN
 

@@ -47,26 +47,7 @@ def series_features(cohort: Cohort, groups: Sequence[Rows], transform: Transform
 
     Runs are z-scored and put end to end.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    groups : sequence of n arrays of int
-        The scans of each unit.
-    transform : Transform
-        One that needs series.
-    settings : Messages
-
-    Returns
-    -------
-    array, shape (n, E) or (n, E + P)
-        On disk where it does not fit in memory.
-
-    Raises
-    ------
-    Unfit
-        The cohort has no series.
-    ValueError
-        A series has other parcels than the cohort.
+    Returns (n, E). Raises Unfit, ValueError.
     """
     if not has_series(cohort):
         raise Unfit("This needs the series of every scan, which this cohort does not have.")

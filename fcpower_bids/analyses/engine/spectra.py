@@ -19,10 +19,7 @@ _SHARED: ContextVar[SharedSpectra | None] = ContextVar("eigendecompositions of a
 class SharedSpectra:
     """Eigendecompositions of scans and of people with several scans, each kept under its scans and their weights.
 
-    Parameters
-    ----------
-    edges : FeatureSource, shape (n_scans, E)
-        The connectomes of the cohort; spectra of others, such as parts of scans, are not kept.
+    Shapes and units: edges (n_scans, E).
     """
 
     def __init__(self, edges: FeatureSource) -> None:

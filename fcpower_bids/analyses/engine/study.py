@@ -99,10 +99,7 @@ class Study:
 def open_study(cohort: Cohort, settings: Analysis) -> Study:
     """Choose people, targets and folds.
 
-    Raises
-    ------
-    Unfit
-        Unknown columns, targets without variation, too few people or a family too large for the folds.
+    Raises Unfit.
     """
     preset = resolve_preset(settings)
     if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):

@@ -81,23 +81,7 @@ def choose_targets(
 ) -> list[Target]:
     """Read the targets that are asked for, else all numeric columns that vary, and every composite.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Phenotypes of the people who take part.
-    settings : GroupLevel
-        ``targets``, ``composite``, and the columns that are not targets by default: family, site.
-    defaults : sequence of str, optional
-        Columns to take where none are named; all numeric ones without it. Not used when composites are named.
-    covariates : sequence of str
-        Not targets by default either.
-
-    Raises
-    ------
-    NotInCohort
-        There is no target.
-    Unfit
-        A column is unknown, constant, all missing, or neither numeric nor of two classes.
+    Raises NotInCohort, Unfit.
     """
     composites = [_read_composite(table, text) for text in settings.composite]
     names = list(settings.targets)
@@ -117,17 +101,7 @@ def join_target_builders(
 ) -> FloatArray | TargetBuilder:
     """Put targets side by side for `nested.nested_cv`, without what the covariates explain.
 
-    Parameters
-    ----------
-    targets : sequence of m Target
-    covariates : ndarray, shape (n, c)
-        Regressed on the training rows; permuted together with the targets, to keep their relation.
-    orders : sequence of B (ndarray of int or None)
-        Permutations of the people; each gives one column per target.
-
-    Returns
-    -------
-    ndarray, shape (n, B m), where nothing depends on the fold; otherwise a TargetBuilder.
+    Shapes and units: covariates (n, c); returns (n, B m).
     """
     if not covariates.shape[1] and all(target.measures.shape[1] == 1 for target in targets):
         blocks = [
@@ -240,15 +214,7 @@ def site_labels(table: pd.DataFrame, column: str) -> NDArray[np.str_]:
 
 
 def held_out_column(folds: pd.DataFrame | None, columns: Mapping[str, Mapping[str, str]]) -> str | None:
-    """The first column no site of which is on both sides of a fold of a file.
-
-    Parameters
-    ----------
-    folds : pandas.DataFrame or None
-        As `cohort.fold_files.load_folds` gives them.
-    columns : mapping of str to (mapping of str to str)
-        Sites of people by column; people without one are left out.
-    """
+    """The first column no site of which is on both sides of a fold of a file."""
     if folds is None:
         return None
     for column, sites in columns.items():

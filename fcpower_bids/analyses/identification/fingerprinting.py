@@ -52,23 +52,7 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
 
     Source: Finn et al. 2015 (doi:10.1038/nn.4135); the paper, Section 4.2.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        Scans of two sessions or more; people with one session take no part.
-    settings : Analysis
-        Representations, exponent, permutations, seed.
-
-    Returns
-    -------
-    dict of str to Table
-        ``identification``, ``identification_unseen``, ``identification_scans``, ``identification_comparisons``,
-        ``identification_alpha``, ``identification_icc``, and ``identification_length`` where the series are there.
-
-    Raises
-    ------
-    NotInCohort
-        Fewer than two sessions, or fewer than two people who have the same two.
+    Raises NotInCohort.
     """
     names = expand_names(cohort, settings)
     rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
@@ -118,10 +102,7 @@ def _mark(cohort: Cohort, rows: Rows) -> Rows:
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Rows of the usable scans of people who have two sessions or more, by session and person.
 
-    Raises
-    ------
-    NotInCohort
-        There are not two sessions, or not two people in two of them.
+    Raises NotInCohort.
     """
     scans = cohort.scans.reset_index(drop=True)[["participant_id", "session"]].astype(str)[usable]
     sessions = sorted(scans["session"].unique())

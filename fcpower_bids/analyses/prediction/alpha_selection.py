@@ -93,21 +93,7 @@ def analyse_alpha(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: the paper, Section 3.3 and Appendix D.4.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        As for the prediction.
-
-    Returns
-    -------
-    dict of str to Table
-        ``alpha`` (one row per target, fold and exponent) and ``alpha_optimum`` (one row per target and fold).
-
-    Raises
-    ------
-    Unfit
-        As `prediction.analyse_prediction`.
+    Raises Unfit.
     """
     study = open_study(cohort, settings)
     if settings.alpha_selection == "align":
@@ -274,19 +260,7 @@ class ExponentGrid:
 
 
 def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> ExponentGrid:
-    """Run the nested cross-validation for every exponent and choose one inside each outer fold.
-
-    Parameters
-    ----------
-    study : Study
-        People, targets and folds.
-    alphas : tuple of float
-        The grid.
-
-    Returns
-    -------
-    ExponentGrid
-    """
+    """Run the nested cross-validation for every exponent and choose one inside each outer fold."""
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     results = []
     for alpha in track(alphas, "exponents", study.settings):

@@ -76,13 +76,7 @@ class Permutations:
 
 
 def choose_permutations(study: Study) -> Permutations:
-    """Take the number that was asked for, else the largest that the budget allows; the published protocols have none.
-
-    Parameters
-    ----------
-    study : Study
-        Its number of targets, and whether they are fitted in the fold.
-    """
+    """Take the number of the request, else the largest within the budget; the published protocols have none."""
     asked, targets = study.settings.permutations, study.targets
     if asked is not None:
         return Permutations(asked, f"{asked:,} per target, as asked for (--permutations).")

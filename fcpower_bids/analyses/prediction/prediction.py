@@ -188,27 +188,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols".
 
-    Parameters
-    ----------
-    cohort : Cohort
-        Scans and phenotypes; a person is one row, averaged over their scans.
-    settings : Analysis
-        Targets, composites, covariates, family and site columns, representations, preset, permutations, seed.
-
-    Returns
-    -------
-    dict of str to Table
-        ``prediction`` (one row per target, representation and fold), ``prediction_pooled`` (per repeat),
-        ``prediction_summary``, ``predictions`` (per person; their means over repeats, ``prediction_means``, where
-        that is too long), ``prediction_unseen``, ``folds``, ``comparisons``,
-        ``reliability``, ``importance_edges``, ``importance_networks``; ``null`` where there are permutations;
-        ``prediction_sites`` with a site column; the tables of
-        `alpha_selection` where the exponent is chosen inside the folds.
-
-    Raises
-    ------
-    Unfit
-        Unknown columns, constant targets, too few people, or a family that is larger than a fold.
+    Raises Unfit.
     """
     study = _open(cohort, settings)
     entries, importance, null = Entries(study), EdgeImportance(study), []

@@ -89,23 +89,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: Power et al. 2012; benchmarks of Ciric et al. 2017.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        ``scans`` needs ``mean_fd``. Where the cohort has ``centroids`` (P, 3) in mm, the dependence on distance is
-        computed as well.
-    settings : Analysis
-        ``representations``; those that are not made of edges (embeddings) take no part.
-
-    Returns
-    -------
-    dict of str to Table
-        ``qcfc`` (one row per edge and representation), ``qcfc_parcels`` and ``qcfc_summary``.
-
-    Raises
-    ------
-    NotInCohort
-        Fewer than four people with a known mean FD, the same mean FD for all, or no representation of edges.
+    Raises NotInCohort.
     """
     people, groups, motion = people_with_motion(cohort)
     distance = edge_distances(cohort)
@@ -146,10 +130,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
     """Return the people whose mean FD is known, the rows of their scans, and the mean FD over these, in mm.
 
-    Raises
-    ------
-    NotInCohort
-        There are too few, or all have moved alike.
+    Raises NotInCohort.
     """
     fd = pd.to_numeric(cohort.scans["mean_fd"], errors="coerce").to_numpy(dtype=float)
     rows: dict[str, list[int]] = {}

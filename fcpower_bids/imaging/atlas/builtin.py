@@ -45,22 +45,7 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
     tables, so that figures can be ordered), and each of these by recursive bisection into five parcels of equal
     volume. The midline (x = 0) belongs to no parcel.
 
-    Parameters
-    ----------
-    space : str
-        ``MNI152NLin2009cAsym`` or ``MNI152NLin6Asym``.
-    cache : Path
-        Folder for the label image and its table; made if missing. Files that are already right are left alone.
-
-    Returns
-    -------
-    Atlas
-        60 parcels of equal volume, labels 1 to 60: left hemisphere, then right.
-
-    Raises
-    ------
-    UsageError
-        If the space is not one of the two.
+    Raises UsageError.
     """
     if space not in SPACES:
         raise UsageError(
@@ -90,12 +75,7 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
 def parcellate_grey_matter() -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """Cut the grey-matter template into parcels.
 
-    Returns
-    -------
-    labels : ndarray of uint8, shape (99, 117, 95)
-        0 outside grey matter, else 1 to 60; ``labels[i]`` and ``labels[98 - i]`` are mirror images.
-    affine : ndarray, shape (4, 4)
-        Voxel indices to millimetres; 2 mm, RAS.
+    Returns labels (99, 117, 95), affine (4, 4).
     """
     from nilearn.datasets import load_mni152_gm_template  # slow to load
 

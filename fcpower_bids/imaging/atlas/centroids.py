@@ -14,17 +14,7 @@ from numpy.typing import NDArray
 def parcel_centroids(image: Path, labels: Sequence[int]) -> NDArray[np.float64]:
     """Return the centre of mass of every parcel, in the millimetres of the image's space.
 
-    Parameters
-    ----------
-    image : Path
-        Label image: 3-D NIfTI of integers, or CIFTI ``dlabel``.
-    labels : sequence of int
-        Integer of each of the P parcels.
-
-    Returns
-    -------
-    ndarray, shape (P, 3)
-        NaN for a parcel without voxels: not in the image, or on a surface, whose vertices have no place of their own.
+    Returns (P, 3).
     """
     places, values = _voxels(nib.load(image))
     order = np.argsort(labels)

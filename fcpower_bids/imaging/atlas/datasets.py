@@ -62,10 +62,7 @@ def stem_of(path: Path) -> str:
 def parse_selector(selector: str) -> dict[str, str]:
     """Read ``Schaefer2018_seg-7n_scale-400``, with or without ``atlas-`` in front.
 
-    Raises
-    ------
-    UsageError
-        If a chunk after the first is not ``key-value``.
+    Raises UsageError.
     """
     first, *others = selector.split("_")
     chunks = [first if "-" in first else f"atlas-{first}", *others]
@@ -87,10 +84,7 @@ def find_files(folder: Path, selector: Mapping[str, str], space: str, cifti: boo
 def pick_file(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> AtlasFile:
     """Return the one label image of a dataset that matches.
 
-    Raises
-    ------
-    UsageError
-        If none or several match; the message lists what there is.
+    Raises UsageError.
     """
     found = find_files(folder, selector, space, cifti)
     if len(found) == 1:

@@ -32,15 +32,7 @@ def _image_digest(path: Path, size: int, time: int) -> bytes:
 
 
 def describe_atlas(atlas: Atlas, folder: Path) -> Path:
-    """Write an atlas as JSON under a name made from its content; a file that is there already is right.
-
-    Parameters
-    ----------
-    atlas : Atlas
-        The label image stays where it is.
-    folder : Path
-        Made if missing.
-    """
+    """Write an atlas as JSON under a name made from its content; a file that is there already is right."""
     fields = {**dataclasses.asdict(atlas), "image": str(atlas.image)}
     content = json.dumps({**fields, "digest": atlas_digest(atlas)}, indent=1, ensure_ascii=False).encode()
     path = folder / f"{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json"
@@ -50,10 +42,7 @@ def describe_atlas(atlas: Atlas, folder: Path) -> Path:
 def open_atlas(path: Path) -> Atlas:
     """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table.
 
-    Raises
-    ------
-    UsageError
-        If it is neither.
+    Raises UsageError.
     """
     stat = Path(path).stat()
     return _open(Path(path), stat.st_size, stat.st_mtime_ns)

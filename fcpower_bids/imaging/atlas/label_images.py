@@ -27,17 +27,7 @@ def is_cifti_labels(path: Path) -> bool:
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read a 3-D label image.
 
-    Returns
-    -------
-    labels : ndarray of shape (X, Y, Z), int32
-        0 is background.
-    affine : ndarray of shape (4, 4)
-        Voxel to mm.
-
-    Raises
-    ------
-    UsageError
-        If the file is missing, damaged, not 3-D or not made of whole numbers.
+    Returns labels (X, Y, Z), affine (4, 4). Raises UsageError.
     """
     image = _load(path)
     if not hasattr(image, "affine"):
@@ -55,26 +45,7 @@ def read_grayordinate_labels(
 ) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
     """Read one map of a CIFTI ``dlabel``.
 
-    Parameters
-    ----------
-    path : Path
-        ``.dlabel.nii``.
-    map_name : str, optional
-        Which map; the first by default.
-
-    Returns
-    -------
-    labels : ndarray of shape (G,), int32
-        Key of each grayordinate.
-    axis : nibabel.cifti2.BrainModelAxis
-        Where the grayordinates are.
-    table : dict of int to str
-        Key to name, from the label axis of the file.
-
-    Raises
-    ------
-    UsageError
-        If the file is missing, damaged, not a label image, or has no map of that name.
+    Returns labels (G,). Raises UsageError.
     """
     image = _load(path)
     axes = [image.header.get_axis(i) for i in range(len(image.shape))] if hasattr(image, "nifti_header") else []
@@ -89,20 +60,7 @@ def read_grayordinate_labels(
 
 
 def index_labels(values: np.ndarray, labels: Sequence[int]) -> np.ndarray:
-    """Replace labels by their place in a list.
-
-    Parameters
-    ----------
-    values : ndarray of int
-        Label image, any shape.
-    labels : sequence of int, length P
-        Distinct labels; others become 0.
-
-    Returns
-    -------
-    ndarray of int32, same shape
-        1 to P, or 0.
-    """
+    """Replace labels by their place in a list."""
     order = np.argsort(labels)
     ordered = np.asarray(labels)[order]
     labelled = values != 0  # most of an image is background: search for the rest only
@@ -119,22 +77,7 @@ def align_labels(labels: np.ndarray, axis: Any, to_axis: Any) -> np.ndarray:
     Files of one surface differ in what they leave out (medial wall, subcortex), so equal length is no proof of
     equal order; the axes are compared before a label is trusted.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (G,)
-        One per grayordinate of ``axis``.
-    axis, to_axis : nibabel.cifti2.BrainModelAxis
-        From where, to where.
-
-    Returns
-    -------
-    ndarray of shape (len(to_axis),)
-        0 where the labels say nothing.
-
-    Raises
-    ------
-    ValueError
-        If a surface has another number of vertices or the volume another grid, or nothing is shared.
+    Shapes and units: labels (G,). Raises ValueError.
     """
     if axis == to_axis:
         return labels

@@ -61,32 +61,7 @@ def load_atlas(
 ) -> Atlas:
     """Find an atlas in the space of a recording.
 
-    Parameters
-    ----------
-    spec : str
-        See the table at the top of this module.
-    space : str
-        Template space of the recording.
-    atlas_dirs : sequence of Path
-        BIDS-Atlas style folders, searched for names before TemplateFlow.
-    cache : Path, optional
-        Folder for what has to be written: merged atlases, the built-in one, downloads where the folder of
-        TemplateFlow is read-only.
-    cifti : bool
-        Whether the recording is a CIFTI ``dtseries``: then the atlas must be a ``dlabel``.
-
-    Returns
-    -------
-    Atlas
-        The rows of the table are the parcels: a row that the image lacks stays, as a parcel without voxels; a label
-        that the table lacks is ignored. Both are logged.
-
-    Raises
-    ------
-    UsageError
-        If there is no such atlas, not in this space or not of this kind, or its files are unusable.
-    DatasetError
-        If TemplateFlow has it but it cannot be fetched.
+    Raises UsageError, DatasetError.
     """
     folders = tuple(Path(folder).expanduser().absolute() for folder in atlas_dirs)
     return _resolve(spec.strip(), _Request(space, folders, cache and Path(cache), cifti))
@@ -95,27 +70,7 @@ def load_atlas(
 def prefetch_atlases(specs: Sequence[str], spaces: Sequence[str], folder: Path) -> Path:
     """Fetch atlases into a folder for machines without network: of TemplateFlow, and in fsLR of their authors.
 
-    Parameters
-    ----------
-    specs : sequence of str
-        Short names, ``templateflow:`` specifications, or these merged by ``+``. A declared merge is fetched as far
-        as TemplateFlow has its parts.
-    spaces : sequence of str
-        Template spaces; a short name is skipped in a space in which TemplateFlow does not have it.
-    folder : Path
-        To be used as ``TEMPLATEFLOW_HOME`` or with ``--atlas-dir``.
-
-    Returns
-    -------
-    Path
-        ``checksums.tsv`` in the folder: file, sha256, bytes.
-
-    Raises
-    ------
-    UsageError
-        If TemplateFlow has none of what a specification asks for in any of the spaces.
-    DatasetError
-        If a file cannot be fetched.
+    Raises UsageError, DatasetError.
     """
     queries, addresses = [], []
     for spec in specs:

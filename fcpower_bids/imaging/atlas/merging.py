@@ -43,24 +43,7 @@ def merge_atlases(parts: Sequence[Atlas], cache: Path, entities: Entities | None
     first; how many there are is logged and stated in ``source``. The grid is that of the part with most voxels
     (grayordinates); the others are carried to it.
 
-    Parameters
-    ----------
-    parts : sequence of Atlas
-        Two or more.
-    cache : Path
-        Where image and table go. The file name holds a hash of the content, so that a file which is there is right.
-    entities : Entities, optional
-        Names of the merged atlas. By default: the ``atlas`` labels one after the other, ``seg`` likewise if any
-        part has one, and the number of parcels as ``scale``.
-
-    Returns
-    -------
-    Atlas
-
-    Raises
-    ------
-    UsageError
-        If NIfTI and CIFTI parts are mixed, or their grayordinates cannot be matched.
+    Raises UsageError.
     """
     read = [_read_part(part) for part in parts]
     host = max(read, key=lambda part: part.parcels.size)

@@ -39,21 +39,7 @@ def read_atlas_table(path: Path) -> AtlasTable:
     ``region``); ``network`` and ``hemisphere`` are optional and else read from names such as
     ``7Networks_LH_Vis_1``. The order of the rows is the order of the parcels. A background row is skipped.
 
-    Parameters
-    ----------
-    path : Path
-        Tab-separated, with a header.
-
-    Returns
-    -------
-    AtlasTable
-        Distinct labels, unique names.
-
-    Raises
-    ------
-    UsageError
-        If the file is missing or empty, lacks a column of whole numbers or of names, repeats a label, or names a
-        region at 0, the background.
+    Raises UsageError.
     """
     rows = _read_rows(path)
     label_column = _label_column(path, rows)
@@ -89,21 +75,7 @@ def make_table(
 ) -> AtlasTable:
     """Check labels and complete what is unstated: unique names, networks and hemispheres read from names.
 
-    Parameters
-    ----------
-    labels, names, networks, hemispheres : sequences of length P
-        "" or "n/a" where nothing is stated.
-    origin : Path
-        The file to name in an error.
-
-    Returns
-    -------
-    AtlasTable
-
-    Raises
-    ------
-    UsageError
-        If there is no parcel, or two have the same label.
+    Raises UsageError.
     """
     if not labels:
         raise UsageError(f"{origin} has no parcels: give a label image with labels above 0.")
@@ -124,17 +96,7 @@ def make_table(
 
 
 def table_of_labels(labels: Iterable[int], known: Mapping[int, str], origin: Path) -> AtlasTable:
-    """Make the table of an image that comes without one: its labels in ascending order.
-
-    Parameters
-    ----------
-    labels : iterable of int
-        Labels above 0.
-    known : mapping of int to str
-        Names that the image itself carries (a CIFTI label table); others are called ``parcel001``.
-    origin : Path
-        The image.
-    """
+    """Make the table of an image that comes without one: its labels in ascending order."""
     ordered = sorted(labels)
     return make_table(ordered, [known.get(label) or f"parcel{label:03d}" for label in ordered], origin=origin)
 

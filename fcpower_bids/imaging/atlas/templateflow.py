@@ -46,26 +46,7 @@ def templateflow_atlas(
 ) -> tuple[Path, Path]:
     """Return the label image and the table of an atlas, fetching what is not there.
 
-    Parameters
-    ----------
-    query : mapping
-        ``atlas`` and optionally ``desc``, as in the file names of TemplateFlow.
-    space : str
-        Template.
-    cache : Path, optional
-        Used for what is fetched if the folder of TemplateFlow cannot be written.
-    also_in : sequence of Path
-        Folders that are searched first and never written, such as a prefetched one.
-
-    Returns
-    -------
-    image, table : Path
-        2 mm where it exists, else 1 mm.
-
-    Raises
-    ------
-    DatasetError
-        If a file is not there and cannot be fetched (no network, or ``FCPOWER_OFFLINE`` is set).
+    Raises DatasetError.
     """
     home = templateflow_home()
     folders = [home] if cache is None else [home, cache / "templateflow"]
@@ -87,24 +68,7 @@ def prefetch_files(
 ) -> Path:
     """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums.
 
-    Parameters
-    ----------
-    queries : sequence of (query, space)
-        As in :func:`templateflow_atlas`.
-    folder : Path
-        Made if missing; ``checksums.tsv`` in it lists file, sha256 and bytes.
-    addresses : sequence of str
-        Files in fsLR that TemplateFlow does not have, where their authors give them.
-
-    Returns
-    -------
-    Path
-        ``checksums.tsv``, which lists every file, there before or fetched now.
-
-    Raises
-    ------
-    DatasetError
-        If a file cannot be fetched, or one that was there has changed since its checksum was written.
+    Raises DatasetError.
     """
     recorded = _read_checksums(folder)
     paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]

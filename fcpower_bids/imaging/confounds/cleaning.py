@@ -32,28 +32,7 @@ def clean_recording(
 ) -> tuple[Cleaning, list[ParcelSeries]]:
     """Clean the parcel series of one recording under every atlas, with one set of volumes and confounds.
 
-    Parameters
-    ----------
-    recording : Recording
-        Gives the confounds table and the repetition time.
-    atlas_names : sequence of str
-        For error messages.
-    parcels : sequence of (ndarray (T, P), ndarray (P,))
-        Parcel means and coverage, one pair per atlas.
-    settings : Method
-        Strategy, pass-band, censoring and quality limits.
-    measured : VolumeFigures, optional
-        Measurements of every volume, to be compared with the table.
-
-    Returns
-    -------
-    Cleaning, list of ParcelSeries
-        An excluded recording has series without rows and says why.
-
-    Raises
-    ------
-    RecordingError
-        If confounds are missing or do not fit the series, or no parcel has signal.
+    Raises RecordingError.
     """
     n_volumes = len(parcels[0][0])
     convention = convention_of(settings.convention, settings.filter_order, settings.padding)

@@ -62,10 +62,7 @@ class MotionTreatment:
     def apply(self, columns: Columns, table: Path) -> tuple[Columns, tuple[str, ...]]:
         """Return the columns with parameters and displacement as they are to be used, and what to note.
 
-        Raises
-        ------
-        RecordingError
-            If the table lacks parameters, or the scan is too slow for the filter.
+        Raises RecordingError.
         """
         if not self.needs_parameters:
             return columns, ()
@@ -102,10 +99,7 @@ class MotionTreatment:
 def motion_treatment(recording: Recording, settings: Method) -> MotionTreatment:
     """Return what the settings ask for, with the radius of this head.
 
-    Raises
-    ------
-    RecordingError
-        If the radius is asked of a brain mask that the recording has not.
+    Raises RecordingError.
     """
     return MotionTreatment(
         recording.repetition_time,

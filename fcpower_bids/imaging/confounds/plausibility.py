@@ -60,18 +60,7 @@ def judge_series(
 ) -> Plausibility:
     """Judge the parcel means of one recording.
 
-    Parameters
-    ----------
-    means : sequence of ndarray, shape (T, P)
-        Of every atlas, NaN for parcels that are not covered.
-    measured : VolumeFigures or None
-        Measurements made while the voxels were read.
-    confounds : Confounds
-        The table.
-    kept : ndarray of bool, shape (T,)
-        Volumes that are neither dummies nor censored.
-    in_use : bool
-        Whether anything is taken from the table, so that a foreign one does harm.
+    Shapes and units: means (T, P), kept (T,).
     """
     stacked = np.hstack(means)
     found = find_stray(stacked, None if measured is None else measured.farthest)

@@ -69,30 +69,7 @@ def load_confounds(
     computed from their base column by fMRIPrep's definition: backward difference, its square, square. A value missing
     in the first row, which a derivative cannot have, is replaced by that of the second, as nilearn does.
 
-    Parameters
-    ----------
-    table : Path
-        fMRIPrep's ``desc-confounds_timeseries.tsv`` (``_regressors.tsv``, ``_confounds.tsv`` in old versions).
-    metadata : Path or None
-        Its JSON; needed only for aCompCor of fMRIPrep 1.4 to 20, where it separates white matter from
-        cerebrospinal fluid.
-    strategy : Strategy
-        The strategy.
-    n_volumes : int or None
-        Volumes of the series, to be compared with the rows; None does not compare.
-    motion : MotionTreatment or None
-        Preparation of the motion parameters; None takes them as they are.
-    unknown_first : {"repeat", "zero"}
-        Value of the first row where a column lacks it.
-
-    Returns
-    -------
-    Confounds
-
-    Raises
-    ------
-    RecordingError
-        If the table is not one, lacks columns or values that the strategy needs, or does not fit the series.
+    Raises RecordingError.
     """
     spelling = read_header(table)
     motion = motion or MotionTreatment(0.0)

@@ -50,20 +50,7 @@ def strategy_names() -> tuple[str, ...]:
 def load_strategy(name_or_path: str | Path) -> Strategy:
     """Load a shipped strategy by name, or the user's own from a YAML file.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        One of `strategy_names`, or a file with the keys of `Strategy`: ``methods`` and ``columns`` are needed, the name
-        defaults to that of the file.
-
-    Returns
-    -------
-    Strategy
-
-    Raises
-    ------
-    UsageError
-        If there is no such strategy, or the file is not one.
+    Raises UsageError.
     """
     shipped = STRATEGIES / f"{name_or_path}.yml"
     path = shipped if str(name_or_path) in strategy_names() else Path(name_or_path)

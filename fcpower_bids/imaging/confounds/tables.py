@@ -60,10 +60,7 @@ LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 def read_header(table: Path) -> dict[str, str]:
     """Return today's names of the columns and, for each, the name in the file.
 
-    Raises
-    ------
-    RecordingError
-        If the table cannot be read or is none.
+    Raises RecordingError.
     """
     if table.name in MOTION_FILES:
         return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}
@@ -97,10 +94,7 @@ def translate(name: str) -> str:
 def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
     """Read the named columns only.
 
-    Raises
-    ------
-    RecordingError
-        If one is not made of numbers.
+    Raises RecordingError.
     """
     if table.name in MOTION_FILES:
         made = read_motion(table)
@@ -121,10 +115,7 @@ def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
 def read_motion(table: Path) -> Columns:
     """Read a table of motion alone, in mm and radians, and compute the displacement that it means.
 
-    Raises
-    ------
-    RecordingError
-        If it is not six columns of numbers or more.
+    Raises RecordingError.
     """
     names, radians = MOTION_FILES[table.name]
     try:

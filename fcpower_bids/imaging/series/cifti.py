@@ -33,32 +33,7 @@ def average_grayordinates(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures]:
     """Average the grayordinates of every parcel of every atlas.
 
-    Parameters
-    ----------
-    bold : Path
-        ``.dtseries.nii``.
-    header : HeaderSummary
-        Of the same file.
-    atlases : sequence of Atlas
-        CIFTI label images; P parcels in all.
-    n_dummy : int
-        Volumes left out at the start.
-
-    Returns
-    -------
-    means : ndarray of shape (T, P)
-        In stored units; NaN for a parcel without signal.
-    coverage : ndarray of shape (P,)
-        Share of each parcel's grayordinates with signal: finite at every volume and not constant.
-    n_labelled, n_used : ndarray of shape (P,), int
-        Grayordinates of the parcel in the atlas, whether the recording has them or not, and those with signal.
-    figures : VolumeFigures
-        In stored units.
-
-    Raises
-    ------
-    RecordingError
-        If an atlas is not CIFTI or lives on other surfaces, or the file is truncated.
+    Returns means (T, P), coverage (P,), n_labelled (P,), n_used (P,). Raises RecordingError.
     """
     from scipy import sparse  # slow to load, and few recordings need it
 
@@ -106,17 +81,7 @@ class _Sample:
 def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield blocks of whole series, a few MB at a time.
 
-    Yields
-    ------
-    rows : slice
-        Which grayordinates.
-    block : ndarray of shape (rows, T)
-        Stored values. The array is overwritten by the next block.
-
-    Raises
-    ------
-    RecordingError
-        If the file ends early.
+    Returns block (rows, T). Raises RecordingError.
     """
     n_volumes, n_grayordinates = header.shape
     at_once = max(1, BLOCK_BYTES // (n_volumes * header.dtype.itemsize))
@@ -137,9 +102,7 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
 def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
     """Refuse an atlas that is of voxels, or of other surfaces than the recording.
 
-    Raises
-    ------
-    RecordingError
+    Raises RecordingError.
     """
     if not is_cifti_labels(atlas.image):
         raise RecordingError(
@@ -177,15 +140,7 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """Read a parcellated CIFTI file.
 
-    Returns
-    -------
-    values : ndarray, shape (T, P) for ``ptseries``, (P, P) for ``pconn``
-    names : tuple of P str
-
-    Raises
-    ------
-    RecordingError
-        If it is none, or damaged.
+    Returns values (T, P). Raises RecordingError.
     """
     import nibabel  # slow to load
     from nibabel.cifti2 import ParcelsAxis

@@ -20,19 +20,7 @@ STORED = np.float32
 def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:
     """Return parcel series as a CIFTI ``ptseries``.
 
-    Parameters
-    ----------
-    series : ndarray, shape (T, P)
-        NaN where a parcel has no value.
-    atlas : Atlas
-        With a ``dlabel`` as image.
-    repetition_time : float
-        Seconds between volumes; between rows where volumes were left out, which the file cannot say.
-
-    Returns
-    -------
-    bytes
-        float32.
+    Shapes and units: series (T, P), repetition_time (seconds).
     """
     return _encode(series, (SeriesAxis(0, repetition_time, len(series), unit="SECOND"), _parcels(atlas)))
 

@@ -53,28 +53,7 @@ class Parcellation(NamedTuple):
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
     """Average a recording within the parcels of one or more atlases, in one pass over its data.
 
-    Parameters
-    ----------
-    bold : Path
-        4-D NIfTI (``.nii``, ``.nii.gz``) or CIFTI ``.dtseries.nii``.
-    mask : Path or None
-        Brain mask on the grid of the recording: values above 0 are brain. None takes the whole grid; CIFTI needs none.
-    atlases : sequence of Atlas
-        Label images in the space of the recording. NIfTI labels of any resolution are resampled (nearest) to its grid;
-        CIFTI labels are matched by structure and vertex.
-    n_dummy : int
-        Volumes left out at the start.
-
-    Returns
-    -------
-    list of Parcellation
-        One per atlas, in their order.
-
-    Raises
-    ------
-    RecordingError
-        If a file is damaged or of the wrong kind, mask and recording differ in grid, the mask is empty, an atlas is in
-        another space, or no parcel of any atlas is covered.
+    Raises RecordingError.
     """
     bold = Path(bold)
     header = check_request(bold, mask, atlases, n_dummy)
@@ -105,15 +84,7 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
     """Refuse what the headers alone show to be impossible, and return that of the recording.
 
-    Parameters
-    ----------
-    bold, mask, atlases, n_dummy
-        As for :func:`parcellate`; no volume is read.
-
-    Raises
-    ------
-    RecordingError
-        If a header is damaged, mask and run differ in grid, or an atlas is in another space or of another kind.
+    Raises RecordingError.
     """
     header = header_summary(bold)
     _check_counts(bold, header, atlases, n_dummy)

@@ -24,12 +24,7 @@ ALIGNED = 0.95
 class SlicePlan:
     """Which voxels of a recording are shown: slices evenly over the brain, cut to it.
 
-    Parameters
-    ----------
-    header : HeaderSummary
-        Of a NIfTI recording.
-    brain : ndarray of bool, shape (X * Y * Z,)
-        In the order of the file, x fastest; not empty.
+    Shapes and units: brain (X * Y * Z,).
     """
 
     def __init__(self, header: HeaderSummary, brain: np.ndarray) -> None:
@@ -83,12 +78,7 @@ class SliceSums:
     def finish(self, placed: Sequence[np.ndarray], scaling: tuple[float, float]) -> list[Slices | None]:
         """Return the slices under each atlas; None where the grid is oblique.
 
-        Parameters
-        ----------
-        placed : sequence of ndarray, shape (X * Y * Z,)
-            Parcel of every voxel, 1 to P, 0 for none.
-        scaling : (float, float)
-            Slope and intercept of the stored values.
+        Shapes and units: placed (X * Y * Z,).
         """
         if not self.plan.is_aligned:
             return [None] * len(placed)

@@ -98,10 +98,7 @@ class VolumeFigures(NamedTuple):
 def load_header(path: Path) -> Any:
     """Return the nibabel image of a file, its data unread.
 
-    Raises
-    ------
-    RecordingError
-        If the file is missing, is no image, or its header is damaged.
+    Raises RecordingError.
     """
     try:
         return nibabel.load(path)
@@ -116,11 +113,7 @@ def load_header(path: Path) -> Any:
 def header_summary(path: Path) -> HeaderSummary:
     """Return shape, voxel sizes, repetition time and storage of a BOLD recording without reading its data.
 
-    Raises
-    ------
-    RecordingError
-        If the file is missing, damaged, not a 4-D NIfTI or CIFTI ``dtseries``, has a singular affine, or stores complex
-        or colour values.
+    Raises RecordingError.
     """
     path = Path(path)
     image = load_header(path)
@@ -195,25 +188,7 @@ def _seconds(step: float, unit: str) -> float | None:
 def read_volumes(path: Path, header: HeaderSummary, n_dummy: int = 0) -> Iterator[np.ndarray]:
     """Yield the volumes of a NIfTI recording after the first ``n_dummy``, one at a time.
 
-    Parameters
-    ----------
-    path : Path
-        ``.nii`` or ``.nii.gz``.
-    header : HeaderSummary
-        Of the same file.
-    n_dummy : int
-        Volumes to skip at the start.
-
-    Yields
-    ------
-    ndarray of shape (X * Y * Z,)
-        Stored values (scaling not applied) in the order of the file, x fastest. The array is overwritten by the
-        next volume.
-
-    Raises
-    ------
-    RecordingError
-        If the file ends early or its compressed stream is damaged.
+    Returns (X * Y * Z,). Raises RecordingError.
     """
     n_read = 0
     try:
@@ -242,10 +217,7 @@ def open_stored(path: Path) -> BufferedIOBase:
 def fill(stream: BufferedIOBase, values: np.ndarray) -> None:
     """Read exactly as many bytes as the contiguous array holds: one ``readinto`` may return fewer.
 
-    Raises
-    ------
-    EOFError
-        If the stream ends first.
+    Raises EOFError.
     """
     window = values.view(np.uint8).reshape(-1).data
     filled = 0

@@ -45,36 +45,7 @@ def average_voxels(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, VolumeFigures, list[Slices | None]]:
     """Average the covered voxels of every parcel of every atlas.
 
-    Parameters
-    ----------
-    bold : Path
-        4-D NIfTI.
-    header : HeaderSummary
-        Of the same file.
-    mask : Path or None
-        Brain mask on the same grid.
-    atlases : sequence of Atlas
-        NIfTI label images; P parcels in all.
-    n_dummy : int
-        Volumes left out at the start.
-
-    Returns
-    -------
-    means : ndarray of shape (T, P)
-        In stored units; NaN for a parcel without covered voxels.
-    coverage : ndarray of shape (P,)
-        Share of each parcel inside the grid, inside the mask and with signal.
-    n_voxels, n_covered : ndarray of shape (P,), int
-        Voxels on the grid of the recording, and those that the mean is made of.
-    figures : VolumeFigures
-        In stored units.
-    slices : list of Slices or None
-        Under each atlas.
-
-    Raises
-    ------
-    RecordingError
-        If a file is damaged, the mask is empty or on another grid, or an atlas is CIFTI.
+    Returns means (T, P), coverage (P,), n_voxels (P,), n_covered (P,). Raises RecordingError.
     """
     brain = _read_brain(bold, header, mask)
     placed, in_view = zip(*(_place_atlas(header, atlas) for atlas in atlases), strict=True)
@@ -218,9 +189,7 @@ def _place_labels(
 def check_volumetric(bold: Path, atlas: Atlas) -> None:
     """Refuse an atlas of grayordinates for a recording of voxels.
 
-    Raises
-    ------
-    RecordingError
+    Raises RecordingError.
     """
     if is_cifti_labels(atlas.image):
         raise RecordingError(
@@ -232,9 +201,7 @@ def check_volumetric(bold: Path, atlas: Atlas) -> None:
 def check_mask(bold: Path, header: HeaderSummary, mask: Path) -> None:
     """Refuse a mask whose header says that it is not of this recording; its content is not read.
 
-    Raises
-    ------
-    RecordingError
+    Raises RecordingError.
     """
     image = load_header(mask)
     if (fault := header_fault(mask, image)) is not None:

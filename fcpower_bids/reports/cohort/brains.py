@@ -68,15 +68,7 @@ class BrainPanel(Panel):
 
 
 def draw_connections(first: Sequence[Place], second: Sequence[Place], values: Sequence[float]) -> str:
-    """Draw connections seen from the left, from above and from the right, as SVG text.
-
-    Parameters
-    ----------
-    first, second : sequence of (float, float, float)
-        Where the connections begin and end, in mm of MNI space.
-    values : sequence of float
-        Positive ones are red, negative ones blue, the largest darkest.
-    """
+    """Draw connections seen from the left, from above and from the right, as SVG text."""
     from nilearn.plotting import plot_connectome  # slow to load, and few pages draw brains
 
     ends = [tuple(map(float, place)) for place in (*first, *second)]
@@ -104,17 +96,7 @@ def draw_connections(first: Sequence[Place], second: Sequence[Place], values: Se
 
 
 def draw_parcels(places: Sequence[Place], values: Sequence[float], label: str) -> str:
-    """Draw parcels as dots seen from the left, from above and from the right, as SVG text.
-
-    Parameters
-    ----------
-    places : sequence of (float, float, float)
-        Of the parcels, in mm of MNI space.
-    values : sequence of float
-        Positive ones are red, negative ones blue, those of the largest size darkest and on top.
-    label : str
-        Meaning of the colours.
-    """
+    """Draw parcels as dots seen from the left, from above and from the right, as SVG text."""
     outlines, views = glass_brain()
     order = np.argsort(np.abs(values), kind="stable")
     shown, at = np.asarray(values, dtype=float)[order], np.asarray(places, dtype=float)[order]
@@ -191,19 +173,7 @@ def connections_panel(
     text: str,
     sources: Sources,
 ) -> BrainPanel | None:
-    """Draw one number per connection; None where no place is known.
-
-    Parameters
-    ----------
-    part : pandas.DataFrame
-        Rows of a table of connections, with ``parcel_a`` and ``parcel_b``; the largest numbers first.
-    places : mapping of str to (float, float, float)
-        Where the parcels are, in mm of MNI space.
-    columns : sequence of Column
-        Columns of the table of a brain; the last is the number that is drawn.
-    title, text, sources
-        As those of a panel.
-    """
+    """Draw one number per connection; None where no place is known."""
     known = part[part["parcel_a"].isin(list(places)) & part["parcel_b"].isin(list(places))]
     if known.empty:
         return None
@@ -232,17 +202,7 @@ def connections_panel(
 
 
 def parcels_panel(part: pd.DataFrame, column: Column, title: str, text: str, sources: Sources) -> BrainPanel | None:
-    """Draw one number per parcel; None where no place is known.
-
-    Parameters
-    ----------
-    part : pandas.DataFrame
-        Rows of a table of parcels, with ``x``, ``y`` and ``z``.
-    column : Column
-        The number.
-    title, text, sources
-        As those of a panel.
-    """
+    """Draw one number per parcel; None where no place is known."""
     if not set("xyz") <= set(part.columns):
         return None
     known = part[part[["x", "y", "z", column.key]].notna().all(axis=1)]

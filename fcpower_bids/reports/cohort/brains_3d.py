@@ -19,17 +19,7 @@ LARGEST = 127
 
 
 def write_brains(settings: Places, sections: Sequence[Section], command: str) -> Path | None:
-    """Write ``brains.html``, or ``brains_NAME.html``; where nothing is drawn in a brain there is none.
-
-    Parameters
-    ----------
-    settings : Places
-        Where the outputs are.
-    sections : sequence of Section
-        Of the page of the cohort; a brain has the anchor of its panel there.
-    command : str
-        For the foot.
-    """
+    """Write ``brains.html``, or ``brains_NAME.html``; where nothing is drawn in a brain there is none."""
     shown = list(_shown(sections))
     if not shown:
         settings.brains_page.unlink(missing_ok=True)

@@ -39,18 +39,7 @@ def draw_differences(
 ) -> str:
     """Draw differences with intervals, one line per entry and one column per target.
 
-    Parameters
-    ----------
-    titles : sequence of str
-        n entries.
-    columns : mapping of str to ndarray, shape (n, 4)
-        By target: difference, lower and upper limit, p; NaN where there is none.
-    labels : sequence of str
-        Of the horizontal axis of each column.
-    significant : float
-        Triangles mark entries with a p below it: up for a gain, down for a loss; the others are open circles.
-    dots : mapping of str to ndarray, shape (m,), optional
-        By target: further differences without intervals, drawn as a cloud in a last line.
+    Shapes and units: columns (n, 4), dots (m,).
     """
     rows = [*titles, "random filters"] if dots is not None else list(titles)
     sheet = Drawing(9.6, 0.8 + 0.2 * len(rows))
@@ -141,12 +130,7 @@ def draw_gains(
 ) -> str:
     """Draw gains as cells with their numbers; blue is a gain, red a loss.
 
-    Parameters
-    ----------
-    matrices : mapping of str to (ndarray, ndarray), shape (R, C)
-        By title: gains, NaN where there is none, and which of them are marked with a star.
-    rows, columns : sequence of str
-        Minutes and people.
+    Shapes and units: matrices (R, C).
     """
     digits = 3 if len(columns) * len(matrices) <= FEW_COLUMNS else 2
     limit = max(float(np.nanmax(np.abs(gains), initial=1e-3)) for gains, _ in matrices.values())
@@ -179,14 +163,7 @@ def draw_gains(
 def draw_pairs(titles: Sequence[str], columns: Mapping[str, Mapping[str, np.ndarray]], labels: Sequence[str]) -> str:
     """Draw scores of the same entries under several representations, joined by lines.
 
-    Parameters
-    ----------
-    titles : sequence of str
-        n entries.
-    columns : mapping of str to mapping of str to ndarray, shape (n,)
-        By target, then by representation; NaN where there is none.
-    labels : sequence of str
-        Of the horizontal axis of each column.
+    Shapes and units: columns (n,).
     """
     sheet = Drawing(9.6 if len(columns) > 1 else 4.8, 1.1 + 0.26 * len(titles))
     key = {short(name): style(number) for scores in columns.values() for number, name in enumerate(scores)}

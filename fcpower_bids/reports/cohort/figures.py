@@ -198,17 +198,7 @@ def _draw_fit(chart: Chart, observed: np.ndarray, predicted: np.ndarray) -> None
 def draw_exponents(
     curves: Mapping[str, Mapping[str, np.ndarray]], chosen: Mapping[str, np.ndarray], reference: float
 ) -> str:
-    """Draw score against exponent by criterion, and how often each exponent was chosen.
-
-    Parameters
-    ----------
-    curves : mapping of str to mapping
-        By criterion: ``alpha``, ``mean``, ``low`` and ``high``, each of shape (A,).
-    chosen : mapping of str to ndarray
-        By criterion: the exponent of each fold.
-    reference : float
-        The exponent of the paper, drawn as a line.
-    """
+    """Draw score against exponent by criterion, and how often each exponent was chosen."""
     sheet = Drawing(9.6, 2.9)
     *boxes, last = lay_out(sheet, 1, len(curves) + 1, (LEFT, 10, 20, BELOW), (44, 0))
     bins = np.linspace(-0.025, 1.025, 22)

@@ -72,10 +72,7 @@ def group_methods(tables: GroupTables) -> str:
 
     The text covers the analyses whose tables belong to these choices, and no other.
 
-    Raises
-    ------
-    DatasetError
-        A sidecar or the choices lack an entry.
+    Raises DatasetError.
     """
     chosen = read_choices(tables)
     if not chosen:

@@ -31,14 +31,7 @@ SEEN = "trained on them"
 
 
 def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
-    """Return the table, a row per target; None where nothing was predicted.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-    tables : GroupTables
-        Of the same results.
-    """
+    """Return the table, a row per target; None where nothing was predicted."""
     summary = tables.frame("prediction_summary")
     if summary is None or not findings:
         return None

@@ -27,20 +27,7 @@ SHOWN = (*ENDINGS, ".json", ".toml", ".md", ".tex", ".bib")
 def write_group_report(settings: Places) -> Path:
     """Write ``group.html``, or ``group_NAME.html`` of named results, and the index where there are several.
 
-    Parameters
-    ----------
-    settings : Places
-        Where the outputs are; every number comes from the tables there, none is computed again from connectomes.
-
-    Returns
-    -------
-    Path
-        The page. A section whose tables are not there is left out; broken tables are named in the first lines.
-
-    Raises
-    ------
-    Incomplete
-        When the page is written, if the program failed to make a part of it.
+    Raises Incomplete.
     """
     tables = GroupTables(settings)
     sections = make_sections(tables)

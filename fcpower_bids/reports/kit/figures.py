@@ -36,18 +36,7 @@ def draw_motion(
 ) -> str:
     """Draw framewise displacement, DVARS and the carpets over one axis of time.
 
-    Parameters
-    ----------
-    volumes : mapping of str to ndarray, shape (T,)
-        ``framewise_displacement`` (mm), ``dvars``, ``dummy`` and ``kept`` (0 or 1).
-    threshold : float
-        Censoring threshold in mm; 0 for none.
-    repetition_time : float
-        Seconds; 0 where it is unknown, then time is in volumes.
-    carpets : mapping of str to ndarray, shape (rows, T)
-        Standardised parcel series by title; NaN where there is no value.
-    networks : sequence of (str, float, float)
-        Name of each network, and where it begins and ends among the rows of a carpet, as shares of these.
+    Shapes and units: volumes (T,), threshold (mm), repetition_time (seconds), carpets (rows, T).
     """
     traces = [("framewise_displacement", "FD (mm)"), ("dvars", "DVARS")]
     traces = [(name, label) for name, label in traces if np.isfinite(volumes[name]).any()]
@@ -202,14 +191,7 @@ def draw_eigenvalues(before: np.ndarray, after: np.ndarray, alpha: float, ratios
 def draw_path(connectivity: np.ndarray, order: np.ndarray, exponents: Sequence[float] = EXPONENTS) -> str:
     """Draw one connectome raised to several exponents, each over its largest eigenvalue, on one colour scale.
 
-    Parameters
-    ----------
-    connectivity : ndarray, shape (P, P)
-        FC of the covered parcels.
-    order : ndarray of int, shape (P,)
-        Order of drawing.
-    exponents : sequence of float
-        0 is the identity on the range of FC, 1 FC itself.
+    Shapes and units: connectivity (P, P), order (P,).
     """
     eigenvalues, vectors = eigendecompose(connectivity[np.ix_(order, order)])
     matrices = {}

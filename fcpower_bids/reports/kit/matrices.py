@@ -19,20 +19,7 @@ def encode_matrix(title: str, values: np.ndarray, order: np.ndarray) -> dict[str
     Each value is stored as the integer that its decimals make, so what the page shows is the number in the table
     rounded to ``digits`` decimals, and nothing else.
 
-    Parameters
-    ----------
-    title : str
-        Shown above the matrix.
-    values : ndarray, shape (P, P)
-        NaN for parcels without a value.
-    order : ndarray of int, shape (P,)
-        Order in which the parcels are drawn.
-
-    Returns
-    -------
-    dict
-        ``title``, ``digits``, ``limit`` (of the colour scale: 99th percentile of the absolute values beside the
-        diagonal) and ``data``: base64 of little-endian int16, rows 0..P-1, each up to its diagonal.
+    Shapes and units: values (P, P), order (P,).
     """
     values = np.asarray(values, dtype=np.float64)[np.ix_(order, order)]
     rows, columns = np.tril_indices(len(values))

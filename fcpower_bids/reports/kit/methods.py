@@ -48,20 +48,7 @@ class AtlasFacts:
 
 
 def write_methods(settings: ParticipantOutputs, atlases: Iterable[Atlas | AtlasFacts] = ()) -> list[Path]:
-    """Write ``logs/CITATION.{md,html,tex,bib}``.
-
-    Parameters
-    ----------
-    settings : ParticipantOutputs
-        The choices of the run.
-    atlases : iterable of Atlas or AtlasFacts
-        Those in use; without them the text names what was asked for.
-
-    Returns
-    -------
-    list of Path
-        The four files.
-    """
+    """Write ``logs/CITATION.{md,html,tex,bib}``."""
     facts = [one if isinstance(one, AtlasFacts) else AtlasFacts.of(one) for one in atlases]
     return write_citations(settings.output_dir / "logs", methods_text(settings, facts))
 

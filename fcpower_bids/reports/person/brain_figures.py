@@ -24,14 +24,7 @@ def median_tsnr(slices: Slices) -> float:
 def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     """Draw three rows of axial slices: outlines on the mean, temporal SNR, coverage of the parcels.
 
-    Parameters
-    ----------
-    slices : Slices
-        With the mean as 0 (black) to 255 (white).
-    coverage : ndarray, shape (P,)
-        Between 0 and 1; parcels below the threshold stand out.
-    threshold : float
-        ``--min-coverage``.
+    Shapes and units: coverage (P,).
     """
     stability = np.where(slices.brain, slices.tsnr.astype(np.float64), np.nan)
     known = stability[np.isfinite(stability)]

@@ -22,14 +22,7 @@ LARGEST = 110
 def draw_coverage(parcellation: Parcellation, coverage: np.ndarray, threshold: float) -> str:
     """Draw the share of each parcel that the scan has seen; parcels below the threshold stand out.
 
-    Parameters
-    ----------
-    parcellation : Parcellation
-        The atlas copy.
-    coverage : ndarray, shape (P,)
-        Between 0 and 1.
-    threshold : float
-        ``--min-coverage``.
+    Shapes and units: coverage (P,).
     """
     if parcellation.image.name.endswith(".dlabel.nii") or not parcellation.image.exists():
         return _draw_by_network(parcellation.networks, coverage, threshold)
@@ -41,12 +34,7 @@ def draw_coverage(parcellation: Parcellation, coverage: np.ndarray, threshold: f
 def axial_slices(image: Path) -> tuple[np.ndarray, tuple[float, ...]]:
     """Cut a label image into axial slices, seen from above with the person's left on the left.
 
-    Returns
-    -------
-    slices : ndarray of int, shape (N_SLICES, rows, columns)
-        Labels.
-    heights : tuple of float
-        z of each slice in mm.
+    Returns slices (N_SLICES, rows, columns).
     """
     import nibabel  # slow to load
 

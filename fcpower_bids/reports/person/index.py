@@ -71,10 +71,7 @@ def renew_index(output_dir: Path) -> None:
 def write_index(output_dir: Path) -> Path | None:
     """Write the page of all recordings that have a status; none where there are none.
 
-    Raises
-    ------
-    DatasetError
-        If the decisions that are there cannot be read.
+    Raises DatasetError.
     """
     statuses = [one for one in read_statuses(output_dir) if one.stage != COMBINED]
     pictures = len(statuses) <= MOST_PICTURES

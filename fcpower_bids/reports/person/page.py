@@ -70,22 +70,7 @@ class Written:
 def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str]) -> list[Path]:
     """Write ``sub-X.html`` for every participant, and the methods text of all.
 
-    Parameters
-    ----------
-    settings : ParticipantOutputs
-        Where the outputs are, and the choices that they were made with.
-    subjects : sequence of str
-        Labels without ``sub-``.
-
-    Returns
-    -------
-    list of Path
-        The pages, those of single sessions included.
-
-    Raises
-    ------
-    Incomplete
-        When the pages are written, if one of them, or a part of one, could not be made.
+    Raises Incomplete.
     """
     written = write_pages(settings, subjects)
     write_methods(settings, set(written.atlases))

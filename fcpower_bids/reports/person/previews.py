@@ -75,10 +75,7 @@ def _write_slices(path: Path, slices: Slices) -> None:
 def read_slices(path: Path) -> Slices | None:
     """Read the slices of a recording under an atlas; None where none were kept.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken.
+    Raises DatasetError.
     """
     if not path.exists():
         return None
@@ -91,10 +88,7 @@ def read_slices(path: Path) -> Slices | None:
 def read_preview(path: Path) -> Preview | None:
     """Read a preview; None where none was kept.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken.
+    Raises DatasetError.
     """
     if not path.exists():
         return None
@@ -107,10 +101,7 @@ def read_preview(path: Path) -> Preview | None:
 def read_thumbnail(path: Path) -> bytes:
     """Read the small picture of a preview as PNG; nothing where none was kept, as before there were any.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken.
+    Raises DatasetError.
     """
     found = _read(path, ("thumbnail",), needed=False) if path.exists() else {}
     return found["thumbnail"].tobytes() if found else b""
@@ -128,16 +119,7 @@ def _read(path: Path, names: Iterable[str], needed: bool = True) -> dict[str, np
 def make_preview(series: np.ndarray, kept: np.ndarray, repetition_time: float, networks: tuple[str, ...]) -> Preview:
     """Return carpet and mean power spectrum of standardised series.
 
-    Parameters
-    ----------
-    series : ndarray, shape (T, P)
-        Every volume; rows that are not kept may be anything, also NaN, and are bridged for the spectrum.
-    kept : ndarray of bool, shape (T,)
-        Volumes that count.
-    repetition_time : float
-        Seconds.
-    networks : tuple of str
-        Parcels are sorted by them before neighbours are averaged.
+    Shapes and units: series (T, P), kept (T,), repetition_time (seconds).
     """
     carpet = shrink(series[:, network_order(networks)].T, ROWS, COLUMNS)
     covered = np.isfinite(series[kept]).all(axis=0)

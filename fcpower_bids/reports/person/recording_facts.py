@@ -198,22 +198,7 @@ class Account:
 
 
 def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list[Account], list[Status]]:
-    """Collect what was written about one participant.
-
-    Parameters
-    ----------
-    output_dir : Path
-    subject : str
-    label : str
-        Of the encoder that was asked for; of all where it is empty.
-
-    Returns
-    -------
-    accounts : list of Account
-        Every recording that was found, whatever its status, sorted by name.
-    embeddings : list of Status
-        Embeddings that were skipped or failed.
-    """
+    """Collect what was written about one participant."""
     folder = output_dir / "logs" / "status"
     patterns = (f"sub-{subject}.json", f"sub-{subject}_*.json")
     names = sorted(path.stem for pattern in patterns for path in folder.glob(pattern))
@@ -231,16 +216,7 @@ def _told(output_dir: Path, status: Status) -> Status:
 
 
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
-    """Collect what was written about one recording.
-
-    Parameters
-    ----------
-    output_dir : Path
-    status : Status
-    thorough : bool
-        Whether to read the sidecar of every table, so that a damaged one is named. False, for tables of thousands of
-        recordings: those that a recording is judged by; of the others whether they are there.
-    """
+    """Collect what was written about one recording."""
     account = Account(_told(output_dir, status), {}, [])
     views: dict[tuple[str, ...], View] = {}
     for output in status.outputs:
@@ -321,10 +297,7 @@ def _check_quality(path: Path) -> None:
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
     """Read the columns of numbers of a table, by their keys.
 
-    Raises
-    ------
-    DatasetError
-        If it is not a table, lacks one of them, or one holds text.
+    Raises DatasetError.
     """
     table = read_declared(path, spec)
     keys = [key for key in spec.needed if not spec.columns[key].is_text]

@@ -156,17 +156,7 @@ def cautions_of(account: Account) -> list[str]:
 def find_cautions(
     uncovered: Mapping[str, Sequence[str]], quality: Mapping[str, Any], notes: Sequence[str]
 ) -> list[str]:
-    """Say what calls for caution with a recording, from what was measured.
-
-    Parameters
-    ----------
-    uncovered : mapping of str to sequence of str
-        By atlas, the parcels without a value.
-    quality : mapping
-        Its row of the quality table; empty where there is none.
-    notes : sequence of str
-        Notes made while it was examined and cleaned.
-    """
+    """Say what calls for caution with a recording, from what was measured."""
     found = []
     for atlas, parcels in uncovered.items():
         if parcels:

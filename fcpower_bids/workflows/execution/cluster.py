@@ -49,10 +49,7 @@ def _configure(crashes: str, level: str) -> None:
 def make_runner(path: Path) -> PluginBase:
     """Return the nipype plugin of a file of the user, with its arguments.
 
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or names no plugin that can be made with these arguments.
+    Raises UsageError.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -93,20 +90,7 @@ class Call(SimpleInterface):
 def run_on_cluster(
     function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], runner: PluginBase, settings: Settings, work: Path
 ) -> None:
-    """Make every call a job of a plugin, and wait for all.
-
-    Parameters
-    ----------
-    function : str
-        ``module:function``; it writes the status of its call, errors included.
-    calls : iterable of (str, tuple)
-        Name and arguments.
-    runner : PluginBase
-        Of `make_runner`.
-    settings : Settings
-    work : Path
-        Folder of the jobs' scripts.
-    """
+    """Make every call a job of a plugin, and wait for all."""
     configure_nipype(settings)
     workflow = Workflow(name="jobs", base_dir=str(work))
     workflow.add_nodes([Node(Call(function=function, arguments=given), name=label) for label, given in calls])

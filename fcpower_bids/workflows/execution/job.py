@@ -28,13 +28,7 @@ from fcpower_bids.workflows.run_progress import Outcome
 
 
 class Serial(PluginBase):
-    """Runs the nodes of a graph in this process; the first error ends it, and is raised as it was.
-
-    Parameters
-    ----------
-    before : callable
-        Called with the name of each node before it runs.
-    """
+    """Runs the nodes of a graph in this process; the first error ends it, and is raised as it was."""
 
     def __init__(self, before: Callable[[str], None]) -> None:
         super().__init__()
@@ -61,25 +55,7 @@ def process_recording(
     work: Path,
     keep: Path,
 ) -> Outcome:
-    """Run the workflow of one recording and write its status; never raises what concerns the recording alone.
-
-    Parameters
-    ----------
-    recording : Recording
-        The recording.
-    atlases : sequence of Path
-        Files of `imaging.atlas.described`, all in the space of the recording.
-    settings : Settings
-        Every choice.
-    datasets : mapping of str to Path
-        Input datasets by the name that BIDS URIs use.
-    fingerprint : str
-        Dependencies of the results.
-    work : Path
-        Folder of its intermediate results, removed when it is done.
-    keep : Path
-        Folder that keeps parcel means.
-    """
+    """Run the workflow of one recording and write its status; never raises what concerns the recording alone."""
     configure_nipype(settings)
     started, stage = time.perf_counter(), [""]
 

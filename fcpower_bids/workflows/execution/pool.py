@@ -89,21 +89,7 @@ def run_calls(
     No more calls are begun than there are processes, so the next one is made when one has ended; closing the iterator
     ends the processes at once, and if this process is killed they end too.
 
-    Parameters
-    ----------
-    function : str
-        ``module:function``.
-    calls : iterable of tuple
-        Arguments.
-    n_processes : int
-        At a time.
-    modules : iterable of str
-        Modules of the function, to be imported once for all.
-
-    Raises
-    ------
-    WorkerDied
-        A worker ended without a word.
+    Raises WorkerDied.
     """
     waiting = iter(calls)
     first = list(islice(waiting, n_processes))

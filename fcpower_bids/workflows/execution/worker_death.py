@@ -38,15 +38,7 @@ def memory_kills() -> int:
 
 
 def cause_of_death(workers: Iterable[BaseProcess], kills_before: int) -> str:
-    """Say how the first of some workers ended; those that a broken pool ends itself got SIGTERM after it.
-
-    Parameters
-    ----------
-    workers : iterable of process
-        All of the pool.
-    kills_before : int
-        Of `memory_kills`, when the pool was started.
-    """
+    """Say how the first of some workers ended; those that a broken pool ends itself got SIGTERM after it."""
     codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
     told = sorted(codes, key=lambda code: -code == signal.SIGTERM)
     number = -told[0] if told else 0

@@ -27,15 +27,7 @@ OUTCOMES = {
 
 
 def describe_plan(plan: Plan, settings: Settings) -> str:
-    """Return what ``--dry-run`` prints.
-
-    Parameters
-    ----------
-    plan : Plan
-        From ``plan_run``.
-    settings : Settings
-        The output folder, and ``verbose``: then nothing is shortened.
-    """
+    """Return what ``--dry-run`` prints."""
     shown = plan.ready if settings.verbose else plan.ready[:MOST_ROWS]
     rows = [_ready_row(one, settings) for one in shown] + _refused_rows(plan, settings) + _combined_rows(plan, settings)
     lines = [_align(HEADER, *rows)]

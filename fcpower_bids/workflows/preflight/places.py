@@ -21,9 +21,7 @@ GIGA = 1e9
 def check_folders(settings: Settings) -> None:
     """Refuse an output folder of another program, and folders that cannot be written to.
 
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     check_dataset(settings.output_dir)
     for folder in (settings.output_dir, settings.work):
@@ -38,16 +36,7 @@ def check_folders(settings: Settings) -> None:
 def check_room(todo: Sequence[tuple[Job, int]], settings: Settings) -> None:
     """Refuse folders that have not the room for what is to be written at the least.
 
-    Parameters
-    ----------
-    todo : sequence of (Job, int)
-        Recordings that will be processed, with their volumes.
-    settings : Settings
-        The folders.
-
-    Raises
-    ------
-    UsageError
+    Raises UsageError.
     """
     needed = {settings.output_dir: _table_bytes(todo, settings), settings.work: _work_bytes(todo)}
     sharing: dict[int, list[Path]] = {}

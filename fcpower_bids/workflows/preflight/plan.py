@@ -119,19 +119,7 @@ class Plan:
 def plan_run(settings: Settings, atlases: Path) -> Plan:
     """Say what a run of the participant level will do.
 
-    Parameters
-    ----------
-    settings : Settings
-        Every choice.
-    atlases : Path
-        Folder for atlases that have to be written before they can be used.
-
-    Raises
-    ------
-    UsageError
-        If a choice is impossible, no recording can have the atlases, or outputs cannot be written.
-    DatasetError
-        If the input as a whole cannot be used.
+    Raises UsageError, DatasetError.
     """
     check_folders(settings)
     load_strategy(settings.strategy)
@@ -165,10 +153,7 @@ def _with_atlases(
 ) -> tuple[list[tuple[Job, int]], list[Status]]:
     """Give each recording its atlases.
 
-    Raises
-    ------
-    FcPowerError
-        If none can have them, or two would write the same files: it is the choice that is wrong.
+    Raises FcPowerError.
     """
     loaded: dict[Any, Atlas | FcPowerError] = {}
     jobs: list[tuple[Job, int]] = []
@@ -238,10 +223,7 @@ def _judge(job: Job, volumes: int, settings: Settings) -> Ready | Status:
 def foresee_cleaning(recording: Recording, volumes: int, settings: Settings) -> Cleaning:
     """Clean one parcel of zeros: kept volumes, regressors and exclusion do not depend on the parcels.
 
-    Raises
-    ------
-    RecordingError
-        If the confounds cannot be used as the choices ask for.
+    Raises RecordingError.
     """
     with unsearched():
         from fcpower_bids.imaging.confounds.cleaning import clean_recording  # loads scipy.signal: half a second
@@ -266,10 +248,7 @@ def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
     """Embeddings that there will not be, because the encoder is not for the atlas.
 
-    Raises
-    ------
-    UsageError
-        The encoder cannot be loaded, or is for no atlas of any recording: it is tried once, before the first recording.
+    Raises UsageError.
     """
     if settings.encoder is None:
         return
