@@ -199,3 +199,17 @@ def _hold_what_is_said_of_siblings(said: dict, told: str) -> None:
     kept = cross_val_predict(ridge, similarity, trait, cv=GroupKFold(5), groups=family)
     assert np.corrcoef(split, trait)[0, 1] > 0.3
     assert np.corrcoef(kept, trait)[0, 1] < 0.2
+
+
+def sentences(page) -> list[str]:
+    """Sentences of a page; a row of a table and a heading are none."""
+    text = without_blocks(read(page))
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("|", "#"))]
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:- |\d+\. ))", "\n".join(lines))
+    plain = (re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", " ".join(part.split()))) for part in parts)
+    return [sentence for part in plain for sentence in re.split(r"(?<=[.!?:;])\s+", part)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_is_longer_than_forty_words(page):
+    assert [one for one in sentences(page) if len(one.split()) > 40] == []
