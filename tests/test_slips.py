@@ -9,9 +9,9 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
+from fcpower_bids.executors.pool import _call as call
 from fcpower_bids.outputs.tables import read_table, write_table
 from fcpower_bids.workflows.execution import job
-from fcpower_bids.workflows.execution.pool import _call as call
 from tests.derivatives.participant_outputs import add_output, make_outputs, series_of
 from tests.pretraining.conftest import made_recordings
 from tests.pretraining.outputs import QUICK, plant_outputs

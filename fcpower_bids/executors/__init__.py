@@ -1,4 +1,4 @@
-"""Who does the work of the group level: this process, processes of this machine, or a cluster.
+"""Workers of both levels: this process, processes of this machine, Dask, or a plugin of nipype.
 
 A task is a function of one item that touches nothing else, so what it returns does not depend on who calls it: every
 executor gives the same numbers to the last bit.

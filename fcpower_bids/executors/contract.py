@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
-
-from threadpoolctl import ThreadpoolController
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fcpower_bids.errors import Incomplete
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,4 +46,6 @@ def call_alone(function: Callable[[Any], Any], item: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadpoolController:
+    from threadpoolctl import ThreadpoolController  # the participant level has no need of it
+
     return ThreadpoolController()  # looks through all libraries, which takes longer than many a task

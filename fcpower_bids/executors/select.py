@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import current_thread, main_thread
+from typing import TYPE_CHECKING
 
-from fcpower_bids.core.regression.dense import HOST, Dense, solving_with
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result
 from fcpower_bids.executors.serial import Serial
 from fcpower_bids.resources import cores, giving
 from fcpower_bids.settings import Resources
+
+if TYPE_CHECKING:
+    from fcpower_bids.core.regression.dense import Dense
 
 _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
@@ -41,6 +44,8 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     UsageError
         The executor cannot be started.
     """
+    from fcpower_bids.core.regression.dense import solving_with  # loads scipy, which a recording has no need of
+
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
@@ -73,6 +78,8 @@ def make_dense(device: str) -> Dense:
         PyTorch is not installed, or the device is not there.
     """
     if not device:
+        from fcpower_bids.core.regression.dense import HOST  # loads scipy
+
         return HOST
     try:
         # an extra, and takes seconds

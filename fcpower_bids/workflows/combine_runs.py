@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from fcpower_bids.claims import CLAIMS, POLL_SECONDS, Claims, claims_in
+from fcpower_bids.executors.pool import run_calls
+from fcpower_bids.executors.worker_death import WorkerDied
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.status import (
     DONE,
@@ -24,8 +26,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.execution.batches import Job, why_open
-from fcpower_bids.workflows.execution.pool import processes, run_calls
-from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.execution.workers import processes
 from fcpower_bids.workflows.run_progress import Progress
 
 STAGE = "combine"

@@ -13,6 +13,8 @@ from typing import Any
 from fcpower_bids._version import __version__
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.errors import NO_ROOM, Incomplete, UsageError
+from fcpower_bids.executors.pool import run_calls
+from fcpower_bids.executors.worker_death import WorkerDied
 from fcpower_bids.inputs.roots import derivative_roots
 from fcpower_bids.interfaces.kept_means import remove_means
 from fcpower_bids.outputs.dataset import copy_atlas, note_command, prepare_dataset
@@ -31,8 +33,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.store import write_shared
 from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
-from fcpower_bids.workflows.execution.pool import FOR_PAGES, processes, run_calls
-from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.execution.workers import FOR_PAGES, processes
 from fcpower_bids.workflows.locking import run_in_turn
 from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.preflight.listing import describe_plan

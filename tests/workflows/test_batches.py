@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from fcpower_bids.claims import HEARTBEAT
+from fcpower_bids.executors import pool, worker_death
 from fcpower_bids.imaging.atlas.builtin import builtin_atlas
 from fcpower_bids.outputs.status import read_status, status_path
 from fcpower_bids.outputs.tables import read_matrix, read_table
 from fcpower_bids.store import TEMPORARY, beside
 from fcpower_bids.workflows import participant
-from fcpower_bids.workflows.execution import pool, worker_death
 from tests.running import LINKS, PATIENCE, Finished, contents, run_app, start_app
 from tests.test_store import has_namespaces
 
@@ -42,7 +42,7 @@ import sys, time
 from pathlib import Path
 from fcpower_bids.cli.run import main
 from fcpower_bids.interfaces import parcellation
-from fcpower_bids.workflows.execution import pool
+from fcpower_bids.executors import pool
 
 go, victim = Path(sys.argv.pop(1)), sys.argv.pop(1)
 parcellate = parcellation.parcellate
@@ -423,7 +423,7 @@ def test_stop_on_first_crash_stops_and_says_so(demo, tmp_path):
 
 @needs_proc
 def test_nothing_is_forked_beside_a_thread_that_could_hold_a_lock():
-    ask = "from fcpower_bids.workflows.execution.pool import _is_forkable as ask; import threading; print(ask())"
+    ask = "from fcpower_bids.executors.pool import _is_forkable as ask; import threading; print(ask())"
     thread = "; threading.Thread(target=threading.Event().wait, daemon=True, name={!r}).start(); print(ask())"
     code = ask + thread.format(HEARTBEAT) + thread.format("another")
     told = subprocess.run(

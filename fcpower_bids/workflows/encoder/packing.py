@@ -18,7 +18,7 @@ from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.pretraining.corpus.derived_series import KINDS, SUFFIX
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import file_in_the_way
-from fcpower_bids.workflows.execution.pool import processes
+from fcpower_bids.workflows.execution.workers import processes
 from fcpower_bids.workflows.run_progress import say
 
 ATLAS_KEYS = ("atlas", "seg", "scale")

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fcpower_bids.executors.pool import run_calls
+from fcpower_bids.executors.worker_death import WorkerDied
 from fcpower_bids.imaging.atlas.described import describe_atlas
 from fcpower_bids.inputs.identity import dataset_identity
 from fcpower_bids.outputs.crashes import explain_step
@@ -28,8 +30,7 @@ from fcpower_bids.outputs.status import (
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.settings import Settings
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.execution.pool import FOR_RECORDINGS, processes, run_calls
-from fcpower_bids.workflows.execution.worker_death import WorkerDied
+from fcpower_bids.workflows.execution.workers import FOR_PAGES, FOR_RECORDINGS, processes
 from fcpower_bids.workflows.run_progress import Progress
 
 Job = tuple[Recording, tuple[Atlas, ...]]
@@ -56,10 +57,11 @@ def run_jobs(jobs: list[Job], settings: Settings, datasets: dict[str, Path], wor
         status_path(settings.output_dir, recording.name).unlink(missing_ok=True)
     progress.begin(len(jobs) - len(todo))
     if runner is not None:
-        from fcpower_bids.workflows.execution.cluster import run_on_cluster  # loads nipype
+        from fcpower_bids.executors.nipype_plugin import configure_nipype, run_on_cluster  # loads nipype
 
+        configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
         named = ((workflow_name(call[0]), call) for call in _calls(todo, settings, datasets, work))
-        run_on_cluster(PROCESS, named, runner, settings, work)
+        run_on_cluster(PROCESS, named, runner, work)
     else:
         _run_here(todo, settings, datasets, work, progress)
     for recording, _ in todo:
@@ -76,7 +78,7 @@ def _runner(settings: Settings) -> Any:
     """The plugin of ``--use-plugin``; made before anything is removed, since it may be refused."""
     if settings.use_plugin is None:
         return None
-    from fcpower_bids.workflows.execution.cluster import make_runner  # loads nipype
+    from fcpower_bids.executors.nipype_plugin import make_runner  # loads nipype
 
     return make_runner(settings.use_plugin)
 
@@ -102,7 +104,7 @@ def _run(
     """Run jobs until all have ended; return nothing, or how a worker ended on the way that was killed."""
     try:
         calls = _calls(todo, settings, datasets, work)
-        with closing(run_calls(PROCESS, calls, n_processes, FOR_RECORDINGS)) as outcomes:
+        with closing(run_calls(PROCESS, calls, n_processes, FOR_RECORDINGS, FOR_PAGES)) as outcomes:
             for outcome in outcomes:
                 progress.finished(outcome)
                 if outcome.failed_at and settings.stop_on_first_crash:

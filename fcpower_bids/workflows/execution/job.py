@@ -16,13 +16,13 @@ from nipype import Node
 from nipype.pipeline.engine.utils import topological_sort
 from nipype.pipeline.plugins.base import PluginBase
 
+from fcpower_bids.executors.nipype_plugin import configure_nipype
 from fcpower_bids.imaging.atlas.described import open_atlas
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.outputs.recording import Written, conclude_recording
 from fcpower_bids.outputs.status import FAILED, RUNNING, Status, embedding_names, peak_megabytes, write_status
 from fcpower_bids.records import Recording
 from fcpower_bids.settings import Settings
-from fcpower_bids.workflows.execution.cluster import configure_nipype
 from fcpower_bids.workflows.recording import init_recording_wf, set_recording
 from fcpower_bids.workflows.run_progress import Outcome
 
@@ -56,7 +56,7 @@ def process_recording(
     keep: Path,
 ) -> Outcome:
     """Run the workflow of one recording and write its status; never raises what concerns the recording alone."""
-    configure_nipype(settings)
+    configure_nipype(settings.output_dir / "logs" / "crashes", settings.debug)
     started, stage = time.perf_counter(), [""]
 
     def note(state: str, reason: str = "") -> None:

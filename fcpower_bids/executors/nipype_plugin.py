@@ -15,19 +15,15 @@ from nipype.pipeline import plugins
 from nipype.pipeline.plugins.base import PluginBase
 
 from fcpower_bids.errors import UsageError
-from fcpower_bids.settings import Settings
 
 CLUSTER_POLL_SECONDS = 2.0
 """How long nipype sleeps between two looks at a cluster."""
 
 
-def configure_nipype(settings: Settings) -> None:
-    """Set what nipype keeps in global state: hashing by time stamp, no network, quiet logs."""
-    _configure(str(settings.output_dir / "logs" / "crashes"), "INFO" if settings.debug else "CRITICAL")
-
-
 @lru_cache(maxsize=1)
-def _configure(crashes: str, level: str) -> None:
+def configure_nipype(crashes: Path, debug: bool) -> None:
+    """Set the global state of nipype: hashing by time stamp, no network, quiet logs."""
+    level = "INFO" if debug else "CRITICAL"
     config.update_config(
         {
             "execution": {
@@ -35,7 +31,7 @@ def _configure(crashes: str, level: str) -> None:
                 "hash_method": "timestamp",
                 "check_version": "false",
                 "crashfile_format": "txt",
-                "crashdump_dir": crashes,
+                "crashdump_dir": str(crashes),
                 "create_report": "false",
                 "remove_unnecessary_outputs": "false",
                 "stop_on_first_crash": "false",
@@ -87,11 +83,8 @@ class Call(SimpleInterface):
         return runtime
 
 
-def run_on_cluster(
-    function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], runner: PluginBase, settings: Settings, work: Path
-) -> None:
+def run_on_cluster(function: str, calls: Iterable[tuple[str, tuple[Any, ...]]], runner: PluginBase, work: Path) -> None:
     """Make every call a job of a plugin, and wait for all."""
-    configure_nipype(settings)
     workflow = Workflow(name="jobs", base_dir=str(work))
     workflow.add_nodes([Node(Call(function=function, arguments=given), name=label) for label, given in calls])
     try:

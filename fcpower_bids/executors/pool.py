@@ -18,27 +18,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fcpower_bids.claims import HEARTBEAT
-from fcpower_bids.resources import cores
-from fcpower_bids.settings import Settings
+from fcpower_bids.executors.worker_death import WorkerDied, cause_of_death, memory_kills
 from fcpower_bids.workers import begin_worker, in_safe_folder, unsearched
-from fcpower_bids.workflows.execution.worker_death import WorkerDied, cause_of_death, memory_kills
-
-FOR_RECORDINGS = (
-    "fcpower_bids.workflows.execution.job",
-    "fcpower_bids.imaging.confounds.cleaning",
-    "fcpower_bids.imaging.series.parcellation",
-    "fcpower_bids.measures.coverage",
-    "fcpower_bids.measures.quality",
-    "fcpower_bids.measures.spectrum",
-    "fcpower_bids.transforms.power",
-)
-FOR_PAGES = ("fcpower_bids.reports.person.page",)
-"""Modules of the workers; imported once, before they are forked. None of them starts threads."""
-MEMORY_GB, MEMORY_GB_ENCODER = 0.5, 1.5
-"""Largest memory of a recording at 450 parcels and 5,000 volumes; measured, rounded up."""
 
 
-def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
+def _prepare(function: str, modules: Iterable[str], later: Iterable[str]) -> BaseContext:
     """Import what workers need, and return how they are to be started.
 
     They are forked from this process, which has imported most of it for its own use. Where that would not be safe,
@@ -51,7 +35,7 @@ def _prepare(function: str, modules: Iterable[str]) -> BaseContext:
                 import_module(module)
         gc.freeze()  # memory without writes stays shared
         return get_context("fork")
-    set_forkserver_preload([*FOR_RECORDINGS, *FOR_PAGES])
+    set_forkserver_preload([*modules, *later])
     with in_safe_folder():
         forkserver.ensure_running()
     return get_context("forkserver")
@@ -70,32 +54,26 @@ def _is_forkable() -> bool:
     return False
 
 
-def processes(settings: Settings) -> int:
-    """Return how many recordings are worked on at a time."""
-    if settings.low_mem:
-        return 1
-    wanted = (settings.nprocs or cores()) // settings.omp_nthreads
-    if settings.mem_mb:
-        need = MEMORY_GB_ENCODER if settings.encoder is not None else MEMORY_GB
-        wanted = min(wanted, int(settings.mem_mb / 1024 / need))
-    return max(1, wanted)
-
-
 def run_calls(
-    function: str, calls: Iterable[tuple[Any, ...]], n_processes: int, modules: Iterable[str] = ()
+    function: str,
+    calls: Iterable[tuple[Any, ...]],
+    n_processes: int,
+    modules: Iterable[str] = (),
+    later: Iterable[str] = (),
 ) -> Generator[Any, None, None]:
     """Call a function in processes of its own, and yield what it returns, in the order of the ends.
 
     No more calls are begun than there are processes, so the next one is made when one has ended; closing the iterator
     ends the processes at once, and if this process is killed they end too.
 
+    Modules are imported once for all calls; those of later calls too where a server of workers has to be started.
     Raises WorkerDied.
     """
     waiting = iter(calls)
     first = list(islice(waiting, n_processes))
     if not first:
         return
-    context = _prepare(function, modules)
+    context = _prepare(function, modules, later)
     pool = ProcessPoolExecutor(len(first), context, _begin, (os.getcwd(),))
     before, workers, kills = set(active_children()), set[BaseProcess](), memory_kills()
     try:
