@@ -22,7 +22,7 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges", "clinic")
+SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic")
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 
@@ -40,6 +40,8 @@ class Slice:
     """Functions of the settings that yield a sentence for each choice that cannot work."""
     analyses: Mapping[str, str] = _hook()
     """Entries of `fcpower_bids.analyses.ANALYSES`."""
+    analyses_of_cohorts: Mapping[str, str] = _hook()
+    """The same, of those that take a mapping of atlas to cohort."""
     sections: Mapping[str, str] = _hook()
     """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
     methods: Mapping[str, str] = _hook()

@@ -23,17 +23,12 @@ ANALYSES = Registry(
         "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
         "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
-        "transform_screen": "fcpower_bids.analyses.spectrum.transform_screen:analyse_transforms",
-        "spectral_controls": "fcpower_bids.analyses.spectrum.controls:analyse_controls",
-        "spectrum_geometry": "fcpower_bids.analyses.spectrum.geometry:analyse_geometry",
-        "learning_curves": "fcpower_bids.analyses.prediction.learning_curves:analyse_learning_curves",
-        "parcellation_sweep": "fcpower_bids.analyses.prediction.parcellation_sweep:analyse_parcellations",
-        "encoder_comparison": "fcpower_bids.analyses.prediction.encoder_comparison:analyse_encoders",
     }
-    | places("analyses"),
+    | places("analyses")
+    | places("analyses_of_cohorts"),
 )
 
-OF_COHORTS = frozenset({"parcellation_sweep"})
+OF_COHORTS = frozenset(places("analyses_of_cohorts"))
 """Analyses that take a mapping of atlas to cohort instead of one cohort."""
 
 ALL = "all"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,13 @@ from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.store import write_text
 
+SeriesEncoder = Callable[[np.ndarray, float], np.ndarray]
+"""The vector of a series (T, P) and its repetition time."""
+LEAK = (
+    "which may be of people who are tested here (a leak). encoder_comparison fits them on the training people of each "
+    "fold if the group level is given --encoder, --encoder-weights and the --atlas of the encoder."
+)
+"""Statistics of everybody in a prediction."""
 FILE = "cohort_statistics.tsv"
 """How the file is called among the auxiliary files."""
 

@@ -75,15 +75,6 @@ class GroupLevel(Choices):
     fit_transforms_on: str | None = refines(
         None, "people that PCA and tangent references are fitted to [preset]", choices=("cohort", "fold")
     )
-    scan_minutes: tuple[float, ...] = refines(
-        (), "learning_curves: lengths of scan [doubling from 1.2]", reader="learning_curves"
-    )
-    sample_sizes: tuple[int, ...] = refines(
-        (), "learning_curves: numbers of people [25 50 100 150 ...]", reader="learning_curves"
-    )
-    learned_filters: bool = refines(
-        False, "spectral_controls: also learn filters inside the folds (slow)", reader="spectral_controls"
-    )
     permutations: int | None = refines(
         None,
         "permutations for the null of each prediction [as many as cost a third of it, up to 1000; none with the other "

@@ -10,11 +10,11 @@ import numpy as np
 
 from fcpower_bids.analyses import OF_COHORTS, analyses_to_run
 from fcpower_bids.analyses.engine.scan_parts import equalise_scans
-from fcpower_bids.analyses.prediction.relative_embeddings import LEAK, SeriesEncoder
 from fcpower_bids.cohort.assembly import load_cohort
 from fcpower_bids.cohort.feature_choice import OWN_ATLAS, read_embedding_facts
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.encoders import PUBLISHED, embedding_label, open_encoder
+from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
 from fcpower_bids.errors import DatasetError, Unfit, UsageError
 from fcpower_bids.imaging.atlas.declarations import declared_atlases
 from fcpower_bids.inputs.sources import join

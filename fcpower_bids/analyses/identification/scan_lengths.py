@@ -81,3 +81,9 @@ def choose_lengths(shortest: float, n_values: int) -> tuple[float, ...]:
     if len(lengths) > most:
         lengths = [lengths[i] for i in np.unique(np.linspace(len(lengths) - 1, 0, most).round().astype(int))]
     return tuple(lengths)
+
+
+def can_identify(cohort: Cohort) -> bool:
+    """Whether two people or more have two sessions each."""
+    sessions = cohort.scans.astype({"participant_id": str}).groupby("participant_id")["session"].nunique()
+    return bool((sessions > 1).sum() > 1)

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from fcpower_bids import plugins
-from fcpower_bids.analyses.spectrum.transform_screen import PAPER_SCREEN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses
 from fcpower_bids.outputs.tables import Facts, read_toml
@@ -216,28 +215,10 @@ def raised(title: str) -> str:
     return re.sub(r"\^([\d.α]+)", r"^\1^", title)
 
 
-def _tell_screen(tables: GroupTables, table: str) -> dict[str, Any]:
-    told = tell_table(tables, table)
-    power = PAPER_SCREEN["fc_power"], tables.title("fc_power")
-    return told | {"transforms": [raised(str(name).replace(*power)) for name in told["shown"].get("transform", ())]}
-
-
-def _tell_sweep(tables: GroupTables, table: str) -> dict[str, Any]:
-    rows = tables.rows(table)
-    return tell_rows(rows[rows["people"] == "shared"], table, tables)
-
-
 PARAGRAPHS = tuple(
     Paragraph(analysis, table, FOLDER / f"{name}.md", facts)
     for analysis, table, name, facts in (
         ("alpha_selection", "alpha", "alpha_selection", tell_table),
-        ("transform_screen", "transform_screen", "transform_screen", _tell_screen),
-        ("spectral_controls", "spectral_controls", "spectral_controls", tell_table),
-        ("spectrum_geometry", "spectrum_path", "spectrum_geometry", tell_table),
-        ("learning_curves", "learning_curves", "learning_curves", tell_table),
-        ("learning_curves", "identification_curves", "identification_curves", tell_table),
-        ("parcellation_sweep", "parcellation_sweep", "parcellation_sweep", _tell_sweep),
-        ("encoder_comparison", "encoders", "encoder_comparison", tell_table),
         ("harmonisation", "harmonisation", "harmonisation", tell_table),
     )
 )

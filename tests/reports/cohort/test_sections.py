@@ -16,11 +16,11 @@ from fcpower_bids.reports.cohort.comparison_figures import draw_gains, spaced
 from fcpower_bids.reports.cohort.comparisons import judge, say_difference, say_tally
 from fcpower_bids.reports.cohort.page import make_sections, write_group_report
 from fcpower_bids.reports.cohort.sections import page_parts
-from fcpower_bids.reports.cohort.sections.controls import control_title
-from fcpower_bids.reports.cohort.sections.spectrum import coarser, square
 from fcpower_bids.reports.cohort.tables import MOST_PRINTED, GroupTables, declared
 from fcpower_bids.reports.cohort.verdict import judge_cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.spectrum.geometry_page import coarser, square
+from fcpower_bids.slices.spectrum.page import control_title
 from tests.page_sentences import unchecked_sentences
 from tests.page_sentences_of_analyses import EVERY, WITHOUT_TABLE
 from tests.reports.cohort.test_page import EVIL

@@ -6,16 +6,11 @@ from functools import cache
 
 from fcpower_bids import plugins
 from fcpower_bids.reports.cohort.sections.check import check_section
-from fcpower_bids.reports.cohort.sections.controls import controls_section, screen_section
-from fcpower_bids.reports.cohort.sections.curves import curves_section
-from fcpower_bids.reports.cohort.sections.encoders import comparison_section, encoder_section
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
 from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
 from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
 from fcpower_bids.reports.cohort.sections.sites import sites_section
-from fcpower_bids.reports.cohort.sections.spectrum import spectrum_section
-from fcpower_bids.reports.cohort.sections.sweep import sweep_section
 from fcpower_bids.reports.cohort.tables import Part
 
 PARTS = (
@@ -27,13 +22,6 @@ PARTS = (
     Part(sites_section, "sites", "Sites", 60, quoted=True),
     Part(identification_section, "identification", "Identification across sessions", 80),
     Part(exponent_section, "exponent", "The exponent", 90),
-    Part(screen_section, "screen", "Transforms of the connectome", 100, quoted=True),
-    Part(controls_section, "controls", "Where the gain comes from", 110, quoted=True),
-    Part(curves_section, "curves", "More people, longer scans", 120, quoted=True),
-    Part(sweep_section, "sweep", "Parcellations", 130, quoted=True),
-    Part(encoder_section, "encoder", "Encoder against connectivity", 140),
-    Part(comparison_section, "encoders", "Comparison of encoders", 150, quoted=True),
-    Part(spectrum_section, "spectrum", "The spectrum", 160, quoted=True),
     Part(privacy_section, "privacy", "Privacy", 170),
 )
 

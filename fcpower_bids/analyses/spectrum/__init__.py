@@ -1,1 +1,0 @@
-"""Analyses of the spectrum: what flattening does, and what else could."""

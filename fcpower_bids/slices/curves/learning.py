@@ -1,0 +1,435 @@
+"""Prediction from fewer people and shorter scans, and the law that its rise follows."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeWarning, curve_fit
+
+from fcpower_bids.analyses.engine.columns import (
+    COMPARISON_COLUMNS,
+    FOLD_COLUMNS,
+    KEY_COLUMNS,
+    LENGTH_COLUMNS,
+    SPREAD_COLUMNS,
+)
+from fcpower_bids.analyses.engine.cross_validation import make_solver, regress_on_blocks, run_nested_cv
+from fcpower_bids.analyses.engine.entries import Entries
+from fcpower_bids.analyses.engine.representations import build_representations
+from fcpower_bids.analyses.engine.scan_parts import (
+    ScanLength,
+    choose_minutes,
+    length_facts,
+    shorten_scans,
+)
+from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.identification.scan_lengths import can_identify
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.regression.folds import Fold
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.curves.identification import (
+    IDENTIFICATION_CURVES,
+    IDENTIFICATION_GAINS,
+    IdentificationCurves,
+)
+from fcpower_bids.slices.curves.options import CurveChoices
+
+LARGEST = 1e9
+"""Upper limit of w1 and w2: at it the law describes a score of zero at any sample that can be scanned."""
+
+
+@dataclass(frozen=True)
+class ScalingLaw:
+    """Result of `fit_scaling_law`.
+
+    Attributes
+    ----------
+    w0 : float
+        Score at infinitely many people and minutes.
+    w1 : float
+        People that halve the squared score even with endless scans.
+    w2 : float
+        The same in people times minutes.
+    se_w0, se_w1, se_w2 : float
+        Standard errors of the least-squares fit, as if the cells were independent; NaN where a parameter is at a limit.
+    rmse : float
+        Root mean squared difference between law and scores.
+    at_bound : bool
+        Whether a parameter lies at the limit of its range, so that the data do not determine it.
+    n_cells : int
+        Cells that entered.
+    """
+
+    w0: float
+    w1: float
+    w2: float
+    se_w0: float
+    se_w1: float
+    se_w2: float
+    rmse: float
+    at_bound: bool
+    n_cells: int
+
+
+def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w2: float) -> FloatArray:
+    """Score expected from N people with T minutes each: ``w0 / sqrt(1 + w1 / N + w2 / (N T))``.
+
+    Source: Ooi et al. 2025, Nature 644:731 (doi:10.1038/s41586-025-09250-1).
+    """
+    n, t = np.asarray(n_people, dtype=float), np.asarray(minutes, dtype=float)
+    return np.asarray(w0 / np.sqrt(1 + w1 / n + w2 / (n * t)))
+
+
+def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) -> ScalingLaw:
+    """Fit the law to the scores of a grid of people and minutes.
+
+    Parameters
+    ----------
+    scores : array_like, shape (C,)
+        Mean correlation of each cell; cells that are NaN are left out.
+    n_people, minutes : array_like, shape (C,)
+        Training people and minutes per person of each cell, both above 0.
+
+    Returns
+    -------
+    ScalingLaw
+        0 <= w0 <= 1 and 0 <= w1, w2 <= `LARGEST`.
+
+    Raises
+    ------
+    ValueError
+        Fewer than four cells, or people or minutes do not differ, so that the parameters are not identified.
+    """
+    y, n, t = (np.asarray(values, dtype=float) for values in (scores, n_people, minutes))
+    known = np.isfinite(y)
+    y, n, t = y[known], n[known], t[known]
+    if y.size < 4 or np.unique(n).size < 2 or np.unique(t).size < 2:
+        raise Unfit("The scaling law needs four cells or more, of two numbers of people and two scan lengths at least.")
+    if (n <= 0).any() or (t <= 0).any():
+        raise Unfit("The scaling law needs people and minutes above zero.")
+    lower, upper = np.zeros(3), np.array([1.0, LARGEST, LARGEST])
+    guess = np.clip([float(y.max()), float(np.median(n)), float(np.median(n * t))], 1e-3, upper)
+    found, covariance = _fit(y, n, t, guess, (lower, upper))
+    # 1e-6 relative: the solver keeps a hair's breadth from the limits.
+    scale = np.array([1.0, max(float(n.max()), 1.0), max(float((n * t).max()), 1.0)])
+    at_bound = bool(((found - lower) < 1e-6 * scale).any() or ((upper - found) < 1e-6 * upper).any())
+    errors = np.full(3, np.nan) if at_bound else np.sqrt(np.diag(covariance))
+    rmse = float(np.sqrt(np.mean((scaling_law(n, t, *found) - y) ** 2)))
+    w0, w1, w2, se_w0, se_w1, se_w2 = (float(value) for value in (*found, *errors))
+    return ScalingLaw(w0, w1, w2, se_w0, se_w1, se_w2, rmse, at_bound, int(y.size))
+
+
+def _fit(
+    y: FloatArray, n: FloatArray, t: FloatArray, guess: FloatArray, bounds: tuple[FloatArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OptimizeWarning)  # An undetermined parameter has an infinite standard error.
+        found, covariance = curve_fit(
+            lambda cells, w0, w1, w2: scaling_law(cells[0], cells[1], w0, w1, w2),
+            np.stack([n, t]),
+            y,
+            p0=guess,
+            bounds=bounds,
+            x_scale=guess,
+            max_nfev=20000,
+        )
+    return found, covariance
+
+
+CELL_COLUMNS = join_columns(
+    Column.number(
+        "n_people", "Training people of each fold, before those without the target are left out", "People", 0
+    ),
+    LENGTH_COLUMNS,
+)
+CURVES = TableSpec(
+    "learning_curves",
+    "Scores by number of training people and length of scan, one row per fold.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        CELL_COLUMNS,
+        FOLD_COLUMNS,
+        Column.number("n_test", "People who are tested, with a known target; the same for every cell", digits=0),
+    ),
+    ("target", "representation", *CELL_COLUMNS, "repeat", "fold"),
+)
+GAINS = TableSpec(
+    "learning_gains",
+    "Differences of representations in each cell, on the same folds.",
+    join_columns(
+        COMPARISON_COLUMNS["target"],
+        CELL_COLUMNS,
+        COMPARISON_COLUMNS,
+        SPREAD_COLUMNS,
+    ),
+    ("target", *CELL_COLUMNS, "representation", "reference"),
+)
+LAW = TableSpec(
+    "scaling_law",
+    "The law of Ooi et al. (2025) in people and minutes, fitted to the cells.",
+    join_columns(
+        pick_columns(KEY_COLUMNS, ("target", "representation")),
+        Column.number("w0", "Correlation at infinitely many people and minutes", "r without limits (w0)"),
+        Column.number(
+            "w1", "Training people that halve the squared correlation even with endless scans", "People (w1)", 1
+        ),
+        Column.number("w2", "The same in people times minutes", "People × minutes (w2)", 1),
+        Column.number("se_w0", "Standard error of w0, see Caveats; n/a where a parameter is at its limit", "error"),
+        Column.number("se_w1", "Standard error of w1, see Caveats", "error", 1),
+        Column.number("se_w2", "Standard error of w2, see Caveats", "error", 1),
+        Column.number("rmse", "Root mean squared difference between law and mean correlations of the cells", "Misfit"),
+        Column.flag(
+            "at_bound",
+            "Whether a parameter lies at the limit of its range, so that the data do not determine it",
+            "Determined",
+        ),
+        Column.number("n_cells", "Cells that entered", "Cells", 0),
+    ),
+    ("target", "representation"),
+)
+TABLES = (CURVES, GAINS, LAW, IDENTIFICATION_CURVES, IDENTIFICATION_GAINS)
+LAW_CAVEATS = [
+    "r = w0 / sqrt(1 + w1/N + w2/(N T)), N training people, T minutes (Ooi et al. 2025, "
+    "doi:10.1038/s41586-025-09250-1), by least squares on the mean per-fold correlation of each cell.",
+    "The cells share people and folds, so they are not independent: the standard errors are too small.",
+    "Beyond the largest N and T of the table the law is an extrapolation.",
+    "Minutes from the start of a scan differ from minutes over several days, and people here are of one study.",
+    "Where at_bound is true, or w1 and w2 have large errors, the grid does not tell people from minutes.",
+]
+SIZE_FACTS = {
+    "SizeRule": (
+        "Training people are left out inside the outer folds, the test people stay the same in every cell; the first n "
+        "of one random order per fold train, drawn from the seed, the repeat and the fold, so sizes are nested. The "
+        "paper's grids instead draw a subsample and cross-validate within it, which also shrinks the test sets."
+    ),
+    "GainRule": (
+        "Corrected resampled t-test on per-fold scores with n_test/n_train of the cell: few training people and large "
+        "test sets make it conservative. p_greater is one-sided; cells are not corrected for each other."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class CurveAnalysis(CurveChoices, Analysis):
+    """What the analysis may depend on."""
+
+
+def check_choices(cohort: Cohort, settings: CurveAnalysis) -> None:
+    """Refuse lengths and sizes that are not possible."""
+    choose_minutes(cohort, settings.scan_minutes)
+    if len(cohort.phenotypes.columns):
+        choose_sizes(open_study(cohort, settings).folds, settings.sample_sizes)
+
+
+def analyse_learning_curves(
+    cohort: Cohort, settings: CurveAnalysis, minutes: Sequence[float] = (), sizes: Sequence[int] = ()
+) -> dict[str, Table]:
+    """Repeat prediction and identification with fewer people and with shorter scans.
+
+    Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp".
+
+    Parameters
+    ----------
+    cohort : Cohort
+        With series for shorter scans, phenotypes for prediction, two sessions for identification.
+    settings : Analysis
+        Representations, targets, preset, kernel, seed; ``scan_minutes`` and ``sample_sizes``.
+    minutes : sequence of float
+        Scan lengths besides the full one, in the place of ``scan_minutes``; by default doubling from 1.2 minutes.
+    sizes : sequence of int
+        Numbers of training people, and of people to identify, besides all, in the place of ``sample_sizes``.
+
+    Returns
+    -------
+    dict of str to Table
+        ``learning_curves`` (one row per target, representation, size, length and fold), ``learning_gains`` (paired
+        differences per cell), ``scaling_law``; ``identification_curves`` (one row per subset of people) and
+        ``identification_gains``. What the cohort does not allow is left out.
+
+    Raises
+    ------
+    Unfit
+        A length or size that is not possible, or a cohort without phenotypes and without repeated sessions.
+    """
+    sizes = sizes or settings.sample_sizes
+    lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
+    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
+    curves = PredictionCurves(study, sizes) if study else None
+    identification = IdentificationCurves(cohort, settings, sizes) if can_identify(cohort) else None
+    if curves is None and identification is None:
+        raise Unfit("Learning curves need phenotypes to predict, or two people with two sessions to identify.")
+    notes: list[str] = []
+    for length in shorten_scans(cohort, lengths, settings, notes):
+        if curves:
+            curves.add(length)
+        if identification:
+            identification.add(length)
+    facts = length_facts(cohort, lengths) | ({"Notes": list(dict.fromkeys(notes))} if notes else {})
+    return (curves.tables(facts) if curves else {}) | (identification.tables(facts) if identification else {})
+
+
+class PredictionCurves:
+    """Collects the scores of every scan length, one kernel each, for all numbers of training people.
+
+    Parameters
+    ----------
+    study : Study
+        Of the full scans: its people, targets and folds hold for every length.
+    sizes : sequence of int
+        Training people, besides all.
+    """
+
+    def __init__(self, study: Study, sizes: Sequence[int] = ()) -> None:
+        self.study = study
+        self.sizes = choose_sizes(study.folds, sizes)
+        self.studies = {
+            size: study.on_folds(shrink_folds(study.folds, size, study.settings.random_seed)) for size in self.sizes
+        }
+        self._folds: list[pd.DataFrame] = []
+        self._gains: list[pd.DataFrame] = []
+
+    def add(self, length: ScanLength) -> None:
+        """Score all representations at one scan length."""
+        entries = {size: Entries(study) for size, study in self.studies.items()}
+        scans, settings = self.study.people.scans, self.study.settings
+        for representation in build_representations(length.cohort, scans, length.names, settings):
+            solver = make_solver(representation, self.study.preset)
+            kernel = representation.similarity() if representation.kernel == "correlation" else None
+            label = f"{representation.name}, {length.minutes:.3g} min"
+            for size in track(self.sizes, f"learning curve of {label}", settings):
+                result = cross_validate_smaller(solver, kernel, self.studies[size])
+                entries[size].add(representation.name, result)
+        for size, own in entries.items():
+            cell: dict[str, Any] = {"n_people": size, "minutes": length.minutes, "part": length.part}
+            self._folds.append(own.folds().assign(**cell))
+            self._gains.append(own.compare().assign(**cell))
+
+    def tables(self, facts: dict[str, Any]) -> dict[str, Table]:
+        """Return the three tables of prediction."""
+        frame = pd.concat(self._folds, ignore_index=True)[list(CURVES.columns)]
+        gains = pd.concat(self._gains, ignore_index=True)[list(GAINS.columns)]
+        laws, law_notes = fit_laws(frame, self.study)
+        about = self.study.facts() | SIZE_FACTS | facts | {"TrainingPeople": list(self.sizes)}
+        return {
+            CURVES.name: Table(frame, CURVES, about),
+            GAINS.name: Table(gains, GAINS, about),
+            LAW.name: Table(laws, LAW, about | {"Caveats": LAW_CAVEATS} | law_notes),
+        }
+
+
+def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Fit the scaling law to the mean correlation of the cells of every continuous target and representation.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Table ``learning_curves``.
+    study : Study
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of `LAW`; no row where the law cannot be fitted.
+    dict
+        Why it could not.
+    """
+    rows, refused = [], {}
+    for target in (each.name for each in study.targets if not each.is_binary):
+        for name, own in frame[frame["target"] == target].groupby("representation", sort=False):
+            cells = own.groupby(list(CELL_COLUMNS), sort=False)[["r", "n_train"]].mean().reset_index()
+            try:
+                law = fit_scaling_law(cells["r"], cells["n_train"], cells["minutes"])
+            except Unfit as error:
+                refused[f"{target}, {name}"] = str(error)
+                continue
+            rows.append({"target": target, "representation": name, **dataclasses.asdict(law)})
+    return pd.DataFrame(rows, columns=list(LAW.columns)), {"NotFitted": refused} if refused else {}
+
+
+SIZES = (25, 50, 100, 150, 250, 350, 500, 700, 1000, 1500, 2000, 3500, 5000, 7500, 10000, 20000)
+"""Training people, as far as the smallest training set goes."""
+
+WORTH_A_BLOCK = 0.55
+"""Share of the people who train, up to which decomposing their block of the kernel in every fold is cheaper."""
+
+STREAM = 20
+"""Last part of the seed of a fold's order of people, which no other random stream of the folds has."""
+
+
+def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
+    """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
+
+    Raises
+    ------
+    Unfit
+        A number is larger than a training set, or smaller than two people per inner fold.
+    """
+    sets = [fold.train.size for fold in folds]
+    smallest, largest = min(sets), max(sets)
+    least = 2 * max(len(fold.inner) for fold in folds)
+    for size in asked:
+        if not least <= size <= smallest:
+            raise Unfit(
+                f"{size} training people are not possible: the smallest training set has {smallest}, and the inner "
+                f"folds need {least}."
+            )
+    if smallest < least:
+        raise Unfit(
+            f"The folds train on {smallest} people, which is fewer than two per inner fold ({least}); use fewer folds."
+        )
+    chosen = asked or [size for size in SIZES if least <= size < smallest]
+    return tuple(sorted({*chosen, largest}))
+
+
+def shrink_folds(folds: Sequence[Fold], size: int, seed: int) -> tuple[Fold, ...]:
+    """Keep some of the training people of every fold, and all of its test people.
+
+    Each fold has one random order of its training people, drawn from ``(seed, repeat, fold)``; the first `size` train.
+    A larger size therefore adds people to a smaller one. Families stay whole in the inner loop.
+    """
+    return tuple(_shrink(fold, size, seed) for fold in folds)
+
+
+def _shrink(fold: Fold, size: int, seed: int) -> Fold:
+    if size >= fold.train.size:
+        return fold
+    # Drawn inner fold by inner fold in turn, so that no inner fold runs empty.
+    rng = np.random.default_rng((seed, fold.repeat, fold.fold + 1, STREAM))
+    turns = np.concatenate([np.arange(rows.size) for rows in fold.inner])
+    orders = np.concatenate([rng.permutation(rows) for rows in fold.inner])
+    ties = rng.permutation(turns.size)
+    kept = np.sort(orders[np.lexsort((ties, turns))][:size])
+    inner = tuple(rows[np.isin(rows, kept)] for rows in fold.inner)
+    return dataclasses.replace(fold, train=kept, inner=tuple(rows for rows in inner if rows.size))
+
+
+def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
+    """Predict all targets of a study whose folds train on some of the people.
+
+    Parameters
+    ----------
+    solver : Solver
+        Of all people.
+    kernel : ndarray, shape (n, n), or None
+        What `solver` was factorised from. Where few people train, decomposing their block of it in every
+        fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
+    study : Study
+        With the folds of `shrink_folds`.
+    """
+    size = max(fold.train.size for fold in study.folds)
+    if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
+        solver = regress_on_blocks(solver, kernel, study.preset)
+    return run_nested_cv(solver, study.columns, study.folds, study.preset)

@@ -1,0 +1,416 @@
+"""Encoders and connectivity on the same people and folds; relative embeddings fitted in the folds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, FOLD_COLUMNS
+from fcpower_bids.analyses.engine.comparisons import correct_within
+from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, make_solver
+from fcpower_bids.analyses.engine.entries import Entries, describe_scores
+from fcpower_bids.analyses.engine.representations import (
+    EMBEDDING,
+    Representation,
+    build_representations,
+    expand_names,
+    scans_without_features,
+)
+from fcpower_bids.analyses.engine.scoring import main_score
+from fcpower_bids.analyses.engine.series import has_series
+from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
+from fcpower_bids.analyses.identification.scan_lengths import can_identify
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.inference.identification import Identification, compare_identification, identify
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.encoders.statistics import LEAK, SeriesEncoder
+from fcpower_bids.errors import FcPowerError, Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.schema import Column, TableSpec, join_columns
+from fcpower_bids.settings import Analysis
+
+
+def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
+    """Embed all scans for encoders of which nothing is stored, relative to all scans.
+
+    These embeddings tell who can be embedded, and identify people, for which nobody is trained on. Predictions do not
+    use them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note.
+
+    Raises
+    ------
+    Unfit
+        No scan can be embedded, or there are no series.
+    """
+    embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
+    for label in missing_embeddings(cohort):
+        everyone = range(len(cohort.scans))
+        embed = _fit(cohort, label, everyone)
+        vectors, refused = {}, {}
+        for scan in track(everyone, f"{label} of all scans", settings):
+            try:
+                vectors[scan] = _embed_scan(cohort, embed, scan)
+            except FcPowerError as error:
+                refused[scan] = str(error)
+        if not vectors:
+            raise Unfit(f"'{label}' can be computed of no scan: {next(iter(refused.values()))}")
+        if refused:
+            notes.append(f"No '{label}' of {len(refused)} of {len(everyone)} scans: {next(iter(refused.values()))}")
+        empty = np.full(next(iter(vectors.values())).size, np.nan)
+        embeddings[label] = np.stack([vectors.get(scan, empty) for scan in everyone])
+    return dataclasses.replace(cohort, embeddings=embeddings, notes=tuple(notes))
+
+
+def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
+    """Encoders that are fitted here and of which nothing is stored.
+
+    Raises
+    ------
+    Unfit
+        There are no series to fit them to.
+    """
+    if cohort.refits and not has_series(cohort):
+        raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
+    return tuple(label for label in cohort.refits if label not in cohort.embeddings)
+
+
+def cross_validate_refitted(label: str, study: Study) -> NestedResult:
+    """Predict as `cross_validation.cross_validate`, with embeddings relative to the training people of each outer fold.
+
+    Everyone is embedded once for every distinct training set. The inner folds share the statistics of their outer
+    training set, which know no target and nobody who is tested.
+
+    Parameters
+    ----------
+    label : str
+        Of the embedding; the cohort of the study has its encoder in ``refits``.
+    study : Study
+    """
+    return cross_validate_anew(
+        lambda training_sets: (
+            make_solver(_as_representation(label, features), study.preset)
+            for features in embed_relative_to(label, study, training_sets)
+        ),
+        study,
+    )
+
+
+def embed_relative_to(label: str, study: Study, training_sets: Sequence[Rows]) -> Iterator[FloatArray]:
+    """Yield embeddings (n_people, d) relative to each set of training people, the mean over the scans of a person."""
+    cohort, people = study.cohort, study.people.scans
+    scans = np.concatenate(list(people)).tolist()
+    what = f"{label}, {len(scans)} scans for each of {len(training_sets)} training sets"
+    steps = track(range(len(scans) * len(training_sets)), what, study.settings)
+    for train in training_sets:
+        embed = _fit(cohort, label, np.concatenate([people[person] for person in train]).tolist())
+        vectors = {scan: _embed_scan(cohort, embed, scan) for scan, _ in zip(scans, steps, strict=False)}
+        yield np.stack([np.mean([vectors[scan] for scan in own.tolist()], axis=0) for own in people])
+
+
+def tell_statistics(cohort: Cohort) -> dict[str, Any]:
+    """Say where the cohort statistics of every embedding come from, and where they may leak.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        As it was loaded, with the embeddings that are stored.
+
+    Returns
+    -------
+    dict
+        For a sidecar: ``CohortStatistics``, by label; empty where no embedding has any.
+    """
+    told = {}
+    for label in dict.fromkeys([*cohort.embeddings, *cohort.refits]):
+        stored = cohort.embedding_facts.get(label, {}).get("statistics")
+        if label in cohort.refits:
+            whole = f"those stored ({stored})" if label in cohort.embeddings else "those of all scans"
+            told[label] = (
+                "Prediction: of the training people of each outer fold, shared by its inner folds. "
+                f"Identification, which trains on nobody: {whole}."
+            )
+        elif stored:
+            told[label] = f"{stored[0].upper()}{stored[1:]}, {LEAK}"
+    return {"CohortStatistics": told} if told else {}
+
+
+def _fit(cohort: Cohort, label: str, scans: Iterable[int]) -> SeriesEncoder:
+    return cohort.refits[label]([run for scan in scans for run in cohort.series[scan]()])
+
+
+def _embed_scan(cohort: Cohort, embed: SeriesEncoder, scan: int) -> FloatArray:
+    """Mean over the runs that can be embedded, as of stored embeddings; the error of the last one if none can."""
+    vectors, refusal = [], None
+    for run in cohort.series[scan]():
+        try:
+            vectors.append(np.asarray(embed(run, cohort.repetition_times[scan]), dtype=float))
+        except FcPowerError as error:
+            refusal = error
+    if not vectors and refusal is not None:
+        raise refusal
+    return np.asarray(np.mean(vectors, axis=0))
+
+
+def _as_representation(label: str, features: FloatArray) -> Representation:
+    return Representation(f"{EMBEDDING}:{label}", "linear", lambda: features, is_edges=False)
+
+
+TableRows = list[dict[str, Any]]
+
+IDENTIFICATION = "identification"
+"""What stands in the column of targets for the identification of people."""
+
+NOT_KNOWN = "n/a"
+
+WHAT = Column.text("target", f"Phenotype or composite, or {IDENTIFICATION}", "Target")
+SCORE = Column.text("score", "r, auc for two classes, accuracy for identification", "Score")
+ENCODERS = TableSpec(
+    "encoders",
+    "Embeddings and connectomes under one linear probe, one row per representation and target.",
+    join_columns(
+        Column.text("representation", "What predicts and identifies", "Representation"),
+        Column.number(
+            "params",
+            "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
+            "Weights",
+            0,
+        ),
+        Column.number("parcels", "Parcels that are read", "Parcels", 0),
+        Column.text("atlas", "Parcellation that is read", "Atlas"),
+        Column.text(
+            "scan",
+            "How the scan is read: full, or as the encoder does (sequence, windows, windows of so many volumes)",
+            "Reads",
+        ),
+        Column.number("minutes", "Median length of the scans", "Minutes", 1),
+        WHAT,
+        SCORE,
+        Column.number(
+            "pooled",
+            "Score of all out-of-fold predictions of a repeat, mean over repeats; accuracy for identification",
+            "All predictions",
+        ),
+        Column.number("fold_mean", "Mean of the scores per fold", "Mean of folds"),
+        Column.number("fold_sd", "Standard deviation over folds; over resampled people for identification", "SD"),
+        Column.number("n_scored", "Folds with a score; searches for identification", "Folds or searches", 0),
+        Column.number(
+            "share_at_grid_edge",
+            "Share of folds whose penalty is the first or last that was searched; n/a for identification",
+            "Penalty at edge",
+            2,
+        ),
+    ),
+    ("representation", "target"),
+)
+ENCODER_FOLDS = TableSpec(
+    "encoder_folds",
+    "The scores behind it, one row per fold.",
+    FOLD_COLUMNS,
+    ("target", "representation", "repeat", "fold"),
+)
+ENCODER_COMPARISONS = TableSpec(
+    "encoder_comparisons",
+    "Two representations on the same folds or searches.",
+    join_columns(
+        COMPARISON_COLUMNS,
+        WHAT,
+        SCORE,
+        Column.p("p_two_sided", "p of a difference; sign flips over people for identification", "p"),
+        Column.number(
+            "only_representation", "Searches that the representation alone got right (identification)", digits=0
+        ),
+        Column.number("only_reference", "Searches that the reference alone got right (identification)", digits=0),
+    ),
+    ("target", "representation", "reference"),
+)
+TABLES = (ENCODERS, ENCODER_FOLDS, ENCODER_COMPARISONS)
+FACTS = {
+    "Probe": (
+        "Ridge regression with a linear kernel on features z-scored on the training people, for every representation, "
+        "on one set of folds and the people whom all representations describe."
+    ),
+    "PooledAndPerFold": "Tests use the scores per fold; pooled scores are what the paper's Table 'bench' prints.",
+    "IdentificationTest": (
+        "Exact sign flips of the net number of searches that each person wins under one of the two; the confidence "
+        "limits resample people."
+    ),
+}
+
+
+def check_choices(cohort: Cohort, settings: Analysis) -> None:
+    """Refuse a single representation, and a cohort with nothing to predict and nobody to identify.
+
+    What is still to be computed stands in as numbers: nothing is embedded here.
+    """
+    stand_in = np.zeros((len(cohort.scans), 1))
+    embeddings = {**cohort.embeddings, **dict.fromkeys(missing_embeddings(cohort), stand_in)}
+    _open(dataclasses.replace(cohort, embeddings=embeddings), settings)
+
+
+def _open(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, ...], Study | None, Analysis]:
+    """Return the representations, what there is to predict, and the choices that hold for all."""
+    settings = dataclasses.replace(settings, kernel="linear", representations=_names(cohort, settings))
+    names = expand_names(cohort, settings)
+    if len(names) < 2:
+        raise Unfit("A comparison needs two representations or more; name them with --representations.")
+    study = open_study(cohort, settings) if len(cohort.phenotypes.columns) else None
+    if study is None and not can_identify(cohort):
+        raise Unfit("A comparison needs phenotypes to predict, or two people with two sessions to identify.")
+    return names, study, settings
+
+
+def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
+    """Compare representations as frozen features.
+
+    Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic".
+
+    Parameters
+    ----------
+    cohort : Cohort
+        Scans, phenotypes, and embeddings by label; several labels of one encoder (full scan, windows) are several
+        representations. Encoders in ``refits`` are fitted to the training people of every fold.
+    settings : Analysis
+        As of the prediction; `kernel` is not used. All embeddings of the cohort take part besides what is named.
+
+    Returns
+    -------
+    dict of str to Table
+        ``encoders`` (one row per representation and target: input, pooled and per-fold score), ``encoder_folds``
+        (one row per target, representation and fold), ``encoder_comparisons`` (every pair).
+
+    Raises
+    ------
+    Unfit
+        Fewer than two representations, or neither phenotypes nor repeated sessions.
+    """
+    told = tell_statistics(cohort)
+    cohort = embed_where_missing(cohort, settings)
+    names, study, settings = _open(cohort, settings)
+    entries = _score(study) if study else None
+    summary, pairs = (_summarise(entries), [entries.compare()]) if entries else ([], [])
+    facts = FACTS | (study.facts() if study else {})
+    if can_identify(cohort):
+        found = _identify(cohort, names, settings)
+        summary += [_identification_row(name, each, settings) for name, each in found.items()]
+        pairs.append(_identification_pairs(found, settings))
+    inputs = {name: describe_input(name, cohort) for name in names}
+    facts |= _unknown_inputs(inputs) | told
+    frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(ENCODERS.columns))
+    compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(ENCODER_COMPARISONS.columns))
+    tables = {
+        ENCODERS.name: Table(frame, ENCODERS, facts),
+        ENCODER_COMPARISONS.name: Table(compared, ENCODER_COMPARISONS, facts),
+    }
+    return tables | ({ENCODER_FOLDS.name: Table(entries.folds(), ENCODER_FOLDS, facts)} if entries else {})
+
+
+def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
+    return (*settings.representations, EMBEDDING) if cohort.embeddings else settings.representations
+
+
+def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
+    """What a representation reads, from the sidecars of embeddings; what they do not say is ``n/a``."""
+    row: dict[str, Any] = {"representation": name, "minutes": float(np.median(cohort.scans["seconds"])) / 60}
+    kind, _, label = name.partition(":")
+    if kind != EMBEDDING:
+        n_parcels = len(cohort.parcels)
+        return row | {
+            "params": n_parcels * (n_parcels - 1) // 2,
+            "parcels": n_parcels,
+            "atlas": NOT_KNOWN,
+            "scan": "full",
+        }
+    facts: Mapping[str, Any] = cohort.embedding_facts.get(label, {})
+    keys = {"params": "n_parameters", "parcels": "n_parcels", "atlas": "parcellation", "scan": "read"}
+    return row | {column: facts.get(key) or NOT_KNOWN for column, key in keys.items()}
+
+
+def _unknown_inputs(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    unknown = [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]
+    return {"InputsNotKnown": f"The sidecars do not tell what is read by: {', '.join(unknown)}."} if unknown else {}
+
+
+def _score(study: Study) -> Entries:
+    entries = Entries(study)
+    for one in study.representations():
+        label = one.name.partition(":")[2]
+        if label in study.cohort.refits:
+            entries.add(one.name, cross_validate_refitted(label, study))
+        else:
+            entries.score_all([one])
+    return entries
+
+
+def _summarise(entries: Entries) -> TableRows:
+    """One row per target and representation."""
+    rows: TableRows = []
+    pooled = dict(iter(entries.pooled().groupby(["target", "representation"])))
+    folds = dict(iter(entries.folds().groupby(["target", "representation"])))
+    for target in entries.study.targets:
+        score = main_score(target)
+        for name in entries.results:
+            key = target.name, name
+            about = describe_scores(folds[key], pooled[key], score)
+            rows.append(
+                {
+                    "representation": name,
+                    "target": target.name,
+                    "score": score,
+                    "pooled": about["pooled_mean"],
+                    "fold_mean": about["fold_mean"],
+                    "fold_sd": about["fold_sd"],
+                    "n_scored": int(folds[key][score].notna().sum()),
+                    "share_at_grid_edge": float(folds[key]["at_grid_edge"].mean()),
+                }
+            )
+    return rows
+
+
+def _identify(cohort: Cohort, names: tuple[str, ...], settings: Analysis) -> dict[str, Identification]:
+    rows = repeated_scans(cohort, ~scans_without_features(cohort, names))
+    persons, sessions = (cohort.scans[key].astype(str).to_numpy()[rows] for key in ("participant_id", "session"))
+    each = build_representations(cohort, [np.array([row]) for row in rows], names, settings)
+    return {
+        one.name: identify(one.similarity(), persons, sessions)
+        for one in track(each, "identification", settings, len(names))
+    }
+
+
+def _identification_row(name: str, found: Identification, settings: Analysis) -> dict[str, Any]:
+    return {
+        "representation": name,
+        "target": IDENTIFICATION,
+        "score": "accuracy",
+        "pooled": found.accuracy,
+        "fold_mean": np.nan,
+        "fold_sd": float(found.bootstrap(seed=settings.random_seed).sd),
+        "n_scored": len(found.credit),
+        "share_at_grid_edge": np.nan,
+    }
+
+
+def _identification_pairs(found: Mapping[str, Identification], settings: Analysis) -> pd.DataFrame:
+    rows: TableRows = []
+    for earlier, later in combinations(found, 2):
+        test = compare_identification(found[later], found[earlier], seed=settings.random_seed)
+        rows.append(
+            {
+                "target": IDENTIFICATION,
+                "representation": later,
+                "reference": earlier,
+                "score": "accuracy",
+                "mean_difference": test.difference,
+                "ci_low": float(test.bootstrap.low),
+                "ci_high": float(test.bootstrap.high),
+                "p_two_sided": test.p_people,
+                "only_representation": test.only_first,
+                "only_reference": test.only_second,
+            }
+        )
+    return correct_within(pd.DataFrame(rows), ["target"])

@@ -1,0 +1,374 @@
+"""Where the gain of FC^alpha comes from: the same eigenvectors under other eigenvalues, other kernels, other bases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from scipy import linalg
+
+from fcpower_bids.analyses.engine.columns import COMPARISON_COLUMNS, declare_screen
+from fcpower_bids.analyses.engine.comparisons import RULE
+from fcpower_bids.analyses.engine.connectomes import PowerFamily, combine_scans, precision
+from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
+from fcpower_bids.analyses.engine.entries import Entries
+from fcpower_bids.analyses.engine.representations import FC, FC_POWER, Representation
+from fcpower_bids.analyses.engine.study import Study, open_study
+from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
+from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.regression.kernels import linear_kernel
+from fcpower_bids.core.regression.nested import NestedResult
+from fcpower_bids.core.regression.penalties import regress_on_kernel
+from fcpower_bids.core.regression.ridge import Solver
+from fcpower_bids.errors import Unfit
+from fcpower_bids.progress import track
+from fcpower_bids.records import Cohort, Table
+from fcpower_bids.resources import room
+from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.spectrum.filters import (
+    DOT_PRODUCTS,
+    GAP,
+    METRICS,
+    N_KNOTS,
+    Filter,
+    FilteredFamily,
+    ambiguous_cuts,
+    clipped,
+    dot_kernel,
+    knot_weights,
+    leading_modes,
+    profile,
+    random_heights,
+    rbf_kernel,
+    single_mode,
+    squared_distances,
+)
+from fcpower_bids.slices.spectrum.learned_filters import (
+    FORMS,
+    N_BINS,
+    N_ITERATIONS,
+    PANEL_BYTES,
+    FilterGrams,
+    LearnedFilters,
+    filter_grams,
+)
+from fcpower_bids.slices.spectrum.options import FilterChoices
+
+SINGLE_MODES = (1, 4, 10, 20, 50)
+SHARED_COMPONENTS = (20, 50, 100, 200, 300, 900)
+N_RANDOM_FILTERS = 100
+EMBEDDING_SIZE = 512
+"""Features of the random embedding that identifies people; the paper does not say how many."""
+
+ROUNDING = 1e-9
+"""Range of predictions, over the standard deviation of the training targets, that is rounding."""
+
+CONTROLS = declare_screen(
+    "spectral_controls",
+    "The same eigenvectors under other eigenvalues, and other controls, one row each.",
+    join_columns(
+        Column.text(
+            "control",
+            "mode, top_modes, filter, random_filter, learned_filter, kernel, rbf, shared_basis, identity, or whole",
+        ),
+        Column.text("weighting", "Of the eigenvalues: raw (alpha = 1), power (alpha of --alpha), other, or n/a"),
+        Column.number(
+            "number", "Mode, number of leading modes or of shared components, or number of the random filter", digits=0
+        ),
+        Column.flag("monotone", "Whether the weights of a random filter grow with the eigenvalue", "Monotone"),
+        Column.number(
+            "n_ambiguous",
+            f"People of whom the cut falls between eigenvalues that differ by less than {GAP:g} of the largest",
+            "Ambiguous cuts",
+            0,
+        ),
+    ),
+)
+MATCHED = TableSpec(
+    "spectral_matched",
+    "Flattened against raw eigenvalues at equal numbers of leading eigenvectors.",
+    join_columns(
+        COMPARISON_COLUMNS["target"],
+        Column.number("number", "Leading eigenvectors of each person; the last row has all of them", digits=0),
+        pick_columns(
+            COMPARISON_COLUMNS,
+            [key for key in COMPARISON_COLUMNS if key not in ("target", "representation", "reference", "p_holm")],
+        ),
+        Column.p(
+            "p_holm", "p_two_sided after Holm's correction over the numbers of eigenvectors of the target", "p (Holm)"
+        ),
+    ),
+    ("target", "number"),
+)
+RELIABILITY_OF_CONTROLS = dataclasses.replace(
+    RELIABILITY,
+    name="spectral_reliability",
+    meaning="Agreement of the predictions of the controls over halves.",
+)
+TABLES = (*CONTROLS, MATCHED, RELIABILITY_OF_CONTROLS)
+FACTS = {
+    "OursWhereThePaperIsSilent": (
+        "The tail of the hand-set profile has as many modes as its top; random filters are piecewise linear in log "
+        "lambda, with log-uniform weights between 0.01 and 100 at 8 knots, every second one sorted; the RBF kernel has "
+        "the median distance as its width; dot products that are not normalised per person are divided by their mean "
+        "diagonal; the shared basis is a PCA of FC^alpha of everyone, without any target; the random embedding has "
+        f"{EMBEDDING_SIZE} features."
+    ),
+    "Identity": (
+        "A one-hot identifier predicts the training mean for everyone: its correlation does not exist, n_scored is 0 "
+        "and the paper writes 0.000. Pooled over folds such predictions correlate negatively with the target, because "
+        "the training mean is low where the test mean is high."
+    ),
+    "LearnedFilters": (
+        f"A correction of lambda^alpha, constant in each of {N_BINS} bins of the eigenvalues; one number per bin, or "
+        f"a network of 64 x 64 units on the mean log lambda of the bin. {N_ITERATIONS} steps of L-BFGS on the inner "
+        "squared error of the training people of each fold, per target; --learned-filters asks for them."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ControlAnalysis(FilterChoices, Analysis):
+    """What the analysis may depend on."""
+
+
+def check_choices(cohort: Cohort, settings: ControlAnalysis) -> None:
+    """Refuse another kernel, and what allows no prediction."""
+    _open(cohort, settings)
+
+
+def _open(cohort: Cohort, settings: ControlAnalysis) -> Study:
+    if settings.kernel != "correlation":
+        raise Unfit("The spectral controls are those of the correlation kernel; leave out --kernel.")
+    return open_study(cohort, dataclasses.replace(settings, representations=(FC, FC_POWER)))
+
+
+def analyse_controls(cohort: Cohort, settings: ControlAnalysis) -> dict[str, Table]:
+    """Predict from filtered spectra, other kernels, a shared basis and features that merely identify people.
+
+    Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from".
+
+    Parameters
+    ----------
+    cohort : Cohort
+    settings : Analysis
+        As for the prediction; ``learned_filters``, and the remedies of distances that need full rank.
+
+    Returns
+    -------
+    dict of str to Table
+        ``spectral_controls`` (a row per target and control), ``spectral_controls_folds``, ``spectral_matched`` (the
+        same leading eigenvectors, flattened against raw) and ``spectral_reliability`` (FC and FC^alpha; halves of the
+        scans where the series are there).
+
+    Raises
+    ------
+    Unfit
+        As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
+    """
+    study = _open(cohort, settings)
+    controls = _Controls(study)
+    for add in track(controls.groups(), "groups of controls", settings, len(controls.groups())):
+        add()
+    entries, whole = controls.entries, Entries(study)
+    for name in (FC, FC_POWER):
+        whole.add(name, entries.results[name])
+    tables = entries.tables(CONTROLS, FACTS | controls.notes(), question="control")
+    matched = tabulate_matched(entries, controls.family.n_parcels)
+    reliability = tabulate_reliability(whole, RELIABILITY_OF_CONTROLS)
+    return tables | {MATCHED.name: matched, RELIABILITY_OF_CONTROLS.name: reliability}
+
+
+class _Controls:
+    """Scores the controls one after the other, from one eigendecomposition per person."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.settings = study, study.settings
+        self.entries = Entries(study, FC_POWER)
+        self.connectivity = combine_scans(study.cohort, study.people.scans, study.settings)
+        self.family = PowerFamily(self.connectivity, study.settings, keep=True)
+        self.filtered = FilteredFamily(self.family)
+        self.eigenvalues = self.filtered.eigenvalues()
+        self._ambiguous: list[str] = []
+
+    def groups(self) -> list[Callable[[], None]]:
+        """Return the groups of controls, in the order of the table."""
+        always = [self._whole, self._modes, self._filters, self._random_filters]
+        asked = cast(FilterChoices, self.settings).learned_filters
+        learned = [self._learned_filters] if asked else []
+        return [*always, *learned, self._kernels, self._distances, self._shared_basis, self._identity]
+
+    def notes(self) -> dict[str, Any]:
+        """What a reader must know, for the sidecar."""
+        if not self._ambiguous:
+            return {}
+        listed = ", ".join(self._ambiguous)
+        return {
+            "AmbiguousCuts": (
+                f"In {listed} the cut falls inside a cluster of equal eigenvalues for some people (n_ambiguous), so "
+                "which eigenvectors are taken there is decided by rounding."
+            )
+        }
+
+    def _whole(self) -> None:
+        n_parcels = self.family.n_parcels
+        for name, alpha, weighting in ((FC_POWER, self.settings.alpha, "power"), (FC, 1.0, "raw")):
+            make = partial(self._correlate, name, partial(self._whole_features, alpha))
+            result = cross_validate(make(), self.study, name)  # without these two there is nothing to control
+            self.entries.add(name, result, control="whole", weighting=weighting, number=n_parcels)
+
+    def _whole_features(self, alpha: float) -> Any:
+        return self.connectivity if alpha == 1.0 else self.family.features(alpha)
+
+    def _modes(self) -> None:
+        n_parcels, alpha = self.family.n_parcels, self.settings.alpha
+        for position in (each for each in SINGLE_MODES if each <= n_parcels):
+            about = {"control": "mode", "weighting": "power", "number": position}
+            self._cut(f"mode_{position}", single_mode(position, alpha), (position - 1, position), about)
+        for number in (each for each in TOP_MODES if each < n_parcels):
+            for weighting, exponent in (("raw", 1.0), ("power", alpha)):
+                about = {"control": "top_modes", "weighting": weighting, "number": number}
+                self._cut(top_name(number, weighting), leading_modes(number, exponent), (number,), about)
+
+    def _cut(self, name: str, weigh: Filter, cuts: tuple[int, ...], about: dict[str, Any]) -> None:
+        count = ambiguous_cuts(self.eigenvalues, cuts, self.family.tolerance)
+        if count:
+            self._ambiguous.append(name)
+        self._filter(name, weigh, **about, n_ambiguous=count)
+
+    def _filters(self) -> None:
+        self._filter("profile", profile, control="filter", weighting="other")
+        self._filter("clipped", clipped, control="filter", weighting="other")
+
+    def _random_filters(self) -> None:
+        about = {"control": "random_filter", "weighting": "other"}
+        needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
+        if needed > room():
+            reason = (
+                f"Random filters would need {needed / 1e9:.1f} GB, above {room() / 1e9:.1f}; give more memory "
+                "(--mem-mb), or use fewer people."
+            )
+            self.entries.refuse("random_filters", reason, **about)
+            return
+        basis = knot_weights(self.eigenvalues, self.family.tolerance)
+        # Every panel needs all eigenvectors: where these are not kept, few and large panels.
+        most = PANEL_BYTES if self.family.spectra is not None else room()
+        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, most)
+        drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
+        for index, (monotone, heights) in enumerate(
+            track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1
+        ):
+            make = partial(self._regress, partial(grams.kernel, heights))
+            self.entries.score(f"random_{index}", make, **about, number=index, monotone=monotone)
+
+    def _learned_filters(self) -> None:
+        about = {"control": "learned_filter", "weighting": "other"}
+        try:
+            learned = LearnedFilters(self.study, self.family)
+        except Unfit as error:
+            for name in FORMS:
+                self.entries.refuse(name, str(error), **about)
+            return
+        for name in FORMS:
+            self.entries.add(name, learned.validate(name), **about)
+
+    def _kernels(self) -> None:
+        features = self.family.features(self.settings.alpha)
+        for name in DOT_PRODUCTS:
+            make = partial(self._regress, partial(dot_kernel, name, features))
+            self.entries.score(f"kernel_{name}", make, control="kernel", weighting="power")
+
+    def _distances(self) -> None:
+        for metric in METRICS:
+            make = partial(self._regress, partial(self._rbf, metric))
+            self.entries.score(f"rbf_{metric}", make, control="rbf", weighting="n/a")
+
+    def _rbf(self, metric: str) -> FloatArray:
+        return rbf_kernel(squared_distances(metric, self.family, self.settings))
+
+    def _shared_basis(self) -> None:
+        features = self.family.features(self.settings.alpha)
+        scores = principal_scores(linear_kernel(features, dtype=precision(features.shape)))
+        del features
+        for number in (each for each in SHARED_COMPONENTS if each <= scores.shape[1]):
+            make = partial(self._correlate, f"shared_{number}", partial(_leading_columns, scores, number))
+            self.entries.score(f"shared_{number}", make, control="shared_basis", weighting="power", number=number)
+
+    def _identity(self) -> None:
+        n, rng = len(self.study.people.names), np.random.default_rng(self.settings.random_seed)
+        for name, features in (("one_hot", np.eye(n)), ("random_embedding", rng.standard_normal((n, EMBEDDING_SIZE)))):
+            solver = self._correlate(name, partial(np.asarray, features))
+            result = settle_constants(cross_validate(solver, self.study, name))
+            self.entries.add(name, result, control="identity", weighting="n/a")
+
+    def _filter(self, name: str, weigh: Filter, **about: Any) -> None:
+        self.entries.score(name, partial(self._correlate, name, partial(self.filtered.features, weigh)), **about)
+
+    def _correlate(self, name: str, compute: Callable[[], Any]) -> Solver:
+        return make_solver(Representation(name, "correlation", compute), self.study.preset)
+
+    def _regress(self, compute: Callable[[], FloatArray]) -> Solver:
+        return regress_on_kernel(compute(), self.study.preset)
+
+
+def settle_constants(result: NestedResult) -> NestedResult:
+    """Make predictions of a fold that differ by rounding alone the same, so that they have no correlation."""
+    predicted = []
+    for values, train in zip(result.predicted, result.train, strict=True):
+        flat = np.ptp(values, axis=0) <= ROUNDING * train.std
+        predicted.append(np.where(flat, values.mean(axis=0), values))
+    return dataclasses.replace(result, predicted=tuple(predicted))
+
+
+def principal_scores(gram: FloatArray) -> FloatArray:
+    """Scores (n, k) of all principal components from the inner products (n, n) of features that are not centred."""
+    centred = gram - gram.mean(axis=0)
+    centred -= centred.mean(axis=1, keepdims=True)
+    values, vectors = linalg.eigh((centred + centred.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = values > 1e-10 * values[0]
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _leading_columns(scores: FloatArray, number: int) -> FloatArray:
+    return scores[:, :number]
+
+
+TOP_MODES = (1, 5, 20, 40, 100)
+
+
+def top_name(number: int, weighting: str) -> str:
+    """Name of the entry with so many leading eigenvectors, ``raw`` or ``power`` weighted."""
+    return f"top_{number}_{weighting}"
+
+
+def tabulate_matched(entries: Entries, n_parcels: int) -> Table:
+    """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
+
+    Source: the paper, Table "top-k eigenvectors".
+
+    Parameters
+    ----------
+    entries : Entries
+        With those of `top_name`, and ``fc`` and ``fc_power`` for all eigenvectors.
+    n_parcels : int
+        How many eigenvectors all are.
+
+    Returns
+    -------
+    Table
+        A row per target and number from 5 on; the difference is flattened minus raw. One eigenvector alone gives the
+        same features under both weightings, so there is nothing to test.
+    """
+    pairs = {(top_name(number, "power"), top_name(number, "raw")): number for number in TOP_MODES if number > 1}
+    pairs = {pair: number for pair, number in pairs.items() if set(pair) <= entries.results.keys()}
+    pairs[FC_POWER, FC] = n_parcels
+    tests = entries.compare(pairs)
+    tests["number"] = [pairs[pair] for pair in zip(tests["representation"], tests["reference"], strict=True)]
+    frame = tests.sort_values(["target", "number"], kind="stable", ignore_index=True)
+    return Table(frame.reindex(columns=list(MATCHED.columns)), MATCHED, {"Comparisons": RULE})

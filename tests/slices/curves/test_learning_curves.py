@@ -1,0 +1,250 @@
+"""Curves rise where something is planted, are equal to the prediction at their end, and use one kernel per length."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.analyses import ANALYSES
+from fcpower_bids.analyses.engine.cross_validation import make_solver, run_nested_cv
+from fcpower_bids.analyses.engine.representations import Representation
+from fcpower_bids.analyses.engine.study import open_study
+from fcpower_bids.analyses.engine.targets import join_target_builders
+from fcpower_bids.core.inference.differences import corrected_resampled_t
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.slices.curves import learning as learning_curves
+from fcpower_bids.slices.curves.learning import (
+    choose_sizes,
+    cross_validate_smaller,
+    scaling_law,
+    shrink_folds,
+)
+from tests.analyses.cohorts import choose, demo_cohort, single_session
+from tests.analyses.conftest import TARGETS
+from tests.analyses.stages import stages_cohort
+
+MINUTES, SIZES = (1.5, 3.0), (15, 30)
+
+
+def run(cohort, minutes=MINUTES, sizes=SIZES, **choices):
+    return ANALYSES["learning_curves"](cohort, choose(**choices), minutes=minutes, sizes=sizes)
+
+
+@pytest.fixture(scope="module")
+def tables(cohort):
+    return run(cohort, **TARGETS)
+
+
+def test_every_cell_has_every_fold_and_every_column_is_described(tables):
+    frame = tables["learning_curves"].frame
+    assert len(frame) == 2 * 2 * 3 * 3 * 2 * 5
+    assert not frame.duplicated(["target", "representation", "n_people", "minutes", "repeat", "fold"]).any()
+    assert sorted(frame["minutes"].unique()) == pytest.approx([1.5, 3.0, 160 * 2.5 / 60])
+    for name, table in tables.items():
+        assert list(table.frame.columns) == list(table.columns), name
+        assert len(table.frame), name
+    assert set(tables) == {
+        "learning_curves",
+        "learning_gains",
+        "scaling_law",
+        "identification_curves",
+        "identification_gains",
+    }
+
+
+def test_the_largest_cell_is_the_prediction_itself(tables, predicted):
+    keys = ["target", "representation", "repeat", "fold"]
+    full = tables["learning_curves"].frame.query("part == 'full'")
+    full = full[full["n_people"] == full["n_people"].max()].set_index(keys).sort_index()
+    frame = predicted["prediction"].frame.set_index(keys).sort_index()
+    assert (full["n_train"] == frame["n_train"]).all()
+    np.testing.assert_allclose(full["r"], frame["r"], atol=1e-8)
+
+
+def test_more_people_and_more_minutes_help_where_something_is_planted(tables):
+    means = tables["learning_curves"].frame.groupby(["target", "representation", "n_people", "minutes"])["r"].mean()
+    planted = means["planted_score", "fc_power"].unstack()
+    assert planted.iloc[-1, -1] > planted.iloc[0, 0] + 0.05
+    assert planted.iloc[-1, -1] > planted.iloc[0, -1]
+    assert planted.iloc[-1, -1] > planted.iloc[-1, 0]
+    assert means["null_score"].abs().max() < 0.35
+    ids = tables["identification_curves"].frame.groupby(["representation", "n_people", "minutes"])["accuracy"].mean()
+    for name in ("fc", "fc_power"):
+        assert ids[name].unstack().iloc[-1].is_monotonic_increasing  # longer scans
+        assert ids[name].unstack().iloc[0, 0] > ids[name].unstack().iloc[-1, 0]  # fewer people to confuse
+
+
+def test_gains_are_tested_with_the_training_people_of_the_cell(tables):
+    frame = tables["learning_curves"].frame.query("target == 'planted_score' and minutes == 3.0 and n_people == 15")
+    scores = frame.pivot_table("r", ["repeat", "fold"], "representation")
+    own = frame[frame["representation"] == "fc"].sort_values(["repeat", "fold"])
+    expected = corrected_resampled_t((scores["fc_power"] - scores["fc"]).to_numpy(), 15, own["n_test"].to_numpy())
+    row = (
+        tables["learning_gains"].frame.query("target == 'planted_score' and minutes == 3.0 and n_people == 15").iloc[0]
+    )
+    assert row["mean_difference"] == pytest.approx(expected.mean)
+    assert row["p_greater"] == pytest.approx(expected.p_greater)
+    assert row["sd_difference"] == pytest.approx((scores["fc_power"] - scores["fc"]).std())
+    assert row["folds_won"] == (scores["fc_power"] > scores["fc"]).sum()
+    assert (row["n_folds"], row["n_distinct"]) == (10, 10)
+
+
+def test_one_kernel_per_length_and_representation(cohort, monkeypatch):
+    counted = []
+    compute = Representation.similarity
+
+    def similarity(self):
+        if self._similarity is None:
+            counted.append((self.name, self.features().shape[0]))
+        return compute(self)
+
+    monkeypatch.setattr(Representation, "similarity", similarity)
+    solvers = []
+    monkeypatch.setattr(
+        learning_curves, "make_solver", lambda each, preset: solvers.append(each.name) or make_solver(each, preset)
+    )
+    run(cohort, minutes=(1.5,), sizes=(12, 20, 30), **{**TARGETS, "repeats": 1})
+    assert solvers == ["fc", "fc_power"] * 2
+    # 60 people to predict and 120 scans to identify: once each at both lengths.
+    assert sorted(counted) == sorted([(name, n) for name in ("fc", "fc_power") for n in (60, 120) for _ in range(2)])
+
+
+def test_training_subsets_are_nested_seeded_and_keep_inner_folds(cohort):
+    study = open_study(cohort, choose(**TARGETS))
+    small, large, other = (shrink_folds(study.folds, *each) for each in ((15, 0), (30, 0), (15, 1)))
+    for before, few, many, again in zip(study.folds, small, large, other, strict=True):
+        assert set(few.train) < set(many.train) < set(before.train)
+        assert len(few.train) == 15
+        assert np.array_equal(few.test, before.test)
+        assert sorted(np.concatenate(few.inner)) == sorted(few.train)
+        assert len(few.inner) == len(before.inner)
+        assert all(set(part) <= set(whole) for part, whole in zip(few.inner, before.inner, strict=True))
+        assert set(again.train) != set(few.train)
+
+
+@pytest.mark.parametrize("more", [{}, {"covariates": ("age",)}, {"composite": ("g=memory,speed,planted_score",)}])
+def test_the_small_kernel_predicts_as_the_large_one(cohort, more):
+    study = open_study(cohort, choose(**TARGETS, **more))
+    study = study.on_folds(shrink_folds(study.folds[:5], 20, 0))
+    representation = next(iter(study.representations()))
+    solver = make_solver(representation, study.preset)
+    block = cross_validate_smaller(solver, representation.similarity(), study)
+    targets = join_target_builders(study.targets, study.people.covariates)
+    whole = run_nested_cv(solver, targets, study.folds, study.preset)
+    np.testing.assert_array_equal(block.chosen, whole.chosen)
+    for one, two in zip(block.predicted, whole.predicted, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-7)
+
+
+def test_an_encoder_embeds_the_first_minutes_and_an_embedding_alone_is_known_of_the_full_scan(cohort):
+    def encode(series, repetition_time):
+        if len(series) < 60:
+            raise RecordingError("needs at least 60 volumes")
+        return np.corrcoef(series.T)[np.triu_indices(series.shape[1], 1)][:40]
+
+    full = np.stack([encode(each()[0], 2.5) for each in cohort.series])
+    other = dataclasses.replace(cohort, embeddings={"toy": full, "other": full}, encoders={"toy": encode})
+    choices = {**TARGETS, "targets": ("planted_score",), "repeats": 1}
+    tables = run(other, sizes=(20,), **choices, representations=("fc", "embedding"))
+    known = tables["learning_curves"].frame.groupby("representation")["minutes"].unique().map(len)
+    assert known.to_dict() == {"fc": 3, "embedding:toy": 2, "embedding:other": 1}
+    notes = " ".join(tables["learning_curves"].facts["Notes"])
+    assert "toy was left out at 1.5 minutes: needs at least 60 volumes" in notes
+    assert "other" in notes
+    gains = tables["learning_gains"].frame.query("part == 'first' and minutes == 3.0")
+    assert set(gains["representation"]) == {"embedding:toy"}
+    ids = tables["identification_gains"].frame
+    assert set(ids.query("part == 'first'")["representation"]) == {"embedding:toy"}
+
+
+def test_the_law_is_fitted_to_the_cells(cohort):
+    study = open_study(cohort, choose(targets=("planted_score",), folds=5, repeats=1))
+    cells = [(n, t) for n in (50, 100, 200, 400) for t in (2.0, 6.0, 18.0)]
+    frame = pd.DataFrame(
+        [
+            {
+                "target": "planted_score",
+                "representation": "fc",
+                "n_people": n,
+                "n_train": n,
+                "minutes": t,
+                "part": "first",
+                "r": float(scaling_law(n, t, 0.7, 150, 900)) + noise,
+            }
+            for n, t in cells
+            for noise in (-0.1, 0.1)
+        ]
+    )
+    laws, refused = learning_curves.fit_laws(frame, study)
+    assert refused == {}
+    np.testing.assert_allclose(laws[["w0", "w1", "w2"]].to_numpy()[0], [0.7, 150, 900], rtol=1e-3)
+    laws, refused = learning_curves.fit_laws(frame[frame["minutes"] == 2.0], study)
+    assert laws.empty
+    assert "four cells" in refused["NotFitted"]["planted_score, fc"]
+
+
+def test_identification_takes_people_as_the_unit(tables):
+    frame = tables["identification_gains"].frame
+    assert (frame[frame["n_people"] == 60]["n_draws"] == 1).all()
+    assert (frame[frame["n_people"] == 15]["n_draws"] == 20).all()
+    assert frame["p_greater"].between(1 / 2001, 1).all()
+    row = frame.query("n_people == 60 and minutes == 1.5").iloc[0]
+    accuracy = tables["identification_curves"].frame.query("n_people == 60 and minutes == 1.5")
+    by_name = accuracy.set_index("representation")["accuracy"]
+    assert row["mean_difference"] == pytest.approx(by_name["fc_power"] - by_name["fc"])
+
+
+def test_what_is_not_possible_is_refused_in_one_sentence(cohort):
+    with pytest.raises(ValueError, match=r"^100 minutes are longer than the shortest scan, 6\.67 min of sub-00\.$"):
+        run(cohort, minutes=(100.0,), **TARGETS)
+    with pytest.raises(ValueError, match=r"^4 training people are not possible"):
+        run(cohort, sizes=(4,), **TARGETS)
+    with pytest.raises(ValueError, match=r"^60 training people are not possible"):
+        run(cohort, sizes=(60,), **TARGETS)
+    without = dataclasses.replace(cohort, series=())
+    with pytest.raises(ValueError, match="series of the scans are not there"):
+        run(without, **TARGETS)
+    nothing = dataclasses.replace(cohort, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
+    nothing = dataclasses.replace(nothing, scans=cohort.scans.assign(session="a").drop_duplicates("participant_id"))
+    with pytest.raises(ValueError, match="need phenotypes to predict"):
+        run(nothing, minutes=(), sizes=())
+    few = single_session(np.random.default_rng(0), 9, y=np.arange(9.0))
+    with pytest.raises(ValueError, match="fewer than two per inner fold"):
+        run(few, minutes=(), sizes=(), folds=3)
+
+
+def test_defaults_double_the_minutes_and_leave_out_what_is_not_there(cohort):
+    study = open_study(cohort, choose(**TARGETS))
+    largest = max(fold.train.size for fold in study.folds)
+    assert choose_sizes(study.folds) == (25, largest)
+    alone = single_session(np.random.default_rng(0), 40, y=np.arange(40.0))
+    tables = run(alone, minutes=(), sizes=(), repeats=1, folds=4)
+    assert set(tables) == {"learning_curves", "learning_gains", "scaling_law"}
+    assert set(tables["learning_curves"].frame["part"]) == {"full"}
+    assert "series" in tables["learning_curves"].facts["LeftOut"]
+    assert tables["scaling_law"].frame.empty
+    small = demo_cohort(n_people=12)
+    small = dataclasses.replace(small, phenotypes=pd.DataFrame(index=small.phenotypes.index))
+    tables = run(small, minutes=(), sizes=())
+    assert set(tables) == {"identification_curves", "identification_gains"}
+    assert sorted(tables["identification_curves"].frame["minutes"].unique())[:3] == [1.2, 2.4, 4.8]
+    assert tables["identification_gains"].frame["n_people"].unique().tolist() == [10, 12]
+    tables = run(small, minutes=(), sizes=(), scan_minutes=(2.0,), sample_sizes=(5,))
+    assert tables["identification_gains"].frame["n_people"].unique().tolist() == [5, 12]
+    assert sorted(tables["identification_curves"].frame["minutes"].unique())[0] == 2.0
+
+
+def test_real_people_are_identified_from_fewer_volumes_and_among_more_people(shared):
+    """Numbers of docs/paper.md: 37 people of the STAGES trial over three months; minutes are volumes here."""
+    cohort = stages_cohort(shared)
+    cohort = dataclasses.replace(cohort, phenotypes=pd.DataFrame(index=cohort.phenotypes.index))
+    frame = run(cohort, minutes=(80.0,), sizes=(20,))["identification_curves"].frame
+    found = frame.groupby(["representation", "minutes", "n_people"])["accuracy"].mean().round(3)
+    assert found["fc", 234.0, 37] == 0.838
+    assert found["fc_power", 234.0, 37] == 1.0
+    assert found["fc", 80.0, 37] == 0.635
+    assert found["fc_power", 80.0, 37] == 0.959
+    assert found["fc", 80.0, 20] == pytest.approx(0.705, abs=0.01)
