@@ -23,7 +23,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.workflows.cohorts import open_cohort
-from fcpower_bids.workflows.imports import import_sources
+from fcpower_bids.workflows.sources import import_sources
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic")
+SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere")
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 
@@ -46,6 +46,8 @@ class Slice:
     """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
     methods: Mapping[str, str] = _hook()
     """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
+    sources: Mapping[str, str] = _hook()
+    """Kinds of sources of the group level: `fcpower_bids.workflows.sources.Source`."""
     after_analyses: Mapping[str, str] = _hook()
     """Functions of a cohort and `fcpower_bids.workflows.collect_errors.Attempts`, at the end of the group level."""
     tables: Mapping[str, str] = _hook()

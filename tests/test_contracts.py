@@ -43,6 +43,7 @@ MAY_TOUCH_FILES = {
     "reports": "templates, and tables that were written",
     "plugins": "which packages are installed",
     "slices/clinic": "models and tables of new people",
+    "slices/elsewhere": "files of other programs",
     "workflows": "work folders",
 }
 FOR_ALL = {"numpy"}

@@ -207,7 +207,7 @@ KNOWN = {
         "output_dir / 'sourcedata' / 'atlases' / template / f'{template}_{one.atlas_name}_dseg.tsv'",
         "output_dir / 'sourcedata' / 'atlases' / template",
     ),
-    "inputs/connectomes/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
+    "slices/elsewhere/layouts.py": ("root / name", "LAYOUTS / f'{name}.yml'", "Path(folder) / name"),
     "inputs/pipelines.py": (
         "results / name",
         "results / f'{results.name}{end}.nii.gz'",

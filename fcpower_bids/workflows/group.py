@@ -37,10 +37,10 @@ from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.collect_errors import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.embedding import embed_stored
-from fcpower_bids.workflows.imports import import_sources, untouched
 from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.run_progress import say
+from fcpower_bids.workflows.sources import import_sources, untouched
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"

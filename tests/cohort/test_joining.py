@@ -8,8 +8,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.cohort.joining import match_ids
-from fcpower_bids.inputs.connectomes import arrays
-from fcpower_bids.workflows import imports
+from fcpower_bids.slices.elsewhere import arrays, imports
 
 WORDS = ["group", "--check", "--quiet", "--targets", "score", "--min-time", "1"]
 

@@ -37,7 +37,7 @@ from tests.derivatives.pipelines import hcp_surface, make_surface
 from tests.derivatives.surfaces import labels_of, save_dlabel
 from tests.docs.conftest import COARSE, MODEL, PLANTED, PRETRAIN, QUICK, SPACE, copy_outputs
 from tests.docs.pages import PAGES, ROOT, Command, code_blocks, commands, read
-from tests.inputs.connectomes import sources
+from tests.slices.elsewhere import sources
 from tests.telling import telling
 
 PLACEHOLDERS = {

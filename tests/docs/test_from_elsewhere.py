@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.docs.pages import DOCS, code_blocks, read
-from tests.inputs.connectomes.sources import SERIES
-from tests.inputs.connectomes.test_doors import expected, run_group, written
+from tests.slices.elsewhere.sources import SERIES
+from tests.slices.elsewhere.test_doors import expected, run_group, written
 
 
 def test_series_of_nilearn_become_the_connectomes_that_they_are(tmp_path, monkeypatch):

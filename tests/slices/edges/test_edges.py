@@ -19,10 +19,10 @@ from fcpower_bids.outputs.tables import read_json, read_table, write_table
 from fcpower_bids.reports.cohort.page import write_group_report
 from fcpower_bids.settings import Settings
 from tests.derivatives.participant_outputs import ATLAS, make_outputs
-from tests.inputs.connectomes.test_doors import write_list
 from tests.page_sentences import CATALOGUE, unchecked_sentences
 from tests.reports.turned import read_brains
 from tests.slices.edges.sentences import SENTENCES
+from tests.slices.elsewhere.test_doors import write_list
 
 PEOPLE, PARCELS, PERMUTATIONS, ALPHA, THRESHOLD = 40, 14, 199, 0.35, 2.2
 UPPER = np.triu_indices(PARCELS, 1)

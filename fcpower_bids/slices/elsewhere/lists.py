@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fcpower_bids.core.connectome.matrix_formats import ORDERS, SCALES
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.inputs.connectomes.source_entry import MATRIX, SERIES, Offered, check_names, label_of
 from fcpower_bids.inputs.spreadsheets import read_spreadsheet
 from fcpower_bids.records import Entities
+from fcpower_bids.slices.elsewhere.layouts import MATRIX, SERIES, Offered, check_names, label_of
 
 COLUMNS = (
     *("participant_id", "path", "session_id", "task", "run", "kind", "key", "scale", "order", "orientation", "atlas"),

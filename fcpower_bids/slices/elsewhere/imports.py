@@ -2,35 +2,133 @@
 
 from __future__ import annotations
 
-import os
+import math
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fcpower_bids._version import __version__
 from fcpower_bids.cohort.assembly import check_phenotypes
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity, standardise
+from fcpower_bids.core.connectome.connectivity import covered_parcels, pearson_connectivity, standardise
 from fcpower_bids.core.connectome.matrix_formats import Rounding, correlations_from, rounding_step, without_rounding
-from fcpower_bids.errors import DatasetError, FcPowerError, RecordingError, Unfit, UsageError
-from fcpower_bids.inputs.connectomes.arrays import read_array
-from fcpower_bids.inputs.connectomes.layouts import find_offered, layout_names, load_layout, recognise
-from fcpower_bids.inputs.connectomes.lists import read_list
-from fcpower_bids.inputs.connectomes.source_entry import SERIES, Offered
+from fcpower_bids.core.connectome.spd import eigendecompose
+from fcpower_bids.core.connectome.spectrum import spectrum_summary
+from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
+from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
-from fcpower_bids.outputs.imported import Imported, path_of, write_imported
-from fcpower_bids.outputs.names import QUALITY
+from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
 from fcpower_bids.outputs.status import DONE, FAILED, Status, read_status, write_status
-from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.outputs.tables import read_table, write_declared, write_json, write_matrix
+from fcpower_bids.records import Entities, Output
+from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.elsewhere.arrays import read_array
+from fcpower_bids.slices.elsewhere.layouts import SERIES, Offered, find_offered, layout_names, load_layout, recognise
+from fcpower_bids.slices.elsewhere.lists import read_list
 from fcpower_bids.workflows.run_progress import say
+from fcpower_bids.workflows.sources import Source
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """One recording under one parcellation.
+
+    Attributes
+    ----------
+    entities, atlas : Entities
+        For the names of the files.
+    parcels : tuple of P str
+    series : ndarray, shape (T, P), or None
+        Z-scored; None where the source has matrices only.
+    connectivity : ndarray, shape (P, P)
+        Pearson correlations.
+    volumes, seconds, mean_fd, repetition_time : float
+        NaN where unknown.
+    facts : mapping
+        What the sidecars say besides: source, strategy, digits.
+    """
+
+    entities: Entities
+    atlas: Entities
+    parcels: tuple[str, ...]
+    series: np.ndarray | None
+    connectivity: np.ndarray
+    volumes: float
+    seconds: float
+    mean_fd: float
+    repetition_time: float
+    facts: Mapping[str, Any]
+
+
+def path_of(output_dir: Path, entities: Entities, atlas: Entities, output: Output) -> Path:
+    """Return where an output of an imported recording is."""
+    labels = dict(entities)
+    parts = [f"sub-{labels['sub']}"] + ([f"ses-{labels['ses']}"] if "ses" in labels else [])
+    ordered = order_entities(entities, atlas, output.entities)
+    return output_dir.joinpath(*parts, "func", file_name(ordered, output.suffix, output.extension))
+
+
+def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:
+    """Write the files of one recording under all its parcellations, the quality table last.
+
+    Returns
+    -------
+    list of Path
+        Everything written.
+    """
+    paths: list[Path] = []
+    for one in of_recording:
+        facts = _facts(one)
+        if one.series is not None:
+            path = path_of(output_dir, one.entities, one.atlas, TIMESERIES)
+            paths.append(write_matrix(path, one.series, one.parcels))
+            paths.append(write_json(path.with_suffix(".json"), {**facts, "Units": "standard deviations (z-scored)"}))
+        path = path_of(output_dir, one.entities, one.atlas, CONNECTIVITY)
+        paths.append(write_matrix(path, one.connectivity, one.parcels, index=one.parcels))
+        paths.append(write_json(path.with_suffix(".json"), facts))
+    path = path_of(output_dir, of_recording[0].entities, (), QUALITY)
+    paths.append(write_declared(path, pd.DataFrame([_quality(one) for one in of_recording]), QUALITY_MEASURE.table))
+    return paths
+
+
+def _facts(one: Imported) -> dict[str, Any]:
+    known = {
+        SERIES_VOLUMES: one.volumes,
+        "SecondsUsed": one.seconds,
+        "RepetitionTime": one.repetition_time,
+    }
+    return {
+        **one.facts,
+        **{key: value for key, value in known.items() if math.isfinite(value)},
+        "Software": "fcpower_bids",
+        "SoftwareVersion": __version__,
+    }
+
+
+def _quality(one: Imported) -> dict[str, Any]:
+    """Every column of the participant level; n/a where only that level can know it."""
+    covered = covered_parcels(one.connectivity)
+    summary = spectrum_summary(eigendecompose(one.connectivity[np.ix_(covered, covered)])[0])
+    return dict.fromkeys(QUALITY_MEASURE.table.columns, math.nan) | {
+        "atlas": "_".join(f"{key}-{value}" for key, value in one.atlas),
+        "state": "done",
+        "kept_volumes": one.volumes,
+        "seconds_kept": one.seconds,
+        "mean_fd": one.mean_fd,
+        "parcels": len(one.parcels),
+        "uncovered_parcels": int((~covered).sum()),
+        "rank": summary["rank"],
+        "clipped": summary["n_clipped"],
+        "participation_ratio": summary["participation_ratio"],
+        "participation_ratio_power": summary["participation_ratio_power"],
+    }
+
 
 LIST = "list"
 PEOPLE = "raw"
@@ -39,7 +137,7 @@ OWN = re.compile(r"fmriprep\d*|nibabies")
 """Names of sources that the participant level reads; the group level has no use for them."""
 
 
-def import_sources(settings: Settings) -> None:
+def bring_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
 
     A recording that cannot be read is a failed one with its reason; it stops no other.
@@ -67,31 +165,6 @@ def import_sources(settings: Settings) -> None:
         if done == [FAILED] * len(done):
             status = read_status(settings.output_dir, offered[0].name)
             raise DatasetError(f"Nothing of {root} can be used. {status.reason if status else ''}".rstrip())
-
-
-@contextmanager
-def untouched(settings: Settings) -> Iterator[Settings]:
-    """Give the settings an output folder that may be written to and goes away: what is there now, and what comes in.
-
-    Without sources nothing comes in, and the settings stay as they are.
-
-    Raises
-    ------
-    FcPowerError
-        From within, about the real folder.
-    """
-    if not list(_sources(settings)):
-        yield settings
-        return
-    with TemporaryDirectory(prefix="fcpower_bids-") as folder:
-        copy = Path(folder, "out")
-        if settings.output_dir.is_dir():  # links are replaced by what is written, not written through
-            without = shutil.ignore_patterns("work", "group", "claims")
-            shutil.copytree(settings.output_dir.absolute(), copy, ignore=without, copy_function=os.symlink)
-        try:
-            yield replace(settings, output_dir=copy, work_dir=Path(folder, "work"))
-        except FcPowerError as error:
-            raise type(error)(str(error).replace(str(copy), str(settings.output_dir))) from error
 
 
 def _sources(settings: Settings) -> Iterator[tuple[str, Path, list[Offered]]]:
@@ -200,3 +273,6 @@ def _series(values: np.ndarray, one: Offered) -> np.ndarray:
         values = values[~out] if len(out) == len(values) else values
     values = np.where(np.ptp(values, axis=0) == 0, np.nan, values)
     return standardise(values)
+
+
+SOURCE = Source(lambda settings: any(True for _ in _sources(settings)), bring_sources)

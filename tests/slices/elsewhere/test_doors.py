@@ -14,9 +14,9 @@ from scipy.io import savemat
 from scipy.spatial.distance import squareform
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.inputs.connectomes.layouts import layout_names, load_layout
-from tests.inputs.connectomes import sources
-from tests.inputs.connectomes.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
+from fcpower_bids.slices.elsewhere.layouts import layout_names, load_layout
+from tests.slices.elsewhere import sources
+from tests.slices.elsewhere.sources import MEAN_FD, NAMES, SCANS, SERIES, TR, P, T
 
 TREES = {
     "xcpd": sources.xcpd,
