@@ -28,9 +28,9 @@ from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
-from fcpower_bids.pretraining.corpus.packing import pack_corpus
-from fcpower_bids.pretraining.corpus.teacher import teacher_vector
-from fcpower_bids.pretraining.references import connectivity_edges, fit_components, power_edges
+from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
+from fcpower_bids.slices.pretraining.judgement import connectivity_edges, fit_components, power_edges
 
 WINDOW, LENGTH, UNSEEN = 80, 240, 200
 MIXING = 0.2

@@ -24,12 +24,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
-from fcpower_bids.pretraining.configuration import PretrainConfig
-from fcpower_bids.pretraining.corpus.packing import pack_corpus
-from fcpower_bids.pretraining.engine import Gradient
-from fcpower_bids.pretraining.losses import LOSSES
-from fcpower_bids.pretraining.processes import best_precision, make_fabric
-from fcpower_bids.pretraining.train import pretrain
+from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig
+from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.slices.pretraining.engine import Gradient
+from fcpower_bids.slices.pretraining.processes import best_precision, make_fabric
+from fcpower_bids.slices.pretraining.train import pretrain
 
 WINDOW, PARCELS, LENGTH = 80, 450, 200
 

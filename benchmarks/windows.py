@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.pretraining.corpus.packing import pack_corpus
-from fcpower_bids.pretraining.corpus.public_export import write_public
+from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.slices.pretraining.corpus.public import write_public
 
 WINDOW = 80
 STUDENT = ("--architecture", "dropout=0.0", "--batch-size", "32", "--held-out", "0.01", "--accelerator", "cpu")

@@ -64,3 +64,29 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [plain_value(item) for item in value]
     return value
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``.
+
+    Attributes
+    ----------
+    summary : str
+        Its line of the help.
+    run : str
+        Place of the function of the settings that returns the exit code: ``"package.module:attribute"``.
+    sections : tuple of str
+        Sections of options that it reads whole.
+    also, without : tuple of str
+        Options of other sections that it reads, and options of these sections that it does not.
+    first : tuple of str
+        The options that most people use, in the order of a first run; its help shows them first.
+    """
+
+    summary: str
+    run: str
+    sections: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()

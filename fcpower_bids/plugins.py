@@ -22,7 +22,7 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere")
+SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere", "pretraining")
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 
@@ -52,8 +52,14 @@ class Slice:
     """Functions of a cohort and `fcpower_bids.workflows.collect_errors.Attempts`, at the end of the group level."""
     tables: Mapping[str, str] = _hook()
     """Tables that no analysis declares, for the reference, by the title of their section."""
+    levels: Mapping[str, str] = _hook()
+    """Levels: `fcpower_bids.options.Level`."""
+    option_sections: Mapping[str, str] = _hook()
+    """Sections of options, and their titles, which are no places."""
     commands: Mapping[str, str] = _hook()
     """Modules with ``build_parser`` and ``main``: words in place of ``bids_dir output_dir level``."""
+    usage: tuple[str, ...] = ()
+    """How these commands are written: lines of the help."""
 
 
 @cache

@@ -9,12 +9,12 @@ import zipfile
 import pytest
 
 from fcpower_bids.cli.run import main
-from fcpower_bids.pretraining.corpus import pack
+from fcpower_bids.slices.pretraining.corpus import pack
 from fcpower_bids.workflows import check
 from tests.derivatives.planted import make_cohort
-from tests.pretraining.conftest import made_recordings
-from tests.pretraining.outputs import plant_outputs, run_pretrain
 from tests.running import PLAIN, run_app
+from tests.slices.pretraining.conftest import made_recordings
+from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "3", "--inner-folds", "2", "--repeats", "1", "--permutations", "0"]
 QUICK += ["--analyses", "prediction", "--representations", "fc", "--targets", "age"]

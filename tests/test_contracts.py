@@ -33,17 +33,16 @@ MAY_TOUCH_FILES = {
     "encoders/cohort": "statistics of a cohort",
     "encoders/checkpoint_files": "published weights",
     "encoders/published": "tables beside published weights",
-    "encoders/publishing": "a model that is to be published",
     "encoders/statistics": "statistics of a cohort",
     "imaging": "images, atlases, confounds",
     "inputs": "the derivatives",
     "interfaces": "between the nodes",
     "outputs": "the outputs",
-    "pretraining": "corpus and checkpoints",
     "reports": "templates, and tables that were written",
     "plugins": "which packages are installed",
     "slices/clinic": "models and tables of new people",
     "slices/elsewhere": "files of other programs",
+    "slices/pretraining": "corpus, checkpoints, and a model that is to be published",
     "workflows": "work folders",
 }
 FOR_ALL = {"numpy"}

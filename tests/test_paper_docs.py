@@ -25,7 +25,7 @@ def test_every_option_exists():
 
 
 def test_every_table_is_written_by_some_analysis():
-    package = Path(__file__).resolve().parents[1] / "fcpower_bids" / "analyses"
+    package = Path(__file__).resolve().parents[1] / "fcpower_bids"
     source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     rows = [line.split("|") for line in TEXT.splitlines() if "--analyses" in line and line.count("|") == 4]
     tables = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row[3])}

@@ -132,13 +132,13 @@ import sys; sys.path.insert(0, {str(ROOT)!r})
 from fcpower_bids.analyses import ANALYSES, declared_tables
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.reports.cohort.sections import page_parts
-print(list(ANALYSES)[-1], declared_tables("count")[0].name, "--count-from" in build_parser().format_help())
+print("count" in ANALYSES, declared_tables("count")[0].name, "--count-from" in build_parser().format_help())
 print(parse_settings(["a", "b", "group", "--analyses", "count", "--count-from", "3"]).count_from)
 print([part.anchor for part in page_parts()][4:7])
 parse_settings(["a", "b", "group", "--count-from", "10"])
 """
     done = run(code, installed)
-    assert done.stdout.splitlines() == ["count people_counted True", "3", "['prediction', 'count', 'sites']"]
+    assert done.stdout.splitlines() == ["True people_counted True", "3", "['prediction', 'count', 'sites']"]
     assert "--count-from is too large." in done.stderr
 
 

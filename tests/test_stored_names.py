@@ -238,12 +238,12 @@ KNOWN = {
         "folder / f'{spec.name}.json'",
         "path / f'{spec.name}.tsv'",
     ),
-    "pretraining/corpus/parts.py": ("self.folder / f'{self.next:07d}.safetensors'",),
-    "pretraining/corpus/public.py": ("folder / name",),
-    "pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
+    "slices/pretraining/corpus/pack.py": ("self.folder / f'{self.next:07d}.safetensors'",),
+    "slices/pretraining/corpus/public.py": ("folder / name",),
+    "slices/pretraining/run_state.py": ("self.path / 'checkpoints' / f'step-{step:07d}'",),
     "reports/cohort/tables.py": ("self.settings.results / f'{name}.json'",),
     "reports/kit/methods.py": ("folder / f'CITATION{ending}'",),
-    "reports/training.py": ("root / name",),
+    "slices/pretraining/page.py": ("root / name",),
     # the atlases of this run, by their entities; links to inputs lead out on purpose
     "interfaces/cleaning.py": ("folder / f\"series_{facts['atlas']}.npz\"",),
     "interfaces/connectomes.py": (

@@ -200,9 +200,6 @@ def _names(settings: Settings) -> Iterator[str]:
             if name not in registry:
                 yield f"{option} {name}: there is no such {registry.kind}. Choose from: {', '.join(registry)}."
     yield from _composites(settings.composite)
-    for item in settings.architecture:
-        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
-            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
 
 
 def _composites(items: Sequence[str]) -> Iterator[str]:

@@ -8,26 +8,26 @@ import difflib
 from collections.abc import Sequence
 
 from fcpower_bids.cli.options import option_fields
+from fcpower_bids.plugins import slices
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import FIRST, is_read
+from fcpower_bids.settings.levels import is_read
 
 FLAGS = ("-h", "--help", "--help-all")
-SUMMARIES = {
-    "participant": "recordings to cleaned series, FC, FC^alpha, quality, one page per person",
-    "group": "prediction, identification and the other analyses of a cohort, one page",
-    "pack": "series into a corpus for pretraining",
-    "pretrain": "an encoder from a corpus, or from the recordings that were processed",
-}
-USAGE = f"""fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
-       fcpower_bids predict model [model ...] output_dir [--participant-label LABEL ...]
-       fcpower_bids model model
-       fcpower_bids identify output_dir [--participant-label LABEL ...]
-       fcpower_bids status output_dir
-       fcpower_bids combine output_dir [SITE=]source [[SITE=]source ...]
-       fcpower_bids selftest [folder]
-       fcpower_bids export output_dir share
-       fcpower_bids prefetch --atlas NAME [NAME ...] --folder FOLDER
-       fcpower_bids push MODEL OWNER/NAME"""
+COMMANDS = (
+    "status output_dir",
+    "combine output_dir [SITE=]source [[SITE=]source ...]",
+    "selftest [folder]",
+    "export output_dir share",
+    "prefetch --atlas NAME [NAME ...] --folder FOLDER",
+)
+USAGE = "\n       ".join(
+    f"fcpower_bids {line}"
+    for line in (
+        f"bids_dir output_dir {{{','.join(LEVELS)}}} [options]",
+        *COMMANDS,
+        *(line for one in slices() for line in one.usage),
+    )
+)
 ABOUT = "Functional connectomes with a flattened spectrum (FC^alpha) from fMRIPrep derivatives."
 EXAMPLES = """\
 examples:
@@ -78,7 +78,8 @@ def explain_places(words: Sequence[str], message: str) -> str:
 
 def short_help() -> str:
     """Return what the program can do, on one screen."""
-    lines = [f"  {level:<12} {summary}" for level, summary in SUMMARIES.items()]
+    summaries = ((name, level.summary) for name, level in LEVELS.items())
+    lines = [f"  {level:<12} {summary}" for level, summary in summaries]
     more = "  the options of a level: fcpower_bids LEVEL --help, all of them: LEVEL --help-all"
     levels = "\n".join(["levels:", *lines, more])
     return f"usage: {USAGE}\n\n{ABOUT}\n\n{levels}\n\n{EXAMPLES}\n{EPILOG}\n"
@@ -89,7 +90,7 @@ def level_help(level: str, parser: argparse.ArgumentParser, everything: bool = F
     shown = {field.name for field in option_fields() if is_read(level, field.name, field.metadata["section"])}
     own = copy.deepcopy(parser)
     own.usage = f"fcpower_bids bids_dir output_dir {level} [options]"
-    own.description = f"{level}: {SUMMARIES[level]}."
+    own.description = f"{level}: {LEVELS[level].summary}."
     if not everything:
         return _first_help(level, own, len(shown))
     next(action for action in own._actions if action.dest == "level").help = argparse.SUPPRESS
@@ -113,6 +114,6 @@ def _first_help(level: str, parser: argparse.ArgumentParser, number: int) -> str
     for name in ("bids_dir", "output_dir"):
         short._add_action(by_name[name])
     group = short.add_argument_group("The options that most people use, in the order of a first run")
-    for name in filter(by_name.__contains__, FIRST[level]):
+    for name in filter(by_name.__contains__, LEVELS[level].first):
         group._add_action(by_name[name])
     return short.format_help()

@@ -13,13 +13,12 @@ from importlib import import_module
 from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.plugins import places
-from fcpower_bids.settings import Settings
+from fcpower_bids.settings import LEVELS, Settings
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
 COMMANDS = {
     "prefetch": "fcpower_bids.cli.prefetch",
-    "push": "fcpower_bids.cli.models.push",
     "selftest": "fcpower_bids.cli.selftest",
     "status": "fcpower_bids.cli.status",
     "export": "fcpower_bids.cli.export",
@@ -110,25 +109,10 @@ def _limit_threads(settings: Settings) -> None:
 
 
 def _level(settings: Settings) -> Callable[[Settings], int]:
-    if settings.level == "participant":
-        # after the limits of threads are set, which numpy reads when it is loaded
-        from fcpower_bids.workflows.participant import run_participants
-
-        return run_participants
-    if settings.level == "group":
-        # after the limits of threads are set, which numpy reads when it is loaded
-        from fcpower_bids.workflows.group import run_group
-
-        return run_group
-    if settings.level == "pack":
-        # after the limits of threads are set, which numpy reads when it is loaded
-        from fcpower_bids.workflows.encoder.packing import run_pack
-
-        return run_pack
-    # after the limits of threads are set, which numpy reads when it is loaded
-    from fcpower_bids.workflows.encoder.pretrain import run_pretrain
-
-    return run_pretrain
+    """Import the function of a level: after the limits of threads are set, which numpy reads when it is loaded."""
+    module, _, function = LEVELS[settings.level].run.partition(":")
+    run: Callable[[Settings], int] = getattr(import_module(module), function)
+    return run
 
 
 def parser_of(words: Sequence[str]) -> argparse.ArgumentParser:

@@ -15,10 +15,9 @@ from fcpower_bids.options import Choices
 from fcpower_bids.settings.embedding import Embedding
 from fcpower_bids.settings.group import GroupLevel
 from fcpower_bids.settings.layers import METHOD_SECTIONS, Analysis, Assembly, Inputs, Participant, ParticipantOutputs
-from fcpower_bids.settings.levels import is_read, overridden
+from fcpower_bids.settings.levels import LEVELS, is_read, overridden
 from fcpower_bids.settings.method import Method
 from fcpower_bids.settings.places import Places
-from fcpower_bids.settings.pretraining import Pretraining
 from fcpower_bids.settings.run import Messages, Resources, Run, Seed
 from fcpower_bids.settings.selection import Selection
 
@@ -36,7 +35,6 @@ __all__ = [
     "Participant",
     "ParticipantOutputs",
     "Places",
-    "Pretraining",
     "Resources",
     "Run",
     "Seed",
@@ -44,13 +42,12 @@ __all__ = [
     "Settings",
 ]
 
-LEVELS = ("participant", "group", "pack", "pretrain")
 SECTIONS = {
     "selection": "Which recordings",
     "method": "Cleaning, parcels and connectomes",
     "encoder": "Embedding",
     "group": "Group level",
-    "pretrain": "Pretraining",
+    **plugins.places("option_sections"),
     "resources": "Resources",
     "other": "Other",
 }
@@ -75,7 +72,6 @@ class Settings(
     Seed,
     Run,
     Resources,
-    Pretraining,
     GroupLevel,
     Embedding,
     Inputs,

@@ -17,17 +17,11 @@ from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, ALSO, FIRST, NOT, is_read, tell_unread
+from fcpower_bids.settings.levels import ALL_LEVELS, is_read, tell_unread
 from tests.docs.pages import DOCS, code_blocks, read
 
 BASE = ["in", "out", "participant"]
 PACKAGE = Path(fcpower_bids.__file__).parent
-ENTRIES = {
-    "participant": "fcpower_bids.workflows.participant",
-    "group": "fcpower_bids.workflows.group",
-    "pack": "fcpower_bids.workflows.encoder.packing",
-    "pretrain": "fcpower_bids.workflows.encoder.pretrain",
-}
 REGISTRIES = {f"fcpower_bids.{name}" for name in ("analyses", "transforms", "executors")}
 """Packages whose modules are imported by name."""
 ELSEWHERE = {"high_pass", "low_pass", "work_dir", "config_file", "notrack", "fs_license_file", "debug"}
@@ -51,7 +45,8 @@ def attributes(module):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
-    modules = {ENTRIES[level], *graph.find_upstream_modules(ENTRIES[level])}
+    entry = LEVELS[level].run.partition(":")[0]
+    modules = {entry, *graph.find_upstream_modules(entry)}
     for registry in REGISTRIES & modules:
         modules |= graph.find_descendants(registry)
     modules |= graph.find_descendants("fcpower_bids.slices")
@@ -63,7 +58,7 @@ def test_what_a_level_shows_is_read_by_code_that_it_runs(level, graph):
 def test_every_option_is_shown_by_some_level_and_no_list_names_what_is_not_there():
     names = {one.name for one in option_fields()}
     assert set().union(*map(shown, LEVELS)) == names
-    assert {*ALL_LEVELS, *(name for table in (ALSO, NOT) for own in table.values() for name in own)} <= names
+    assert {*ALL_LEVELS, *(name for own in LEVELS.values() for name in (*own.also, *own.without))} <= names
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -87,9 +82,9 @@ def test_the_first_help_of_a_level_has_twenty_options_in_the_order_of_a_first_ru
         assert ended.value.code == 0
     said = capsys.readouterr().out
     flags = re.findall(r"^  (--[a-z0-9-]+)", said, re.M)
-    assert flags == 2 * ["--" + name.replace("_", "-") for name in FIRST[level]]
-    assert len(FIRST[level]) <= 20
-    assert set(FIRST[level]) <= shown(level)
+    assert flags == 2 * ["--" + name.replace("_", "-") for name in LEVELS[level].first]
+    assert len(LEVELS[level].first) <= 20
+    assert set(LEVELS[level].first) <= shown(level)
     assert f"All {len(shown(level))} options: fcpower_bids {level} --help-all" in said
 
 

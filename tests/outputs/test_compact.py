@@ -17,8 +17,8 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import read_matrix, read_series, write_json, write_matrix
-from fcpower_bids.pretraining.corpus.derived_series import find_series
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
 from tests.running import run_app
 
 SERIES = "stat-mean_timeseries"

@@ -15,4 +15,9 @@ SLICE = Slice(
         "model": "fcpower_bids.slices.clinic.model_command",
         "predict": "fcpower_bids.slices.clinic.predict_command",
     },
+    usage=(
+        "predict model [model ...] output_dir [--participant-label LABEL ...]",
+        "model model",
+        "identify output_dir [--participant-label LABEL ...]",
+    ),
 )

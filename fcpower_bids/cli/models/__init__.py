@@ -1,1 +1,0 @@
-"""The commands about saved models and about who a scan is of."""

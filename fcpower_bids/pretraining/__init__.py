@@ -1,1 +1,0 @@
-"""Kernel-alignment pretraining of the encoder: corpus, teacher, losses, training loop."""

@@ -1,1 +1,0 @@
-"""The corpus that an encoder is trained on: what is packed, in what layouts, and the proof that it is sound."""

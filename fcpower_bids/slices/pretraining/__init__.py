@@ -1,0 +1,15 @@
+"""Pretraining of F-BERT: a corpus, a student, a verdict against random weights, and its publication."""
+
+from fcpower_bids.plugins import Slice
+
+SLICE = Slice(
+    options={"pretraining": "fcpower_bids.slices.pretraining.options:Pretraining"},
+    option_sections={"pretrain": "Pretraining"},
+    checks={"pretraining": "fcpower_bids.slices.pretraining.options:check_architecture"},
+    levels={
+        "pack": "fcpower_bids.slices.pretraining.options:PACK",
+        "pretrain": "fcpower_bids.slices.pretraining.options:PRETRAIN",
+    },
+    commands={"push": "fcpower_bids.slices.pretraining.push_command"},
+    usage=("push MODEL OWNER/NAME",),
+)

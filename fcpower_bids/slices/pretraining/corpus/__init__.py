@@ -1,0 +1,1 @@
+"""The corpus of the training: its packs and their proof, the public layout, the teacher."""

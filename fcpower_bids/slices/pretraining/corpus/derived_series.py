@@ -1,0 +1,138 @@
+"""Recordings for the corpus from the participant level's ``*_stat-mean_timeseries.tsv`` files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
+from fcpower_bids.float_precision import EXACT
+from fcpower_bids.schema import SERIES_VOLUMES
+from fcpower_bids.slices.pretraining.corpus.teacher import Source
+
+SUFFIX = "_stat-mean_timeseries"
+FEWEST_VOLUMES = 3
+"""With fewer there is no correlation."""
+KINDS = (".tsv", ".npy")
+"""A table, or the array of ``--compact``."""
+
+
+def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
+    """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P).
+
+    Parameters
+    ----------
+    path : Path
+    volumes : float, optional
+        How many it should have, to notice one that was cut at the end of a line.
+
+    Raises
+    ------
+    RecordingError
+        It cannot be read, has gaps, or another length.
+    """
+    try:
+        if path.suffix == ".npy":
+            series = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        else:
+            series = pd.read_csv(path, sep="\t", na_values="n/a", **EXACT).to_numpy(dtype=np.float64)
+    except (OSError, *DAMAGED_ARRAY) as error:
+        raise RecordingError(f"{path} cannot be read ({error}); run the participant level on it again.") from error
+    empty = np.isnan(series)
+    if len(series) < FEWEST_VOLUMES or (empty.any(axis=0) & ~empty.all(axis=0)).any():
+        raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
+    if volumes not in (None, len(series)):
+        raise RecordingError(
+            f"{path} has {len(series)} of the {volumes:g} volumes that its JSON tells; run the participant level on it "
+            "again."
+        )
+    return series
+
+
+def find_series(
+    folder: Path,
+    dataset: str,
+    *,
+    contains: str = "",
+    families: Mapping[str, str] | None = None,
+    licence: str = "n/a",
+) -> Iterator[Source]:
+    """Find every participant-level series below an output folder, for `pack_corpus`.
+
+    Parameters
+    ----------
+    folder : Path
+        Output folder of the participant level.
+    dataset : str
+        Name of the dataset; with the subject it identifies a person in the corpus.
+    contains : str
+        Only files with this in their name, e.g. ``"atlas-Schaefer2018_seg-7n_scale-400"``.
+    families : dict, optional
+        Subject label to family label; people who are not in it are their own family.
+    licence : str
+
+    Yields
+    ------
+    metadata : dict
+    load : callable
+        Returns the series (T, P).
+
+    Raises
+    ------
+    DatasetError
+        The JSON of a table cannot be read, or its RepetitionTime is impossible.
+    """
+    families = families or {}
+    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):
+        if contains not in path.name:
+            continue
+        time, volumes = _sidecar(path.with_suffix(".json"))
+        entities = dict(re.findall(r"(?:^|_)([a-zA-Z]+)-([a-zA-Z0-9+]+)(?=_)", path.name))
+        yield (
+            {
+                "id": f"{dataset}/{path.stem.removesuffix(SUFFIX)}",
+                "dataset": dataset,
+                "subject": entities["sub"],
+                "session": entities.get("ses"),
+                "family": families.get(entities["sub"]),
+                "licence": licence,
+                "repetition_time": time,
+                "source": f"{path.stat().st_size} {path.stat().st_mtime_ns}",
+                "place": place,
+                "parcel_names": _parcel_names(path),
+            },
+            partial(read_series, path, volumes),
+        )
+
+
+def _parcel_names(path: Path) -> list[str]:
+    if path.suffix == ".tsv":
+        return pd.read_csv(path, sep="\t", nrows=0).columns.tolist()
+    try:
+        return list(map(str, json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["Columns"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"The JSON of {path} does not name its columns; run the participant level again.") from error
+
+
+def _sidecar(path: Path) -> tuple[float, float | None]:
+    """Repetition time of a series, NaN where its source does not state one, and its volumes where the JSON has them."""
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        time = float(facts.get("RepetitionTime", math.nan))
+        if not (0 < time < math.inf or "RepetitionTime" not in facts):
+            raise ValueError(f"RepetitionTime {time}")
+        volumes = facts.get(SERIES_VOLUMES)
+        return time, volumes if isinstance(volumes, (int, float)) else None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DatasetError(f"{path} does not give a RepetitionTime; run the participant level again.") from error

@@ -1,0 +1,374 @@
+"""The format of a pack: its parts, its table, and the proof that it is sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from fcpower_bids.core.connectome.edges import edge_count
+from fcpower_bids.encoders.seen import signature, signature_volumes
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
+from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
+from fcpower_bids.store import TEMPORARY
+
+AGREEMENT = 0.7
+"""Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
+KERNEL_TOLERANCE = 1e-3
+
+
+def prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[np.float32]) -> None:
+    """Recompute teacher vectors of a few recordings from their stored series; compare them and the kernel.
+
+    One recording of every shard and the ends of the table: less than a second for a pack of one shard.
+
+    Raises
+    ------
+    DatasetError
+        They disagree; names recording, file and remedy.
+    """
+    chosen = {*table.groupby("shard").head(1).index, 0, len(table) // 2, len(table) - 1}
+    vectors = []
+    for index in sorted(chosen):
+        row = table.loc[index]
+        vectors.append(unit_vectors(stored_vector(folder, row)[None])[0])
+        again = stored_teacher(_series(folder, row), alpha, int(row["rank"]))
+        agreement = float(again @ vectors[-1])
+        if not agreement > AGREEMENT:
+            raise DatasetError(
+                f"The series of {row['id']} in {series_file(folder, row['shard'])} are not those that its teacher was "
+                f"computed from (correlation {agreement:.2f}, expected {AGREEMENT} or more): the file was changed or "
+                f"damaged. Remove the folder {folder} and run the same command again, which packs anew."
+            )
+    rows = np.array(sorted(chosen))
+    Z = np.array(vectors)
+    if np.abs(Z @ Z.T - kernel[np.ix_(rows, rows)]).max() > KERNEL_TOLERANCE:
+        raise DatasetError(
+            f"The teacher kernel in {folder} is not that of its teacher vectors: a file was changed or damaged. "
+            "Remove the folder and run the same command again, which packs anew."
+        )
+
+
+def _series(folder: Path, row: pd.Series[Any]) -> NDArray[np.float16]:
+    first = int(row["offset"])
+    with safe_open(series_file(folder, row["shard"]), "np") as file:
+        found: NDArray[np.float16] = file.get_slice("series")[first : first + int(row["T"])]
+    return found
+
+
+def stored_vector(folder: Path, row: pd.Series[Any]) -> NDArray[np.float32]:
+    """Teacher vector of one row of the table, as it is stored."""
+    position = int(row["position"])
+    with safe_open(teacher_file(folder, row["shard"]), "np") as file:
+        vectors: NDArray[np.float32] = file.get_slice("vectors")[position : position + 1]
+    return vectors[0]
+
+
+KERNEL = "teacher_kernel.safetensors"
+FORMAT = 2
+"""Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
+PLACES = ("shard", "position", "offset", "T", "rank")
+"""Columns of whole numbers."""
+TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source", "place")
+UNTOLD = ("source", "place")
+"""Columns that say where a recording lies, not what it is: no digest depends on them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(Corpus):
+    """Our own pack: whole recordings, so that a window begins at any volume.
+
+    The table has where a recording is (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
+
+    Attributes
+    ----------
+    folder : Path
+    begins : ndarray of int, shape (n_shards + 1,)
+        First volume of each shard, were they all one file; at the end the sum of T.
+    """
+
+    folder: Path
+    begins: Indices
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all series."""
+        return int(self.begins[-1]) * len(self.parcel_names) * 2
+
+    def places(self, length: int) -> Indices:
+        """First volumes at which a window fits."""
+        return np.maximum(self.table["T"].to_numpy(dtype=np.intp) - length + 1, 0)
+
+    def windows_apart(self, length: int) -> Indices:
+        """Windows end to end."""
+        return self.table["T"].to_numpy(dtype=np.intp) // length
+
+    def signatures(self, rows: Indices) -> list[str]:
+        """Of the stored series, whose signs are those of the written ones."""
+        found = self.table.iloc[rows]
+        out: dict[int, str] = {}
+        for shard, members in found.groupby("shard"):
+            with safe_open(series_file(self.folder, int(str(shard))), "np") as file:
+                series = file.get_slice("series")
+                for row, first, length in zip(members.index, members["offset"], members["T"], strict=True):
+                    chosen = [series[first + i : first + i + 1][0] for i in signature_volumes(length)]
+                    out[row] = signature(np.array(chosen), length)
+        return [out[row] for row in found.index]
+
+    def _load(self, device: torch.device) -> Tensor:
+        whole = torch.empty(int(self.begins[-1]), len(self.parcel_names), dtype=torch.float16, device=device)
+        for shard, (first, last) in enumerate(pairwise(self.begins)):
+            with safe_open(series_file(self.folder, shard), "pt") as file:
+                whole[first:last].copy_(file.get_tensor("series"))
+        return whole
+
+    def _index(self, rows: Indices, places: Indices, length: int) -> Indices:
+        shard, offset = (self.table[name].to_numpy(dtype=np.intp)[rows] for name in ("shard", "offset"))
+        return np.stack([rows, self.begins[shard] + offset + places])
+
+    def _read(self, index: Indices, length: int, pinned: bool) -> Tensor:
+        out = torch.empty(index.shape[1], length, len(self.parcel_names), dtype=torch.float16, pin_memory=pinned)
+        shard = np.searchsorted(self.begins, index[1], side="right") - 1
+        for number in np.unique(shard):
+            with safe_open(series_file(self.folder, number), "np") as file:
+                series = file.get_slice("series")
+                for member in np.flatnonzero(shard == number):
+                    first = int(index[1, member] - self.begins[number])
+                    out[member] = torch.from_numpy(series[first : first + length])
+        return out
+
+    def _gather(self, resident: Tensor, index: Tensor, length: int) -> Tensor:
+        return resident[index[1][:, None] + torch.arange(length, device=resident.device)]
+
+
+def load_corpus(folder: Path) -> Pack:
+    """Open a corpus pack.
+
+    Raises
+    ------
+    DatasetError
+        A file is missing or damaged, the pack is of another format, its kernel belongs to other recordings, or its
+        teacher is not that of its series: pack again.
+    """
+    facts, table, kernel, volumes = _read(folder)
+    _check_place_of_rows(folder, table, volumes)
+    prove_pack(folder, table, facts["alpha"], kernel.numpy())
+    names, atlas = tuple(facts["parcel_names"]), facts.get("atlas", "n/a")
+    return Pack(
+        table=table,
+        parcel_names=names,
+        alpha=facts["alpha"],
+        sha256=facts["sha256"],
+        kernel=kernel,
+        atlas=atlas,
+        folder=folder,
+        begins=np.cumsum([0, *volumes]),
+    )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]]:
+    """Read facts, table, kernel and the volumes of every shard: what fails here is the fault of a file."""
+    try:
+        facts = read_facts(folder)
+        _check_format(folder, facts)
+        if "sha256" not in facts:
+            raise DatasetError(f"The packing of {folder} was interrupted; run the pack level again, which goes on.")
+        table = read_table(folder)
+        with safe_open(folder / KERNEL, "pt") as file:
+            belongs = (file.metadata() or {}).get("corpus_sha256") == facts["sha256"]
+            kernel = file.get_tensor("kernel")
+        volumes = [_volumes(folder, number, len(facts["parcel_names"])) for number in range(facts["n_shards"])]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DatasetError(
+            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
+        ) from error
+    if not belongs or kernel.shape != (len(table), len(table)):
+        raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
+    return facts, table, kernel, volumes
+
+
+def _check_place_of_rows(folder: Path, table: pd.DataFrame, volumes: list[int]) -> None:
+    """Refuse a table whose rows are in no shard of the pack."""
+    ends = table["offset"] + table["T"]
+    inside = table["shard"].between(0, len(volumes) - 1) & (table["offset"] >= 0) & (table["T"] > 0)
+    inside &= table["position"].between(0, len(table) - 1)
+    whole = inside & (ends <= table["shard"].clip(0, len(volumes) - 1).map(dict(enumerate(volumes))))
+    if not whole.all():
+        raise DatasetError(
+            f"{folder}/recordings.tsv places {table['id'][~whole].iloc[0]} where no shard has it; remove {folder} and "
+            "pack the corpus again."
+        )
+
+
+def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
+    if (found := facts.get("format", 1)) != FORMAT:
+        raise DatasetError(
+            f"{folder} was packed in format {found}, and this version reads format {FORMAT} (the series of older packs "
+            "are scrambled); run the pretrain level again, which packs anew."
+        )
+
+
+KINDS = {"alpha": (int, float), "parcel_names": (list,), "atlas": (str,), "sha256": (str,), "n_shards": (int,)}
+"""What the entries of ``pack.json`` are."""
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON object, or an entry is missing or of another kind.
+    """
+    facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
+    if not isinstance(facts, dict):
+        raise ValueError("pack.json holds no object")
+    needed = {"alpha", "parcel_names", "atlas"} if facts.get("format") == FORMAT else set()
+    for name in sorted(needed | (facts.keys() & KINDS.keys())):
+        if not isinstance(facts.get(name), KINDS[name]):
+            raise ValueError(f"pack.json has no sound {name}")
+    return facts
+
+
+def read_table(folder: Path) -> pd.DataFrame:
+    """Read ``recordings.tsv`` of a pack.
+
+    Raises
+    ------
+    ValueError
+        It is no table, or was cut.
+    """
+    path = folder / "recordings.tsv"
+    table = pd.read_csv(
+        path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False, na_values={"TR": [""]}
+    )
+    if not path.read_bytes().endswith(b"\n") or table.empty:
+        raise ValueError("recordings.tsv ends too early")
+    table = table.assign(**({} if "place" in table else {"place": "n/a"}))  # packs of earlier versions
+    if lacking := {*TEXT_COLUMNS, *PLACES} - set(table.columns):
+        raise ValueError(f"recordings.tsv lacks the column {min(lacking)}")
+    return table.astype(dict.fromkeys(PLACES, int))
+
+
+def _volumes(folder: Path, number: int, parcels: int) -> int:
+    """Volumes of a shard whose series and teachers are as wide as the pack has parcels."""
+    with safe_open(series_file(folder, number), "np") as file:
+        shape: list[int] = file.get_slice("series").get_shape()
+    with safe_open(teacher_file(folder, number), "np") as file:
+        edges: int = file.get_slice("vectors").get_shape()[1]
+    if shape[1] != parcels or edges != edge_count(parcels):
+        raise ValueError(f"shard {number} is not of {parcels} parcels")
+    return shape[0]
+
+
+def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
+    """Refuse to train on recordings of the evaluation set.
+
+    Parameters
+    ----------
+    table : DataFrame
+        With the columns ``dataset``, ``subject``, ``id``.
+    evaluation : iterable of str
+        ``dataset`` (all of it) or ``dataset/subject``.
+
+    Raises
+    ------
+    UsageError
+        Names the recordings in both.
+    """
+    forbidden = set(evaluation)
+    people = table["dataset"] + "/" + table["subject"]
+    leaked = table["id"][table["dataset"].isin(forbidden) | people.isin(forbidden)].tolist()
+    if leaked:
+        more = f" and {len(leaked) - 5} more" if len(leaked) > 5 else ""
+        raise UsageError(
+            f"{len(leaked)} recordings of the corpus are in the evaluation set ({', '.join(leaked[:5])}{more}); "
+            "pack a corpus without them."
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One recording that waits.
+
+    Attributes
+    ----------
+    row : dict
+        Its row of the table, without its place in a shard.
+    series : ndarray of float16, shape (T, P)
+    vector : ndarray of float32, shape (P (P - 1) / 2,)
+    path : Path
+    """
+
+    row: dict[str, Any]
+    series: NDArray[np.float16]
+    vector: NDArray[np.float32]
+    path: Path
+
+
+class Parts:
+    """The folder of the parts of one pack.
+
+    Parameters
+    ----------
+    folder : Path
+    facts : dict of str
+        What parts must share with the pack to belong to it: exponent, parcels.
+    """
+
+    def __init__(self, folder: Path, **facts: str) -> None:
+        self.folder, self.facts = folder, {"format": str(FORMAT), **facts}
+        self.next = 0
+
+    def write(self, row: dict[str, Any], series: NDArray[np.float16], vector: NDArray[np.float32]) -> Part:
+        """Store one recording."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"{self.next:07d}.safetensors"
+        facts = {**self.facts, "row": json.dumps(row)}
+        write_arrays({"series": series, "vector": vector}, path, facts, flush=False)  # what is lost is prepared again
+        self.next += 1
+        return Part(row, series, vector, path)
+
+    def recover(self, stored: set[str]) -> list[Part]:
+        """Return what an interrupted run left, in its order; what is damaged, of another pack, or stored is removed."""
+        found = []
+        for path in sorted(self.folder.glob("*.safetensors")):
+            part = self._read(path)
+            if part is None or part.row["sha256"] in stored:
+                path.unlink()
+                continue
+            found.append(part)
+            self.next = int(path.stem) + 1
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if TEMPORARY.fullmatch(path.name):  # it was being written when the run was killed
+                path.unlink()
+        return found
+
+    def _read(self, path: Path) -> Part | None:
+        try:
+            with safe_open(path, "np") as file:
+                metadata = file.metadata() or {}
+                row = json.loads(metadata.pop("row", "null"))
+                if metadata != self.facts or row is None:
+                    return None
+                return Part(row, file.get_tensor("series"), file.get_tensor("vector"), path)
+        except (OSError, SafetensorError, ValueError):
+            return None
+
+    def remove(self, parts: Iterable[Part]) -> None:
+        """Forget parts that are in a shard now."""
+        for part in parts:
+            part.path.unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()

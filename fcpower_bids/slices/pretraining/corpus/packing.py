@@ -1,0 +1,293 @@
+"""Build or enlarge a corpus pack from recordings: only contents that are new are processed.
+
+Every recording is first a file of its own below ``parts``, so that a run that is killed goes on with the next one;
+many of them become a shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from safetensors import safe_open
+from tqdm import tqdm
+
+from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.errors import DatasetError, RecordingError, UsageError
+from fcpower_bids.slices.pretraining.corpus.opened import series_file, teacher_file, write_arrays
+from fcpower_bids.slices.pretraining.corpus.pack import (
+    FORMAT,
+    KERNEL,
+    TEXT_COLUMNS,
+    UNTOLD,
+    Part,
+    Parts,
+    read_facts,
+    read_table,
+    refuse_leakage,
+)
+from fcpower_bids.slices.pretraining.corpus.teacher import Prepared, Source, kernel_corpus, prepare_all, write_kernel
+from fcpower_bids.store import write_text
+
+COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
+logger = logging.getLogger(__name__)
+
+SHARD_VOLUMES = 1 << 20
+"""Timepoints per shard file: 0.94 GB of series at 450 parcels."""
+SHARD_RECORDINGS = 1024
+"""Recordings per shard file: 0.41 GB of teacher vectors at 450 parcels."""
+
+
+def pack_corpus(
+    recordings: Iterable[Source],
+    folder: Path,
+    alpha: float = ALPHA_STAR,
+    *,
+    atlas: str = "n/a",
+    evaluation: Iterable[str] = (),
+    n_processes: int = 1,
+) -> pd.DataFrame:
+    """Add recordings to a corpus pack; what is already in it (by content) is passed over.
+
+    A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``. A run that was
+    interrupted goes on with the recording it was at.
+
+    Parameters
+    ----------
+    recordings : iterable of (dict, callable)
+        The callable returns the cleaned series (T, P). The dict has ``id, dataset, subject, parcel_names,
+        repetition_time`` (s; NaN where it is not known) and optionally ``session, family, licence, source``. The same
+        ``source`` and repetition time
+        as before say that the content is the same, and it is not read again.
+        A recording whose ``id`` is known but whose content changed replaces the old one.
+    folder : Path
+        The pack; made if it does not exist.
+    alpha : float
+        Exponent of the teacher FC^alpha, one per pack.
+    atlas : str
+        Name of the parcellation, for the card of models trained on the pack.
+    evaluation : iterable of str
+        ``dataset`` or ``dataset/subject`` that must not be in the corpus.
+    n_processes : int
+        Recordings that are prepared at a time.
+
+    Returns
+    -------
+    DataFrame
+        One row per recording of the pack.
+
+    Raises
+    ------
+    DatasetError
+        The pack has another alpha, or no recording can be packed.
+    RecordingError
+        A recording has other parcels than the pack.
+    UsageError
+        A recording belongs to the evaluation set.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = list(recordings)
+    pack = _Pack(folder, alpha, atlas)
+    pack.check(sources, evaluation)
+    with tqdm(disable=None, desc="packing", unit="recording") as bar:
+        for prepared in prepare_all(pack.fresh(sources), alpha, pack.known, n_processes):
+            pack.add(prepared)
+            bar.update()
+    pack.flush()
+    if not pack.rows:
+        raise DatasetError("There is no recording to pack; run the participant level first.")
+    return pack.finish()
+
+
+class _Pack:
+    """The pack while it is being written: the rows so far and the recordings waiting for a shard."""
+
+    def __init__(self, folder: Path, alpha: float, atlas: str) -> None:
+        self.folder, self.alpha, self.atlas = folder, alpha, atlas
+        self.parcel_names: tuple[str, ...] | None = None
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.waiting: dict[str, Part] = {}
+        self.excluded: list[tuple[str, str]] = []
+        self.sha256, self.shard = "", 0
+        if (folder / "pack.json").exists():
+            self._resume()
+
+    @property
+    def known(self) -> dict[str, str]:
+        """Digest of every recording that is stored or waits, by its id."""
+        waiting = {name: part.row["sha256"] for name, part in self.waiting.items()}
+        return {name: row["sha256"] for name, row in self.rows.items()} | waiting
+
+    def _resume(self) -> None:
+        try:
+            facts = read_facts(self.folder)
+            ours = facts.get("format") == FORMAT
+            table = read_table(self.folder) if ours and (self.folder / "recordings.tsv").is_file() else None
+        except (OSError, ValueError) as error:
+            raise DatasetError(
+                f"The corpus in {self.folder} is damaged ({error}). Remove this folder and run the same command again, "
+                "which packs anew."
+            ) from error
+        if not ours:
+            self._discard(facts)
+            return
+        if facts["alpha"] != self.alpha:
+            raise DatasetError(
+                f"{self.folder} was packed with alpha {facts['alpha']:g}, not {self.alpha:g}; use another folder."
+            )
+        self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
+        self.atlas = facts["atlas"] if self.atlas == "n/a" else self.atlas
+        if table is not None:
+            self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
+            self.shard = int(table["shard"].max()) + 1
+
+    def _discard(self, facts: Mapping[str, Any]) -> None:
+        """Remove a pack of another format: what it holds cannot be trusted."""
+        logger.warning(
+            "%s was packed in format %s, and this version writes format %d (the series of older packs are scrambled): "
+            "it is made anew. Train its encoders again; recordings of other outputs have to be packed again from them.",
+            *(self.folder, facts.get("format", 1), FORMAT),
+        )
+        for file in (self.folder / "pack.json", self.folder / KERNEL, self.folder / "recordings.tsv"):
+            file.unlink(missing_ok=True)
+        for kind in ("series", "teacher"):
+            for file in self.folder.glob(f"{kind}-*.safetensors"):
+                file.unlink()
+
+    def check(self, sources: Sequence[Source], evaluation: Iterable[str]) -> None:
+        """Refuse other parcels and people of the evaluation set before anything is written; take over parts."""
+        for metadata, _ in sources:
+            self._check_parcels(metadata)
+        rows = [*self.rows.values(), *(_text(metadata) for metadata, _ in sources)]
+        refuse_leakage(pd.DataFrame(rows, columns=list(COLUMNS)), evaluation)
+        names = json.dumps(self.parcel_names)
+        self.parts = Parts(self.folder / "parts", alpha=repr(self.alpha), parcel_names=names)
+        found = self.parts.recover({row["sha256"] for row in self.rows.values()})
+        if found:
+            logger.warning("%d recordings of an interrupted run are taken over.", len(found))
+        self.waiting = {part.row["id"]: part for part in found}
+        for metadata, _ in sources:
+            self._refuse_another(_text(metadata))
+
+    def _refuse_another(self, text: Mapping[str, str]) -> None:
+        """Refuse to replace a recording by one of other outputs: two datasets would have one name."""
+        known = self._row(text["id"])
+        if not known or "n/a" in (known.get("place", "n/a"), text["place"]):
+            return
+        if known["place"] != text["place"] and known["source"] != text["source"]:
+            raise UsageError(
+                f"{self.folder} holds {text['id']} from other outputs, and another file under this name. If these are "
+                "two datasets, name this one with --dataset-name; if it is one that was processed anew, remove the "
+                "corpus and pack again."
+            )
+
+    def _check_parcels(self, metadata: Mapping[str, Any]) -> None:
+        names = tuple(str(name) for name in metadata["parcel_names"])
+        self.parcel_names = self.parcel_names or names
+        if names != self.parcel_names:
+            differing = ", ".join(sorted(set(names) ^ set(self.parcel_names))[:5]) or "order or number"
+            raise RecordingError(
+                f"{metadata['id']} does not have the {len(self.parcel_names)} parcels of the corpus in their order "
+                f"({differing}); one pack holds one parcellation."
+            )
+
+    def _row(self, name: str) -> dict[str, Any] | None:
+        return self.waiting[name].row if name in self.waiting else self.rows.get(name)
+
+    def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
+        """Pass over what comes from a file that has not changed; what is said of it may have."""
+        for metadata, load in sources:
+            row, text = self._row(metadata["id"]), _text(metadata)
+            same = row and row["source"] == text["source"] and _equal(row["TR"], metadata["repetition_time"])
+            if row and same and text["source"] != "n/a":
+                row |= text | {"sha256": row["sha256"]}
+                continue
+            yield metadata, load
+
+    def add(self, prepared: Prepared) -> None:
+        """Take one recording, unless it is known."""
+        name = prepared.metadata["id"]
+        if prepared.problem:
+            self.excluded.append((name, prepared.problem))
+            logger.warning("%s is left out of the corpus: %s.", name, prepared.problem)
+            return
+        text = _text(prepared.metadata) | {"sha256": prepared.sha256}
+        if prepared.series is None or prepared.vector is None:
+            (self._row(name) or {}).update(text)
+            return
+        row = {**text, "TR": float(prepared.metadata["repetition_time"])}
+        row |= {"T": len(prepared.series), "rank": prepared.rank}
+        self.waiting[name] = self.parts.write(row, prepared.series, prepared.vector)
+        volumes = sum(part.row["T"] for part in self.waiting.values())
+        if len(self.waiting) >= SHARD_RECORDINGS or volumes >= SHARD_VOLUMES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the waiting recordings as one shard; a run that is killed after this goes on from here."""
+        if not self.waiting:
+            return
+        parts = list(self.waiting.values())
+        write_arrays({"vectors": np.stack([part.vector for part in parts])}, teacher_file(self.folder, self.shard))
+        write_arrays({"series": np.concatenate([part.series for part in parts])}, series_file(self.folder, self.shard))
+        offset = 0
+        for position, part in enumerate(parts):
+            place = {"shard": self.shard, "position": position, "offset": offset}
+            self.rows.pop(part.row["id"], None)
+            self.rows[part.row["id"]] = part.row | place
+            offset += part.row["T"]
+        self.shard += 1
+        self._write(self._facts())  # without a digest: not complete yet
+        self.parts.remove(parts)
+        self.waiting = {}
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"format": FORMAT, "alpha": self.alpha, "atlas": self.atlas}
+        return facts | {"parcel_names": self.parcel_names, "n_shards": self.shard, "n_recordings": len(self.rows)}
+
+    def _table(self) -> pd.DataFrame:
+        table = pd.DataFrame(list(self.rows.values()), columns=list(COLUMNS))
+        return table.sort_values(["shard", "position"], kind="stable", ignore_index=True)
+
+    def _write(self, facts: Mapping[str, Any]) -> None:
+        write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        text = self._table().to_csv(sep="\t", index=False, lineterminator="\n")
+        write_text(self.folder / "recordings.tsv", text)
+
+    def finish(self) -> pd.DataFrame:
+        """Write kernel, table and pack.json with the digest that says that it is complete."""
+        table, facts = self._table(), self._facts()
+        excluded = pd.DataFrame(self.excluded, columns=["id", "reason"])
+        write_text(self.folder / "excluded.tsv", excluded.to_csv(sep="\t", index=False, lineterminator="\n"))
+        said = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
+        facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()
+        if not facts["sha256"] == self.sha256 == kernel_corpus(self.folder / KERNEL):
+            write_kernel(self.folder / KERNEL, facts["sha256"], table["sha256"].tolist(), self._vectors(table))
+        self._write(facts)
+        return table
+
+    def _vectors(self, table: pd.DataFrame) -> Callable[[int, int], NDArray[np.float32]]:
+        def block(start: int, stop: int) -> NDArray[np.float32]:
+            parts = []
+            for _, rows in table.iloc[start:stop].groupby("shard"):
+                with safe_open(teacher_file(self.folder, int(rows["shard"].iloc[0])), "np") as file:
+                    first, last = int(rows["position"].min()), int(rows["position"].max())
+                    parts.append(file.get_slice("vectors")[first : last + 1][rows["position"].to_numpy() - first])
+            return np.concatenate(parts)
+
+        return block
+
+
+def _equal(time: float, other: float) -> bool:
+    """Whether two repetition times agree; two that are not known (NaN) do."""
+    return bool(time == other or (np.isnan(time) and np.isnan(other)))
+
+
+def _text(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(metadata.get(key) or "n/a") for key in TEXT_COLUMNS}

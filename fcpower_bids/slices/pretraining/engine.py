@@ -1,0 +1,230 @@
+"""Steps of the training: the student's gradient over microbatches, surrogates, and batches of windows."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from fcpower_bids.slices.pretraining.configuration import Loss, PretrainConfig
+from fcpower_bids.slices.pretraining.corpus.opened import Corpus, to_device
+
+BATCH, DROPOUT, SURROGATE, EVALUATION, SPLIT = range(5)
+"""Streams of random numbers that must not share their seeds."""
+
+
+def draw_batch(
+    places: NDArray[np.integer], size: int, key: tuple[int, ...], uniform: str = "windows"
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Draw distinct recordings and one window of each.
+
+    Parameters
+    ----------
+    places : ndarray of int, shape (n,)
+        Windows that each recording has, at least one.
+    size : int
+    key : tuple of int
+        Seed: (seed, stream, step).
+    uniform : str
+        What has the same chance: ``"windows"`` (the paper; windows are drawn one after the other, and those of a
+        recording that is in the batch already are passed over) or ``"recordings"``.
+
+    Returns
+    -------
+    members, chosen : ndarray of int, shape (size,)
+        Recordings, and which of their windows.
+    """
+    rng = np.random.default_rng(key)
+    if uniform == "windows":  # the largest of log(weight) + Gumbel noise are a weighted draw without replacement
+        members = np.argsort(-np.log(places) - rng.gumbel(size=len(places)), kind="stable")[:size]
+    else:
+        members = rng.permutation(len(places))[:size]
+    return members, rng.integers(0, places[members])
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Computes gradients of one loss.
+
+    Attributes
+    ----------
+    fabric : lightning.fabric.Fabric
+    model : Module
+        As set up by `fabric`.
+    loss : Loss
+    chunk : int or None
+        Recordings in memory at a time, None for all.
+    """
+
+    fabric: Any
+    model: nn.Module
+    loss: Loss
+    chunk: int | None = None
+
+    def accumulate(self, x: Tensor, K: Tensor, key: tuple[int, int]) -> Tensor:
+        """Add the gradient of the global loss to the parameters.
+
+        Parameters
+        ----------
+        x : Tensor, shape (b, T, P)
+            Windows of this process, in the order of the ranks.
+        K : Tensor, shape (B, B)
+            Teacher kernel of the windows of all processes.
+        key : tuple of int
+            (seed, step).
+
+        Returns
+        -------
+        Tensor
+            The loss, the same on every process.
+        """
+        if self.chunk is None or self.chunk >= len(x):
+            value = self.loss(self._gather(self._embed(x, key, 0), with_gradient=True), K)
+            self.fabric.backward(value)
+            return value.detach()
+        return self._in_chunks(x.split(self.chunk), K, key)
+
+    def _in_chunks(self, chunks: tuple[Tensor, ...], K: Tensor, key: tuple[int, int]) -> Tensor:
+        """GradCache (Gao et al. 2021): embed without graph, differentiate the loss, embed again chunk by chunk."""
+        with torch.no_grad():
+            local = torch.cat([self._embed(chunk, key, i) for i, chunk in enumerate(chunks)])
+        E = self._gather(local, with_gradient=False).detach().requires_grad_()
+        value = self.loss(E, K)
+        (gradient,) = torch.autograd.grad(value, E)
+        # Data-parallel training averages over processes, and each one contributes its own rows only.
+        world, rank = self.fabric.world_size, self.fabric.global_rank
+        mine = gradient.view(world, *local.shape)[rank] * world
+        pieces = mine.split([len(chunk) for chunk in chunks])
+        for i, (chunk, piece) in enumerate(zip(chunks, pieces, strict=True)):
+            waits = world > 1 and i < len(chunks) - 1
+            with self.fabric.no_backward_sync(self.model) if waits else nullcontext():
+                self.fabric.backward(self._embed(chunk, key, i), piece)
+        return value.detach()
+
+    def _embed(self, x: Tensor, key: tuple[int, int], chunk: int) -> Tensor:
+        torch.manual_seed(_seed(key[0], DROPOUT, key[1], self.fabric.global_rank, chunk))
+        out: Tensor = self.model(x)
+        return out
+
+    def _gather(self, E: Tensor, with_gradient: bool) -> Tensor:
+        if self.fabric.world_size == 1:
+            return E
+        gathered: Tensor = self.fabric.all_gather(E, sync_grads=with_gradient)
+        return gathered.flatten(0, 1)
+
+
+def _seed(*key: int) -> int:
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def surrogate_generator(seed: int, step: int) -> torch.Generator:
+    """Generator of the phases of one step."""
+    return torch.Generator().manual_seed(_seed(seed, SURROGATE, step))
+
+
+def make_optimizer(model: nn.Module, config: PretrainConfig, device: torch.device) -> Optimizer:
+    """AdamW at the rate of step 0; in one kernel for all parameters on a GPU.
+
+    Not so with 16-mixed: Lightning cannot clip the scaled gradients of a fused optimiser.
+    """
+    fused = device.type == "cuda" and config.precision != "16-mixed"
+    return AdamW(model.parameters(), lr=config.rate(0), weight_decay=config.weight_decay, fused=fused or None)
+
+
+def measure_gemm_rate(device: torch.device, precision: str, seconds: float = 0.2) -> float:
+    """Floating-point operations per second of a large matrix product on this device: the limit that MFU refers to."""
+    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "64-true": torch.float64}.get(precision)
+    size = 1024 if device.type == "cpu" else 8192
+    a = torch.ones(size, size, device=device, dtype=dtype or torch.float32)
+    _ = float((a @ a)[0, 0])
+    start, n = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        _ = float((a @ a)[0, 0])  # reading one number waits for the device
+        n += 1
+    return n * 2 * size**3 / (time.perf_counter() - start)
+
+
+def surrogate_phases(n: int, length: int, generator: torch.Generator) -> Tensor:
+    """Random phases (n, length // 2 + 1) in float64: uniform, 0 at frequency 0, 0 or pi at the Nyquist frequency."""
+    phases = 2 * math.pi * torch.rand(n, length // 2 + 1, generator=generator, dtype=torch.float64)
+    phases[:, 0] = 0
+    if length % 2 == 0:
+        phases[:, -1] = math.pi * (phases[:, -1] > math.pi).double()
+    return phases
+
+
+def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
+    """Rotate the spectrum of every parcel by the same phase per frequency.
+
+    All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper).
+
+    Parameters
+    ----------
+    x : Tensor, shape (n, T, P)
+    phases : Tensor, shape (n, T // 2 + 1)
+        From `surrogate_phases`.
+
+    Returns
+    -------
+    Tensor, shape (n, T, P)
+    """
+    spectrum = torch.fft.rfft(x, dim=1)
+    rotation = torch.polar(torch.ones_like(phases), phases).to(spectrum)
+    return torch.fft.irfft(spectrum * rotation[:, :, None], n=x.shape[1], dim=1)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches by step; each is a function of its step, so nothing has to be saved to resume.
+
+    Attributes
+    ----------
+    corpus : Corpus
+        On the device.
+    rows : ndarray of int, shape (n,)
+        Recordings of the training.
+    places : ndarray of int, shape (n,)
+        Windows that each of them has.
+    size : int
+        Recordings of a batch, over all processes.
+    config : PretrainConfig
+    rank, world : int
+        Which of how many processes this is.
+    """
+
+    corpus: Corpus
+    rows: NDArray[np.intp]
+    places: NDArray[np.intp]
+    size: int
+    config: PretrainConfig
+    rank: int = 0
+    world: int = 1
+
+    def draw(self, step: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows of the table (B,), and which window of each."""
+        key = (self.config.seed, BATCH, step)
+        members, chosen = draw_batch(self.places, self.size, key, self.config.sampling_unit)
+        return self.rows[members], chosen
+
+    def kernel(self, step: int) -> Tensor:
+        """Teacher kernel (B, B)."""
+        return self.corpus.kernel_of(self.draw(step)[0])
+
+    def read(self, step: int) -> tuple[Tensor, Tensor]:
+        """Windows of this process (b, T, P) and the teacher kernel of the global batch (B, B)."""
+        rows, chosen = self.draw(step)
+        share = self.size // self.world
+        mine = slice(self.rank * share, (self.rank + 1) * share)
+        x, K = self.corpus.batch(rows, chosen, self.config.window, mine)
+        if self.config.surrogates:
+            phases = surrogate_phases(self.size, self.config.window, surrogate_generator(self.config.seed, step))
+            x = phase_surrogate(x, to_device(phases[mine].float(), x.device))
+        return x, K

@@ -1,0 +1,104 @@
+"""How an encoder is trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fcpower_bids.options import Choices, Level, option
+
+
+@dataclass(frozen=True)
+class Pretraining(Choices):
+    """The corpus, the student, and the optimisation."""
+
+    corpus: str | None = option(
+        None,
+        "pretrain",
+        "folder of a packed corpus or of one in the public layout, or its hub id [OUTPUT_DIR/corpus]",
+    )
+    public_corpus: Path | None = option(None, "pretrain", "pack: also write it to this folder in the public layout")
+    roi_labels: Path | None = option(None, "pretrain", "names of the parcels of a public corpus, one per line")
+    sampling_unit: str = option("windows", "pretrain", "drawn with equal chance", choices=("windows", "recordings"))
+    steps: int = option(300_000, "pretrain", "optimiser steps")
+    batch_size: int | None = option(
+        None, "pretrain", "recordings per step, over all devices [1024; 128 with kl, as the paper]"
+    )
+    learning_rate: float | None = option(
+        None, "pretrain", "peak learning rate [8.5e-4; with kl 3e-4, or 1e-4 for fbert-8m]"
+    )
+    loss: str = option("cka", "pretrain", "objective", choices=("cka", "cka_debiased", "kl"))
+    warmup: int | None = option(None, "pretrain", "steps of linear warm-up [100; 2000 for fbert-8m with kl]")
+    architecture: tuple[str, ...] = option((), "pretrain", "FIELD=NUMBER: a student of another size (d=64 layers=2)")
+    microbatch: int | None = option(None, "pretrain", "recordings in memory at a time (same gradient) [all]")
+    held_out: float = option(0.1, "pretrain", "share of families kept out of training, to choose the checkpoint")
+    held_out_by: str = option(
+        "family",
+        "pretrain",
+        "unit that is held out whole: families, or all people of a dataset",
+        choices=("family", "dataset"),
+    )
+    accept_unproven: bool = option(
+        False,
+        "pretrain",
+        "exit with 0 also where the model is not proven better than random weights on held-out people",
+    )
+    checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
+    checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
+    exclude_from_corpus: tuple[str, ...] = option(
+        (), "pretrain", "DATASET or DATASET/SUBJECT to keep out of the corpus"
+    )
+    tensorboard: bool = option(False, "pretrain", "also log to TensorBoard, which has to be installed")
+    window: int = option(80, "pretrain", "volumes that the student sees")
+    surrogates: bool = option(False, "pretrain", "phase-randomised views that keep the connectome")
+    precision: str | None = option(
+        None,
+        "pretrain",
+        "arithmetic [bf16-mixed on a GPU that has it, else 32-true]",
+        choices=("32-true", "bf16-mixed", "16-mixed"),
+    )
+    compile: bool = option(False, "pretrain", "let torch.compile fuse the student; needs a C++ compiler")
+    resident_mb: int | None = option(
+        None, "pretrain", "MB of windows held on the device; more are streamed [half of the free memory of a GPU]"
+    )
+    devices: int | None = option(None, "pretrain", "processes or accelerators per node [as started by srun, else 1]")
+    num_nodes: int | None = option(None, "pretrain", "nodes, with processes on each [as started by srun, else 1]")
+    accelerator: str = option("auto", "pretrain", "where to train", choices=("auto", "cpu", "gpu"))
+
+
+def check_architecture(settings: Pretraining) -> Iterator[str]:
+    """Yield a sentence for each size of a student that cannot be read."""
+    for item in settings.architecture:
+        if not re.fullmatch(r"[a-z_]+=\d+(\.\d+)?", item):
+            yield f"--architecture {item} must be FIELD=NUMBER, such as d=64."
+
+
+PACK = Level(
+    "series into a corpus for pretraining",
+    "fcpower_bids.slices.pretraining.workflow:run_pack",
+    also=(
+        *("participant_label", "atlas", "alpha", "corpus", "public_corpus", "exclude_from_corpus", "window"),
+        *("family_column", "nprocs", "quiet", "dataset_name"),
+    ),
+    first=(
+        *("participant_label", "atlas", "corpus", "public_corpus", "exclude_from_corpus", "window", "family_column"),
+        *("dataset_name", "quiet"),
+    ),
+)
+PRETRAIN = Level(
+    "an encoder from a corpus, or from the recordings that were processed",
+    "fcpower_bids.slices.pretraining.workflow:run_pretrain",
+    sections=("pretrain",),
+    also=(
+        *("participant_label", "atlas", "alpha", "family_column", "encoder", "nprocs", "random_seed", "quiet"),
+        *("dry_run", "dataset_name"),
+    ),
+    without=("public_corpus",),
+    first=(
+        *("corpus", "participant_label", "encoder", "atlas", "family_column", "steps", "batch_size", "learning_rate"),
+        *("loss", "window", "held_out", "exclude_from_corpus", "checkpoint_every", "accelerator", "devices"),
+        *("precision", "accept_unproven", "random_seed", "nprocs", "quiet"),
+    ),
+)

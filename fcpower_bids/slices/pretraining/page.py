@@ -1,0 +1,159 @@
+"""The page of a pretraining run, from its log and from what the model was compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.reports.cohort.figures import draw_lines
+from fcpower_bids.reports.cohort.tables import Grid, Section, count, make_grid, percent, read_long
+from fcpower_bids.reports.cohort.verdict import GroupVerdict
+from fcpower_bids.reports.kit.page import relative_link, render_page
+from fcpower_bids.reports.kit.panel import Panel
+from fcpower_bids.settings import Places
+from fcpower_bids.settings.command import command_of
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, LOG
+from fcpower_bids.store import write_text
+
+TITLES = {
+    "model": "this model",
+    "random-init": "random weights",
+    "fc": "FC of the window",
+    "fc_power": "FC^α of the window",
+    "pca": "PCA of FC of the window",
+    "chance": "chance",
+}
+SOUND = 0.3
+"""Debiased alignment of FC^alpha of windows with the teacher below which something is wrong; 80 volumes give .9."""
+FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "encoder/model/README.md")
+
+
+def write_training_page(settings: Places) -> Path:
+    """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
+    folder, root = settings.output_dir / "encoder", settings.output_dir
+    log, facts = read_long(folder / "log.tsv", LOG), read_json(folder / "alignment.json")
+    compared = read_long(folder / "alignment.tsv", ALIGNMENT)
+    verdict = GroupVerdict(
+        "ok" if facts["Proven"] else "stop",
+        str(facts["Verdict"]),
+        tuple(_facts(log, facts)),
+        (),
+        (),
+        tuple(_cautions(compared)),
+    )
+    text = render_page(
+        "group.html",
+        command=command_of(settings.as_dict()),
+        title="Pretraining of an encoder",
+        dataset=settings.bids_dir.resolve().name,
+        verdict=verdict,
+        sections=[*_comparison(compared, facts, root), _course(log, compared, root)],
+        links=_links(root, FILES),
+    )
+    return write_text(root / "pretrain.html", text)
+
+
+def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    paths = [root / name for name in names]
+    return [(path.name, relative_link(path, root)) for path in paths if path.is_file()]
+
+
+def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
+    yield (
+        "Judged on",
+        f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}",
+    )
+    yield "Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"
+    timed = log.dropna(subset="steps_per_s")
+    if len(timed):
+        last = timed.iloc[-1]
+        yield (
+            "Speed",
+            f"{timed['steps_per_s'].median():.2f} steps/s, {100 * timed['mfu'].median():.0f} % of the product rate",
+        )
+        yield "Memory", f"{last['peak_mb']:.0f} MB"
+        if last["seconds_left"] > 0:
+            yield "Time left", f"{last['seconds_left'] / 60:.0f} min"
+
+
+def _cautions(compared: pd.DataFrame) -> Iterator[str]:
+    rows: dict[str, dict[str, float]] = {str(row.pop("map")): row for row in compared.to_dict("records")}  # type: ignore[misc]
+    if "model" not in rows:
+        return
+    own, power = rows["model"], rows["fc_power"]["cka_debiased"]
+    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power", "pca")}
+    better = [f"{TITLES[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
+    if better:
+        yield (
+            f"What needs no training identifies unseen people better from the same windows: {', '.join(better)}; this "
+            f"model {percent(own['identification'])}."
+        )
+    if power < SOUND:
+        yield (
+            f"FC^α of the windows themselves is hardly aligned with the teacher ({power:.2f}): the windows are too "
+            "short for it, or not of its recordings."
+        )
+    within = own["cka_within"]
+    if within < own["cka_debiased"] / 2:  # false where there is one dataset: NaN
+        yield (
+            f"Most of the alignment tells datasets apart: {own['cka_debiased']:.2f} over all pairs, {within:.2f} "
+            "within datasets."
+        )
+
+
+def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> Iterator[Section]:
+    if compared.empty:
+        return
+    text = (
+        f"All are computed on the same {facts['Views']} windows of every held-out recording. The alignment is with "
+        "the teacher (the kernel of FC^α of whole recordings); without the bias, what knows nothing scores 0. "
+        "Identification: each person's first window looks for their last one among all held-out people, and the "
+        "other way round."
+    )
+    titled = compared.assign(map=[TITLES.get(name, name) for name in compared["map"]])
+    shown = ALIGNMENT.shown(*("map", "dimensions", "cka", "cka_debiased", "cka_within", "cka_judged", "identification"))
+    links = tuple(_links(root, FILES[1:3]))
+    grid: Grid = make_grid(titled, shown, "On people whom the model never saw", text, links)
+    aligned = [f"{name} {value:.3f}" for name, value in zip(titled["map"], titled["cka_debiased"], strict=True)]
+    said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
+    yield Section("comparison", "What it learned", (said,), (), (grid,))
+
+
+def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
+    """Loss and alignment over steps, with what needs no training as level lines."""
+    ends = np.array([log["step"].min(), log["step"].max()], dtype=float)
+    levels = {
+        TITLES[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
+        for _, row in compared.iterrows()
+        if row["map"] != "model"
+    }
+    curves = {"this model": _curve(log, "cka_debiased"), **levels}
+    panels = [
+        ("Loss", "loss of the batch", {"loss": _curve(log, "loss")}),
+        ("Held-out alignment", "debiased CKA with the teacher", curves),
+        ("Held-out alignment, biased", "CKA with the teacher", {"this model": _curve(log, "cka")}),
+    ]
+    panels = [(title, label, curves) for title, label, curves in panels if any(len(one) for one in curves.values())]
+    first, last = log.dropna(subset="loss").iloc[0], log.dropna(subset="loss").iloc[-1]
+    said = f"The loss goes from {first['loss']:.3f} (step {first['step']:.0f}) to {last['loss']:.3f}."
+    panel = Panel(
+        "Loss and alignment over steps",
+        "Level lines need no training: the same windows of the same people.",
+        draw_lines(panels, "step"),
+        said,
+        sources=tuple(_links(root, FILES[:2])),
+        wide=True,
+    )
+    return Section("course", "The course of the training", (said,), (panel,))
+
+
+def _curve(log: pd.DataFrame, column: str) -> np.ndarray:
+    """Columns step and value, where there is one."""
+    known = log.dropna(subset=column)
+    return known[["step", column]].to_numpy(dtype=float)

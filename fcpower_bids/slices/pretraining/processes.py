@@ -1,0 +1,262 @@
+"""Processes and devices of a training run, and its log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as distributed
+from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, SLURMEnvironment
+
+from fcpower_bids.encoders.fbert import FBertConfig, forward_flops
+from fcpower_bids.errors import FcPowerError, UsageError
+from fcpower_bids.slices.pretraining.configuration import PretrainConfig
+from fcpower_bids.slices.pretraining.run_state import passed_on
+
+
+def step_flops(model: FBertConfig, config: PretrainConfig, batch_size: int) -> int:
+    """Floating-point operations of one step.
+
+    Forward and backward cost three forward passes; GradCache embeds once more.
+    """
+    passes = 3 if config.microbatch is None else 4
+    return passes * forward_flops(model, config.window) * batch_size
+
+
+def peak_megabytes() -> float:
+    """Largest memory so far: of the accelerator, or of this process where there is none."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+class Clock:
+    """Speed since the last reading.
+
+    Parameters
+    ----------
+    step : int
+        Where the run starts.
+    steps : int
+        Where it ends.
+    flops : int
+        Per step, over all processes.
+    limit : float
+        Operations per second that the devices reach in a large matrix product.
+    """
+
+    def __init__(self, step: int, steps: int, flops: int, limit: float) -> None:
+        self.step, self.steps, self.flops, self.limit = step, steps, flops, limit
+        self.time = time.perf_counter()
+
+    def read(self, step: int) -> dict[str, float]:
+        """Steps per second, the share of the measured matrix-product rate (MFU), memory and time left."""
+        now = time.perf_counter()
+        rate = (step - self.step) / (now - self.time)
+        self.step, self.time = step, now
+        return {
+            "steps_per_s": rate,
+            "mfu": rate * self.flops / self.limit,
+            "peak_mb": peak_megabytes(),
+            "seconds_left": (self.steps - step) / rate,
+        }
+
+
+def open_tensorboard(folder: Path) -> Any:
+    """Writer of TensorBoard event files below the output folder.
+
+    Raises
+    ------
+    UsageError
+        TensorBoard is not installed.
+    """
+    from lightning.fabric.loggers import TensorBoardLogger  # loads torch
+
+    try:
+        return TensorBoardLogger(folder, name="tensorboard", version="")
+    except ModuleNotFoundError:
+        raise UsageError("TensorBoard is not installed: pip install tensorboard, or leave the option out.") from None
+
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=7)
+"""How long the others wait for the first process to pack; when it dies they know at once."""
+
+
+class Started(NamedTuple):
+    """What started this process, and beside how many others."""
+
+    by: str
+    tasks: int
+    nodes: int
+    rank: int
+
+
+def started() -> Started | None:
+    """Return who started this process as one of several, or None if nobody did."""
+    env = os.environ
+    if "TORCHELASTIC_RUN_ID" in env:
+        return Started("torchrun", int(env["WORLD_SIZE"]), int(env.get("GROUP_WORLD_SIZE", "1")), int(env["RANK"]))
+    tasks = int(env.get("SLURM_STEP_NUM_TASKS", "1")) if "SLURM_STEP_ID" in env else 1
+    if tasks > 1:  # an allocation alone, without srun, has started nothing
+        return Started("srun", tasks, int(env.get("SLURM_STEP_NUM_NODES", "1")), int(env["SLURM_PROCID"]))
+    return None
+
+
+class SlurmStep(SLURMEnvironment):
+    """The tasks of one ``srun``, however they were asked for (Lightning insists on ``--ntasks-per-node``)."""
+
+    @staticmethod
+    def _validate_srun_variables() -> None:
+        return
+
+    def world_size(self) -> int:
+        """Tasks of the step, which may be fewer than those of the job."""
+        return int(os.environ["SLURM_STEP_NUM_TASKS"])
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Done in `layout`, in words for the person who typed the command."""
+
+
+def layout(config: PretrainConfig) -> tuple[int, int]:
+    """Processes per node, and nodes: as asked for, or as they were started.
+
+    Raises
+    ------
+    UsageError
+        What was asked for is not what was started.
+    """
+    by = started()
+    if by is None:
+        if (config.num_nodes or 1) > 1:
+            raise UsageError(
+                f"--num-nodes {config.num_nodes} needs processes on {config.num_nodes} nodes, and only this one was "
+                "started: start the command with srun or torchrun on every node."
+            )
+        return config.devices or 1, 1
+    nodes = config.num_nodes or by.nodes
+    devices = config.devices or by.tasks // nodes
+    if devices * nodes != by.tasks:
+        raise UsageError(
+            f"{by.by} started {by.tasks} processes on {by.nodes} nodes, and --devices {devices} times --num-nodes "
+            f"{nodes} asks for {devices * nodes}: start as many, or leave both options out."
+        )
+    return devices, nodes
+
+
+def best_precision(accelerator: str) -> str:
+    """Arithmetic where nobody chose one: bfloat16 products on a GPU that has them, else float32."""
+    has = accelerator != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return "bf16-mixed" if has else "32-true"
+
+
+def make_fabric(config: PretrainConfig) -> Fabric:
+    """Lightning Fabric for this run."""
+    devices, nodes = layout(config)
+    by = started()
+    several = devices * nodes > 1
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they would speak in spite of --quiet
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return Fabric(
+        accelerator=config.accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy="auto" if not several else "ddp_spawn" if by is None else "ddp",
+        precision=config.precision,  # type: ignore[arg-type]
+        plugins=_environment(by),
+    )
+
+
+def _environment(by: Started | None) -> ClusterEnvironment | None:
+    if by is None:
+        return LightningEnvironment()  # an allocation of SLURM without srun must not be taken for its tasks
+    return SlurmStep() if by.by == "srun" else None
+
+
+@dataclass
+class Processes:
+    """The processes of this run, seen from one of them; made by all of them together.
+
+    Attributes
+    ----------
+    fabric : lightning.fabric.Fabric
+        Launched.
+    """
+
+    fabric: Any
+
+    def __post_init__(self) -> None:
+        several = self.fabric.world_size > 1
+        self._waiting = distributed.new_group(backend="gloo", timeout=PATIENCE) if several else None
+        if not self.fabric.is_global_zero:
+            logging.getLogger("fcpower_bids").setLevel(logging.CRITICAL)
+
+    def first_only(self, work: Callable[[], T]) -> T:
+        """Let the first process do something while the others wait; all of them get the result, or the error."""
+        if self._waiting is None:
+            return work()
+        outcome: list[Any] = [(None, None)]
+        if self.fabric.is_global_zero:
+            try:
+                outcome = [(None, work())]
+            except FcPowerError as told:
+                outcome = [(told, None)]
+        distributed.broadcast_object_list(outcome, src=0, group=self._waiting)
+        problem, result = outcome[0]
+        if problem is not None:
+            raise problem
+        found: T = result
+        return found
+
+    def agree(self, wish: int) -> int:
+        """Return the largest of the wishes of all processes, so that all do the same after the same step."""
+        if self._waiting is None:
+            return wish
+        largest = torch.tensor(wish)
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX, group=self._waiting)
+        return int(largest)
+
+
+def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
+    """Run `work` on every process of the run and return what it returns on the first.
+
+    Where torchrun or srun started the processes, the others end without a word when there is an error to be told.
+
+    Raises
+    ------
+    FcPowerError
+        As raised by `work` on the first process.
+    """
+    try:
+        fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1
+        # Nothing is handed over beside the function: Lightning takes arguments apart and breaks frozen classes.
+        with passed_on() if spawns else nullcontext():
+            problem, result = fabric.launch(partial(_guarded, work))
+        if problem is not None:
+            raise problem
+    except FcPowerError as told:
+        by = started()
+        if by is not None and by.rank > 0:
+            raise SystemExit(told.exit_code) from told
+        raise
+    found: T = result
+    return found
+
+
+def _guarded(work: Callable[[Processes], T], fabric: Any) -> tuple[FcPowerError | None, T | None]:
+    """Return an expected error as a value: raised in a spawned process it would arrive as a traceback."""
+    try:
+        return None, work(Processes(fabric))
+    except FcPowerError as told:
+        return told, None

@@ -1,0 +1,353 @@
+"""Pretraining F-BERT by kernel alignment: the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
+from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.encoders.seen import people_digests, series_digests
+from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
+from fcpower_bids.slices.pretraining.corpus.opened import Corpus
+from fcpower_bids.slices.pretraining.corpus.pack import refuse_leakage
+from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
+from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate
+from fcpower_bids.slices.pretraining.judgement import Judge, Verdict
+from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes, open_tensorboard, step_flops
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, SAVE, STOP, Interrupted, RunFolder, heard
+from fcpower_bids.slices.pretraining.selection import TRAIN, VIEWS, HeldOut, Probe, choose_checkpoint, split_families
+
+logger = logging.getLogger(__name__)
+
+READ_WINDOW = 200
+"""Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a run came to.
+
+    Attributes
+    ----------
+    folder : Path
+        The model, for ``load_encoder("fbert", folder)``.
+    step : int
+        Step of the chosen checkpoint.
+    last_step : int
+    selected, confirmed, optimism : float or None
+        See `fcpower_bids.slices.pretraining.selection.Choice`; None where too few people were held out to choose.
+    diagonal_share : float
+        Of the teacher kernel of the first batch.
+    n_train, n_held_out : int
+        Recordings.
+    proven : bool
+        Whether the model is better than random weights on people whom it never saw.
+    verdict : str
+        Why, in a sentence.
+    """
+
+    folder: Path
+    step: int
+    last_step: int
+    selected: float | None
+    confirmed: float | None
+    optimism: float | None
+    diagonal_share: float
+    n_train: int
+    n_held_out: int
+    proven: bool
+    verdict: str
+
+
+def pretrain(
+    corpus: Path,
+    output: Path,
+    config: PretrainConfig | None = None,
+    *,
+    stop_step: int | None = None,
+    probe: Probe | None = None,
+) -> Pretrained:
+    """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`.
+
+    Parameters
+    ----------
+    corpus : Path
+        From `fcpower_bids.slices.pretraining.corpus.packing.pack_corpus`, or in the layout of the public corpus.
+    output : Path
+        Folder of the run; see `fcpower_bids.slices.pretraining.run_state`.
+    config : PretrainConfig, optional
+        Default: the paper's.
+    stop_step : int, optional
+        Stop (and write a checkpoint) after this step; the schedule is still that of ``config.steps``.
+    probe : callable, optional
+        Downstream score of held-out recordings that selects the checkpoint instead of the alignment.
+
+    Returns
+    -------
+    Pretrained
+
+    Raises
+    ------
+    DatasetError
+        The pack is damaged or has too few recordings, or a checkpoint cannot be written.
+    UsageError
+        Impossible choices, evaluation data in the corpus, or `output` holds another run.
+    """
+    config = config or PretrainConfig()
+    work = partial(_as_dict, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)
+    return Pretrained(**on_all_processes(config, work))
+
+
+def _as_dict(processes: Processes, **arguments: Any) -> dict[str, Any]:
+    return asdict(train(processes, **arguments))  # Lightning takes what comes back apart: a frozen class breaks it
+
+
+def train(
+    processes: Processes,
+    corpus: Path,
+    output: Path,
+    config: PretrainConfig,
+    stop_step: int | None = None,
+    probe: Probe | None = None,
+) -> Pretrained:
+    """Do the share of one process in `pretrain`; every process of the run calls it."""
+    processes.first_only(lambda: prepare_corpus(corpus, output))
+    run = _Run(processes, open_corpus(corpus, output, config.roi_labels), output, config, probe)
+    run.train(min(stop_step or config.steps, config.steps))
+    return run.outcome()
+
+
+def _refuse_twins(
+    names: pd.Series, rows: tuple[NDArray[np.intp], NDArray[np.intp]], signatures: tuple[list[str], list[str]]
+) -> None:
+    """Refuse one scan under two names of which one trains and the other judges; of windows alone nothing is known."""
+    if not (signatures[0] and signatures[1]):
+        return
+    trains, judges = (dict(zip(known, each, strict=True)) for known, each in zip(signatures, rows, strict=True))
+    twins = sorted(trains.keys() & judges.keys())
+    if twins:
+        one, other = (names.iloc[known[twins[0]]] for known in (trains, judges))
+        raise DatasetError(
+            f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
+            "would be judged on what it learned from: pack into a new folder without one of the two."
+        )
+
+
+class _Run:
+    """One process of a run."""
+
+    def __init__(
+        self, processes: Processes, corpus: Corpus, output: Path, config: PretrainConfig, probe: Probe | None
+    ) -> None:
+        fabric = processes.fabric
+        self.processes, self.fabric, self.config = processes, fabric, config
+        refuse_leakage(corpus.table, config.exclude_from_corpus)
+        places = corpus.places(config.window)
+        long_enough = places > 0
+        whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
+        roles = split_families(whole, config.held_out, config.seed)
+        self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
+        held_out = np.flatnonzero((roles != TRAIN) & long_enough)
+        self.batch_size = self._batch_size()
+        self.corpus = corpus.to(fabric.device, config.resident_mb)
+        rank = (fabric.global_rank, fabric.world_size)
+        self.batches = Batches(self.corpus, self.rows, places[self.rows], self.batch_size, config, *rank)
+        self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
+        signatures = corpus.signatures(self.rows), corpus.signatures(held_out)
+        _refuse_twins(corpus.table["id"], (self.rows, held_out), signatures)
+        self.card = self._card(corpus, held_out, signatures)
+        self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
+        student = torch.compile(self.model) if config.compile else self.model
+        wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
+        self.gradient = Gradient(fabric, wrapped.train(), LOSSES[config.loss], config.microbatch)
+        fingerprint = hashlib.sha256(f"{config.fingerprint()} {corpus.sha256} {probe is None}".encode()).hexdigest()
+        self.folder = RunFolder(output, fingerprint, fabric.strategy.precision)
+        self.step = self.folder.resume(self.model, self.optimizer, config.steps)
+        self.log: list[Mapping[str, Any]] = self.folder.read_log(self.step).to_dict("records")  # type: ignore[assignment]
+        wanted = config.tensorboard and fabric.is_global_zero
+        self.board = open_tensorboard(output) if wanted else None
+        self.share = diagonal_share(self.batches.kernel(0))
+        self._announce(int((~long_enough).sum()))
+
+    def _batch_size(self) -> int:
+        world = self.fabric.world_size
+        size = min(self.config.batch_size, len(self.rows)) // world * world
+        if size < max(4, world):
+            raise DatasetError(
+                f"Only {len(self.rows)} recordings of at least {self.config.window} volumes are left for training; "
+                "pack more recordings or hold out fewer."
+            )
+        return size
+
+    def _card(self, corpus: Corpus, held_out: NDArray[np.intp], signatures: tuple[list[str], list[str]]) -> ModelCard:
+        times = corpus.table["TR"].iloc[self.rows]
+        people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
+        trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (self.rows, held_out))
+        return ModelCard(
+            roi_labels=corpus.parcel_names,
+            atlas=corpus.atlas,
+            alpha=corpus.alpha,
+            tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
+            window=self.config.window,
+            read_window=max(READ_WINDOW, self.config.window),
+            teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {self.config.loss}",
+            training=replace(self.config, batch_size=self.batch_size).in_words(),
+            corpus_sha256=corpus.sha256,
+            purpose=self.config.purpose,
+            licence=self.config.licence,
+            seed=self.config.seed,
+            trained_on=trained_on,
+            held_out=apart,
+            series_trained_on=series_digests(corpus.sha256, signatures[0]),
+            series_held_out=series_digests(corpus.sha256, signatures[1]),
+        )
+
+    def _announce(self, n_short: int) -> None:
+        if not self.fabric.is_global_zero:
+            return
+        if n_short:
+            logger.warning("%d recordings are shorter than %d volumes and not used.", n_short, self.config.window)
+        if self.batch_size < self.config.batch_size:
+            logger.warning("The batch is reduced to %d recordings, all that the corpus allows.", self.batch_size)
+        logger.info(
+            "%d recordings train, %d are held out; from step %d. The diagonal is %.0f %% of the squared norm of the "
+            "centred teacher kernel of a batch of %d: the larger it is, the more a larger batch would help.",
+            *(len(self.rows), len(self.held_out.rows), self.step, 100 * self.share, self.batch_size),
+        )
+
+    def train(self, until: int) -> None:
+        """Train up to a step; evaluate and write a checkpoint at regular steps and at the end."""
+        zero, config = self.fabric.is_global_zero, self.config
+        world = self.fabric.world_size
+        limit = world * measure_gemm_rate(self.fabric.device, config.precision)
+        clock = Clock(self.step, until, step_flops(self.model.config, config, self.batch_size), limit)
+        if not self.log:
+            self._evaluate({"step": 0})
+        self._saved = time.monotonic()
+        with heard() as wishes:
+            for step in tqdm(range(self.step, until), disable=None if zero else True, desc="pretraining", unit="step"):
+                loss, norm = self._one_step(step)
+                self.step = step + 1
+                last = self.step % config.checkpoint_every == 0 or self.step == until
+                if last or self.step % config.log_every == 0:
+                    self._record({"loss": float(loss), "gradient_norm": float(norm), **clock.read(self.step)}, last)
+                self._fulfil(wishes.take(), saved=last)
+        self.fabric.barrier()
+
+    def _fulfil(self, wish: int, saved: bool) -> None:
+        """Save, or save and stop, when a signal or the time asks for it; all processes do it after the same step."""
+        limit = 60 * self.config.checkpoint_minutes
+        late = bool(limit) and time.monotonic() - self._saved > limit
+        wish = self.processes.agree(max(wish, SAVE if late else 0))
+        if wish and not saved:
+            self._save(interim=True)
+        if wish == STOP and self.step < self.config.steps:
+            raise Interrupted(f"Stopped as asked after step {self.step}; the same command goes on from there.")
+
+    def _save(self, interim: bool = False) -> None:
+        card = replace(self.card, step=self.step)
+        state = (self.step, self.model, self.optimizer, card, self.config.steps, interim)
+        self.processes.first_only(lambda: self.folder.save(*state))
+        self._saved = time.monotonic()
+
+    def _one_step(self, step: int) -> tuple[Tensor, Tensor]:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.rate(step)
+        x, K = self.batches.read(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.gradient.accumulate(x, K, (self.config.seed, step))
+        norm = self.fabric.clip_gradients(
+            self.gradient.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+        )
+        self.optimizer.step()
+        return loss, norm
+
+    def _record(self, numbers: dict[str, float], checkpoint: bool) -> None:
+        if not np.isfinite(numbers["loss"]):
+            raise UsageError(f"The loss is {numbers['loss']} at step {self.step}: lower the learning rate.")
+        row = {"step": self.step, "learning_rate": self.config.rate(self.step - 1), **numbers}
+        if not checkpoint:
+            self._write(row)
+            return
+        self._evaluate(row)
+        self._save()
+
+    def _evaluate(self, row: dict[str, Any]) -> None:
+        if self.fabric.is_global_zero and self.held_out.sufficient:
+            row |= self.held_out.evaluate(self.model)
+        self._write(row)
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self.log.append(row)
+        if self.fabric.is_global_zero:
+            self.folder.write_log(self.log)
+            if self.board is not None:
+                self.board.log_metrics({k: v for k, v in row.items() if k != "step"}, self.step)
+
+    def outcome(self) -> Pretrained:
+        """Choose a checkpoint, and (on one process) write it as the model of this run."""
+        log = self.folder.read_log(self.step)  # written by the first process, read by all
+        saved = log[log["step"].isin(self.folder.steps())]
+        choice = choose_checkpoint(saved[["select", "confirm"]]) if self.held_out.sufficient else None
+        step = self.step if choice is None else int(saved["step"].iloc[choice.position])
+        how = "last step; too few people were held out to choose"
+        if choice is not None:
+            score = "debiased CKA with the teacher" if self.held_out.probe is None else "downstream probe"
+            how = f"best of {len(saved)} checkpoints by {score} on held-out families (family-disjoint from training)"
+        optimism = None if choice is None else choice.optimism
+        self.processes.first_only(lambda: self._write_model(replace(self.card, step=step, selection=how)))
+        verdict = self.processes.first_only(lambda: self._compare(step, choice is not None))
+        card = replace(self.card, step=step, selection=how, optimism=optimism, verdict=verdict.sentence)
+        result = Pretrained(
+            folder=self.folder.path / "model",
+            step=step,
+            last_step=self.step,
+            selected=None if choice is None else choice.selected,
+            confirmed=None if choice is None else choice.confirmed,
+            optimism=card.optimism,
+            diagonal_share=self.share,
+            n_train=len(self.rows),
+            n_held_out=len(self.held_out.rows),
+            proven=verdict.proven,
+            verdict=verdict.sentence,
+        )
+        about = asdict(replace(result, folder=Path("model")))
+        self.processes.first_only(lambda: self._write_model(card, about))
+        return result
+
+    def _compare(self, step: int, chosen: bool) -> Verdict:
+        """Set the model beside what needs no training, and write the table."""
+        judge = Judge(self.held_out, self.rows, self.config, chosen)
+        table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), judge.untested()
+        if judge.possible:
+            table, verdict = judge.compare(self._saved_model(step))
+        facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict.facts()}
+        self.folder.write_alignment(table, facts)
+        return verdict
+
+    def _saved_model(self, step: int) -> FBert:
+        model = FBert(self.model.config)
+        source = self.folder.checkpoint(step) / "model.safetensors"
+        load_strictly(model, read_tensors(source), str(source))
+        check_proof(source.parent, model.config, model.state_dict())
+        return model
+
+    def _write_model(self, card: ModelCard, about: Mapping[str, Any] | None = None) -> None:
+        """Write the model, first without a verdict: a comparison that fails costs the comparison alone."""
+        model = self._saved_model(card.step or 0)
+        save_checkpoint(self.folder.path / "model", model, model.config, card, about or {})

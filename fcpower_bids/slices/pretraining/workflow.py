@@ -1,0 +1,284 @@
+"""The levels `pack` and `pretrain`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fcpower_bids.encoders.release import CORPUS_ID
+from fcpower_bids.errors import DatasetError, Unproven, UsageError
+from fcpower_bids.inputs.identity import dataset_identity
+from fcpower_bids.inputs.roots import check_input_folder
+from fcpower_bids.inputs.selection import label_remedy
+from fcpower_bids.inputs.spreadsheets import is_table
+from fcpower_bids.outputs.dataset import note_command
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.settings import Settings
+from fcpower_bids.settings.command import command_of
+from fcpower_bids.slices.pretraining.corpus.derived_series import KINDS, SUFFIX
+from fcpower_bids.slices.pretraining.options import Pretraining
+from fcpower_bids.store import file_in_the_way
+from fcpower_bids.workflows.execution.workers import processes
+from fcpower_bids.workflows.run_progress import say
+
+if TYPE_CHECKING:
+
+    class TrainingSettings(Pretraining, Settings):
+        """All choices of a run, with those of the training."""
+
+
+ATLAS_KEYS = ("atlas", "seg", "scale")
+
+
+def run_pack(settings: TrainingSettings) -> int:
+    """Pack the cleaned series in ``output_dir`` and return the exit code; what is packed already is passed over."""
+    from fcpower_bids.slices.pretraining.corpus.public import is_public  # loads torch
+
+    corpus = _folder(settings)
+    if settings.corpus == CORPUS_ID or is_public(corpus):
+        raise UsageError(f"{settings.corpus} is a corpus in the public layout, to which nothing is added: train on it.")
+    table = _pack(settings, corpus)
+    if short := int((table["T"] < settings.window).sum()):
+        say(f"{short} of them have fewer volumes than --window {settings.window}: nothing trains on those.", settings)
+    if settings.public_corpus is not None:
+        from fcpower_bids.slices.pretraining.corpus.public import write_public  # loads torch
+
+        n = write_public(corpus, settings.public_corpus, settings.window)
+        say(f"Public layout: {n} windows of {settings.window} volumes in {settings.public_corpus}", settings)
+    return 0
+
+
+def ready_corpus(settings: TrainingSettings) -> Path:
+    """Return the folder of the corpus to train on.
+
+    A public corpus, and a pack beside which there are no series, are taken as they are; else the pack grows by the
+    series that are new.
+    """
+    from fcpower_bids.slices.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
+
+    if settings.corpus == CORPUS_ID:
+        return fetch_corpus(CORPUS_ID)
+    corpus = _folder(settings)
+    if is_public(corpus):
+        say(f"Corpus: {corpus}, in the public layout", settings)
+    elif not _series(settings.output_dir) and (corpus / "pack.json").is_file():
+        say(f"Corpus: {corpus} as it is; {settings.output_dir} holds no series to add", settings)
+    else:
+        _pack(settings, corpus)
+    return corpus
+
+
+def _folder(settings: TrainingSettings) -> Path:
+    return Path(settings.corpus) if settings.corpus else settings.output_dir / "corpus"
+
+
+def _pack(settings: TrainingSettings, corpus: Path) -> Any:
+    from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus  # loads torch
+
+    check_input_folder(settings.bids_dir)
+    if (file := file_in_the_way(corpus)) is not None:
+        raise UsageError(f"{file} is a file, so there can be no corpus in {corpus}. Choose a folder.")
+    atlas = choose_atlas(_atlases(settings.output_dir), settings)
+    table = pack_corpus(
+        _recordings(settings, atlas),
+        corpus,
+        settings.alpha,
+        atlas=atlas,
+        evaluation=settings.exclude_from_corpus,
+        n_processes=processes(settings),
+    )
+    _check_people(table, settings, corpus)
+    say(
+        f"Corpus: {len(table)} recordings of {len(table[['dataset', 'subject']].drop_duplicates())} people in {corpus}",
+        settings,
+    )
+    return table
+
+
+def _labels(settings: TrainingSettings) -> set[str]:
+    return {label.removeprefix("sub-") for label in settings.participant_label}
+
+
+def _check_people(table: Any, settings: TrainingSettings, corpus: Path) -> None:
+    """Refuse a corpus that holds people of this dataset who are not chosen now: they would be trained on."""
+    own = table[table["dataset"] == _dataset(settings)]
+    chosen, there = _labels(settings), set(own["subject"])
+    if not chosen:
+        return
+    if others := sorted(there - chosen):
+        raise DatasetError(
+            f"The corpus {corpus} already holds people whom --participant-label does not name "
+            f"({', '.join(others[:5])}); remove that folder, or give another one with --corpus."
+        )
+
+
+def _dataset(settings: TrainingSettings) -> str:
+    """Name of the dataset in the corpus, by which an encoder will know its people."""
+    if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
+        raise UsageError(
+            f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
+            "be told from those of other datasets in the corpus. Name it with --dataset-name."
+        )
+    return name
+
+
+def _series(output_dir: Path) -> list[Path]:
+    return [path for kind in KINDS for path in output_dir.glob(f"sub-*/**/func/sub-*{SUFFIX}{kind}")]
+
+
+def _atlases(output_dir: Path) -> set[str]:
+    """Return the atlases that series were written for: ``atlas-Schaefer2018_seg-7n_scale-400``."""
+    names = {path.name for path in _series(output_dir)}
+    if not names:
+        if next(output_dir.glob("sub-*/**/func/sub-*_relmat.tsv"), None) is not None:
+            raise DatasetError(
+                f"{output_dir} holds matrices and no series, and training needs series: give the group level the "
+                "series of these scans (--derivatives) in another output folder."
+            )
+        raise DatasetError(f"There are no cleaned series in {output_dir}. Run the participant level on it first.")
+    entities = (parse_name(name)[0] for name in names)
+    return {"_".join(f"{key}-{value}" for key, value in found if key in ATLAS_KEYS) for found in entities}
+
+
+def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
+    """Return the one atlas to train on: the only one, or the one whose name contains ``--atlas``.
+
+    Raises
+    ------
+    UsageError
+        If there are several and the choice is not clear.
+    """
+    found = sorted(found)
+    if len(found) == 1:
+        return found[0]
+    wanted = re.sub(r"[^a-z0-9]", "", settings.atlas[0].lower())
+    match = [name for name in found if wanted in re.sub(r"(atlas|seg|scale)-|[^a-zA-Z0-9]", "", name).lower()]
+    match = match or [name for name in found if settings.atlas[0] in name]
+    if len(match) != 1:
+        raise UsageError(f"Several atlases were written: {', '.join(found)}. Choose one with --atlas.")
+    return match[0]
+
+
+def _recordings(settings: TrainingSettings, atlas: str) -> Iterable[Any]:
+    from fcpower_bids.slices.pretraining.corpus.derived_series import find_series  # only this level needs it
+
+    found = find_series(settings.output_dir, _dataset(settings), contains=f"_{atlas}_", families=_families(settings))
+    chosen, sources = _labels(settings), list(found)
+    there = {source[0]["subject"] for source in sources}
+    if absent := sorted(chosen - there):
+        raise DatasetError(f"{settings.output_dir} has no series of sub-{absent[0]}: {label_remedy(absent[0], there)}")
+    return [source for source in sources if not chosen or source[0]["subject"] in chosen]
+
+
+def _families(settings: TrainingSettings) -> dict[str, str]:
+    """Return the family of each participant where the dataset says so, else nothing."""
+    path = settings.bids_dir / "participants.tsv"
+    if settings.family_column is None or not is_table(path):
+        return {}
+    table = read_table(path)
+    if settings.family_column not in table or "participant_id" not in table:
+        raise DatasetError(f"{path} has no column '{settings.family_column}' or no 'participant_id'.")
+    known = table.dropna(subset=[settings.family_column])
+    labels = known["participant_id"].str.removeprefix("sub-")
+    return dict(zip(labels, known[settings.family_column].astype(str), strict=True))
+
+
+SHARED = (
+    *("loss", "steps", "window", "sampling_unit", "surrogates", "compile", "resident_mb", "devices"),
+    *(
+        "num_nodes",
+        "accelerator",
+        "microbatch",
+        "held_out",
+        "held_out_by",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "exclude_from_corpus",
+        "tensorboard",
+    ),
+)
+"""Options that the pretraining configuration has under the same name."""
+
+REMEDY = "Do not use it: train on more people, longer, or hold out more; --accept-unproven accepts it as it is."
+
+FOLLOWING = ("batch_size", "learning_rate", "warmup")
+"""Options that follow objective and size where nobody chose them."""
+
+
+def run_pretrain(settings: TrainingSettings) -> int:
+    """Train an encoder on the cleaned series in ``output_dir`` and return the exit code.
+
+    The corpus grows by what is new; an interrupted run goes on where it stopped.
+    """
+    from fcpower_bids.slices.pretraining.processes import on_all_processes  # loads torch
+
+    return on_all_processes(pretrain_config(settings), partial(_pretrain, settings))
+
+
+def _pretrain(settings: TrainingSettings, processes: Any) -> int:
+    """Do the share of one process: the first packs and tells, all train."""
+    from fcpower_bids.slices.pretraining.train import train  # loads torch
+
+    config = pretrain_config(settings)
+    processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
+    corpus = processes.first_only(partial(ready_corpus, settings))
+    if settings.dry_run:
+        return 0
+    whole = command_of(settings.as_dict(), whole=True)
+    processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
+    result = train(processes, corpus, settings.output_dir / "encoder", config)
+    processes.first_only(partial(_tell, settings, result))
+    if not result.proven and not settings.accept_unproven:
+        raise Unproven(f"{result.verdict} {REMEDY}")
+    return 0
+
+
+def _tell(settings: TrainingSettings, result: Any) -> None:
+    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
+    if result.confirmed is not None:
+        say(
+            f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint; "
+            f"optimism of the choice {result.optimism:+.3f}",
+            settings,
+        )
+    from fcpower_bids.slices.pretraining.page import write_training_page  # only the end of a run needs it
+
+    say(f"Page: {write_training_page(settings)}", settings)
+    if result.proven:
+        say(result.verdict, settings)
+        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+    elif settings.accept_unproven:
+        say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
+
+
+def pretrain_config(settings: TrainingSettings) -> Any:
+    """Return the pretraining configuration that the settings ask for; what is not chosen is the paper's."""
+    from fcpower_bids.slices.pretraining.configuration import PretrainConfig, paper_optimisation  # loads torch
+    from fcpower_bids.slices.pretraining.processes import best_precision
+
+    pairs = (item.partition("=") for item in settings.architecture)
+    architecture = {name: float(value) if "." in value else int(value) for name, _, value in pairs}
+    encoder = settings.encoder or "fbert-1m"
+    chosen = {name: value for name in FOLLOWING if (value := getattr(settings, name)) is not None}
+    return PretrainConfig(
+        encoder=encoder,
+        architecture=architecture,
+        seed=settings.random_seed,
+        roi_labels=_roi_labels(settings.roi_labels),
+        precision=settings.precision or best_precision(settings.accelerator),
+        **{name: getattr(settings, name) for name in SHARED},
+        **(paper_optimisation(encoder, settings.loss) | chosen),
+    )
+
+
+def _roi_labels(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    try:
+        return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); give a text file with one name per line.") from error

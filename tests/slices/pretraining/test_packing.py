@@ -1,0 +1,190 @@
+"""The corpus pack: what is stored, how it grows, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fcpower_bids.core.connectome.connectivity import standardise
+from fcpower_bids.errors import DatasetError, RecordingError, UsageError
+from fcpower_bids.slices.pretraining.corpus import packing
+from fcpower_bids.slices.pretraining.corpus import teacher as preparation
+from fcpower_bids.slices.pretraining.corpus.derived_series import find_series
+from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
+from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
+from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
+from tests.slices.pretraining.conftest import NAMES, as_sources, made_recordings
+
+
+def exact_kernel(recordings) -> np.ndarray:
+    Z = np.array([teacher_vector(series, 0.35) for _, series in recordings])
+    return Z @ Z.T
+
+
+def test_pack_holds_the_recordings_and_the_teacher(pack, recordings):
+    corpus = load_corpus(pack)
+    assert corpus.table["id"].tolist() == [facts["id"] for facts, _ in recordings]
+    assert corpus.parcel_names == tuple(NAMES)
+    assert corpus.atlas == "toy"
+    np.testing.assert_allclose(corpus.kernel, exact_kernel(recordings), rtol=0, atol=2e-7)
+    for row, (_, series) in enumerate(recordings):
+        window = corpus.windows(np.array([row]), np.array([3]), 20)[0]
+        np.testing.assert_allclose(window, standardise(series)[3:23], rtol=1e-3, atol=1e-3)
+
+
+def test_several_shards_are_one_corpus(tmp_path, recordings, monkeypatch):
+    whole = load_corpus_of(tmp_path / "one", recordings)
+    monkeypatch.setattr(packing, "SHARD_RECORDINGS", 5)
+    parts = load_corpus_of(tmp_path / "many", recordings)
+    assert len(parts.begins) == 8
+    rows, starts = np.array([31, 0, 6, 12, 5]), np.array([1, 2, 3, 4, 0])
+    assert torch.equal(whole.windows(rows, starts, 30), parts.windows(rows, starts, 30))
+    torch.testing.assert_close(whole.kernel, parts.kernel, rtol=0, atol=1e-7)
+    assert torch.equal(parts.kernel_of(rows), parts.kernel[rows][:, rows])
+
+
+def load_corpus_of(folder, recordings):
+    pack_corpus(as_sources(recordings), folder)
+    return load_corpus(folder)
+
+
+def test_growing_a_pack_gives_the_same_teacher_and_reads_only_what_is_new(tmp_path, recordings, monkeypatch):
+    pack_corpus(as_sources(recordings[:20]), tmp_path / "pack")
+    computed = []
+    original = preparation.teacher_vector_and_rank
+    monkeypatch.setattr(preparation, "teacher_vector_and_rank", lambda *a: computed.append(1) or original(*a))
+    pack_corpus(as_sources(recordings), tmp_path / "pack")
+    assert len(computed) == 12
+    np.testing.assert_allclose(load_corpus(tmp_path / "pack").kernel, exact_kernel(recordings), rtol=0, atol=2e-7)
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "pack").glob("*.safetensors")}
+    pack_corpus(as_sources(recordings), tmp_path / "pack")
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "pack").glob("*.safetensors")} == before
+
+
+def test_a_changed_recording_replaces_the_old_one(pack, recordings):
+    changed = [(facts, series.copy()) for facts, series in recordings]
+    changed[4][1][:] = np.random.default_rng(9).standard_normal(changed[4][1].shape)
+    table = pack_corpus(as_sources(changed), pack)
+    assert len(table) == len(recordings)
+    assert table["id"].is_unique
+    corpus = load_corpus(pack)
+    order = [[facts["id"] for facts, _ in changed].index(name) for name in corpus.table["id"]]
+    np.testing.assert_allclose(corpus.kernel, exact_kernel(changed)[np.ix_(order, order)], rtol=0, atol=2e-7)
+
+
+def test_same_input_same_bytes(tmp_path, recordings):
+    for name in ("a", "b"):
+        pack_corpus(as_sources(recordings), tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_bad_recordings_are_left_out_and_listed(tmp_path, recordings, caplog):
+    recordings[2][1][:, 4] = 7.0
+    recordings[3][1][5, 6] = np.nan
+    recordings[5][1][:, 1] = np.nan
+    table = pack_corpus(as_sources(recordings), tmp_path / "pack")
+    assert len(table) == len(recordings) - 3
+    excluded = pd.read_csv(tmp_path / "pack" / "excluded.tsv", sep="\t")
+    assert excluded["id"].tolist() == [recordings[i][0]["id"] for i in (2, 3, 5)]
+    assert [reason.split(": ")[1] for reason in excluded["reason"]] == ["P4", "P6", "P1"]
+    assert "P4" in caplog.text
+
+
+def test_other_parcels_or_another_alpha_are_refused(pack, recordings):
+    facts, series = recordings[0]
+    other = {**facts, "parcel_names": [*NAMES[:-1], "Other"], "id": "toy/new"}
+    with pytest.raises(RecordingError, match=r"toy/new.*Other, P9"):
+        pack_corpus([(other, lambda: series)], pack)
+    with pytest.raises(RecordingError, match="order"):
+        pack_corpus([({**facts, "parcel_names": NAMES[::-1]}, lambda: series)], pack)
+    with pytest.raises(DatasetError, match=r"alpha 0\.35, not 0\.5"):
+        pack_corpus(as_sources(recordings), pack, 0.5)
+    with pytest.raises(DatasetError, match="no recording"):
+        pack_corpus([], pack.parent / "empty")
+
+
+@pytest.mark.parametrize("evaluation", [("toy",), ("other", "toy/03")])
+def test_evaluation_people_are_refused(tmp_path, recordings, evaluation):
+    with pytest.raises(UsageError, match="evaluation set"):
+        pack_corpus(as_sources(recordings), tmp_path / "pack", evaluation=evaluation)
+    assert not (tmp_path / "pack" / "pack.json").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "pack.json").unlink(),
+        lambda folder: (folder / "series-00000.safetensors").write_bytes(b"short"),
+        lambda folder: (folder / "teacher_kernel.safetensors").unlink(),
+        lambda folder: (folder / "pack.json").write_text("{"),
+        lambda folder: (folder / "pack.json").write_text("[]"),
+        lambda folder: (folder / "recordings.tsv").write_bytes((folder / "recordings.tsv").read_bytes()[:20]),
+    ],
+)
+def test_a_damaged_pack_says_so(pack, damage):
+    damage(pack)
+    with pytest.raises(DatasetError, match="pack the corpus again"):
+        load_corpus(pack)
+
+
+@pytest.mark.parametrize(("file", "content"), [("pack.json", "{"), ("pack.json", "[]"), ("recordings.tsv", None)])
+def test_nothing_is_added_to_a_damaged_pack(pack, recordings, file, content):
+    before = (pack / file).read_text()
+    content = before[: len(before) // 2] if content is None else content
+    (pack / file).write_text(content)
+    with pytest.raises(DatasetError, match=r"is damaged.*Remove this folder.*packs anew"):
+        pack_corpus(as_sources(recordings), pack)
+    assert (pack / file).read_text() == content
+
+
+def test_a_kernel_of_other_recordings_is_noticed_and_mended(tmp_path, pack, recordings):
+    pack_corpus(as_sources(made_recordings(seed=5)), tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "teacher_kernel.safetensors", pack)
+    with pytest.raises(DatasetError, match="belongs to other recordings"):
+        load_corpus(pack)
+    pack_corpus(as_sources(recordings), pack)
+    np.testing.assert_allclose(load_corpus(pack).kernel, exact_kernel(recordings), rtol=0, atol=2e-7)
+
+
+def test_families_default_to_the_person(tmp_path, recordings):
+    recordings[0][0]["family"] = "F1"
+    recordings[2][0]["family"] = "F1"
+    families = load_corpus_of(tmp_path / "pack", recordings).families
+    assert families[0] == families[2] == "toy/F1"
+    assert families[4] == families[5] == "toy/sub-02"
+    assert len(set(families[3:])) == 15
+
+
+def test_participant_outputs_are_found(tmp_path, recordings):
+    stem = "sub-01_ses-a_task-rest_space-MNI_atlas-Toy_scale-10_stat-mean_timeseries"
+    folder = tmp_path / "out" / "sub-01" / "ses-a" / "func"
+    folder.mkdir(parents=True)
+    series = recordings[0][1].copy()
+    series[:, 2] = np.nan
+    pd.DataFrame(series, columns=NAMES).to_csv(folder / f"{stem}.tsv", sep="\t", index=False, na_rep="n/a")
+    (folder / f"{stem}.json").write_text(json.dumps({"RepetitionTime": 0.8}))
+    (facts, load), *rest = find_series(tmp_path / "out", "ds1", contains="atlas-Toy", families={"01": "F"})
+    assert not rest
+    np.testing.assert_array_equal(load(), series)
+    assert facts["repetition_time"] == 0.8
+    assert facts["parcel_names"] == NAMES
+    assert (facts["subject"], facts["session"], facts["family"]) == ("01", "a", "F")
+    whole = (folder / f"{stem}.tsv").read_text()
+    lines = whole.splitlines()
+    for part in ("\n".join(lines[:3]), whole[: whole.index(lines[9]) + len(lines[9]) // 2]):
+        (folder / f"{stem}.tsv").write_text(part)
+        with pytest.raises(RecordingError, match=r"timeseries\.tsv ends too early or has gaps; run the participant"):
+            load()
+    assert not list(find_series(tmp_path / "out", "ds1", contains="atlas-Other"))
+    (folder / f"{stem}.json").write_text("{}")
+    ((metadata, _),) = find_series(tmp_path / "out", "ds1")
+    assert np.isnan(metadata["repetition_time"])
+    (folder / f"{stem}.json").write_text('{"RepetitionTime": 0}')
+    with pytest.raises(DatasetError, match="RepetitionTime"):
+        list(find_series(tmp_path / "out", "ds1"))
