@@ -11,7 +11,7 @@ import pytest
 
 import fcpower_bids
 from fcpower_bids.cli.aliases import DATA, IGNORED, MEMORY, REFUSED
-from fcpower_bids.cli.help import SUMMARIES, level_help, short_help
+from fcpower_bids.cli.help import level_help, short_help
 from fcpower_bids.cli.options import option_fields
 from fcpower_bids.cli.parser import build_parser, parse_settings
 from fcpower_bids.cli.run import main
@@ -70,7 +70,7 @@ def test_the_help_of_a_level_has_its_options_and_no_others(level, capsys):
     said = capsys.readouterr().out
     flags = set(re.findall(r"^  (--[a-z0-9-]+)", said, re.M))
     assert flags == {"--version"} | {"--" + name.replace("_", "-") for name in shown(level)}
-    assert SUMMARIES[level] in said
+    assert LEVELS[level].summary in said
     assert said == 2 * level_help(level, build_parser(), everything=True)
 
 
