@@ -22,7 +22,7 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere", "pretraining")
+SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere", "pretraining", "sharing")
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 

@@ -43,6 +43,7 @@ MAY_TOUCH_FILES = {
     "slices/clinic": "models and tables of new people",
     "slices/elsewhere": "files of other programs",
     "slices/pretraining": "corpus, checkpoints, and a model that is to be published",
+    "slices/sharing": "copies of the outputs",
     "workflows": "work folders",
 }
 FOR_ALL = {"numpy"}

@@ -192,7 +192,7 @@ KNOWN = {
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
     ),
-    "workflows/merging/shared.py": ("folder / name", "source.path / unquote(str(link))"),
+    "slices/sharing/merge.py": ("folder / name", "source.path / unquote(str(link))"),
     # words of the command line
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",

@@ -15,9 +15,7 @@ from fcpower_bids.settings.levels import is_read
 FLAGS = ("-h", "--help", "--help-all")
 COMMANDS = (
     "status output_dir",
-    "combine output_dir [SITE=]source [[SITE=]source ...]",
     "selftest [folder]",
-    "export output_dir share",
     "prefetch --atlas NAME [NAME ...] --folder FOLDER",
 )
 USAGE = "\n       ".join(

@@ -21,8 +21,6 @@ COMMANDS = {
     "prefetch": "fcpower_bids.cli.prefetch",
     "selftest": "fcpower_bids.cli.selftest",
     "status": "fcpower_bids.cli.status",
-    "export": "fcpower_bids.cli.export",
-    "combine": "fcpower_bids.cli.combine",
 }
 """Words that may stand in place of ``bids_dir output_dir level``, and the modules that read the rest of the line."""
 

@@ -21,8 +21,8 @@ from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
+from fcpower_bids.outputs.folder_names import known_folders, tell_without_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
-from fcpower_bids.outputs.sharing import known_folders, tell_without_folders
 from fcpower_bids.outputs.status import EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
 from fcpower_bids.schema import Column, TableSpec, join_columns

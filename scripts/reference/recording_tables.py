@@ -15,8 +15,8 @@ from fcpower_bids.outputs.dataset import PARCELS
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.schema import TableSpec
+from fcpower_bids.slices.sharing.sources import COMBINED
 from fcpower_bids.store import write_text
-from fcpower_bids.workflows.merging.sites import COMBINED
 from fcpower_bids.workflows.run_progress import RESOURCES
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fcpower_bids.encoders import embedding_label
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.sharing import without_folders
+from fcpower_bids.outputs.folder_names import without_folders
 from fcpower_bids.outputs.status import DONE, TABLE, Status
 from fcpower_bids.outputs.tables import plain, read_json
 from fcpower_bids.reports.kit.methods import AtlasFacts, methods_html, write_methods

@@ -13,8 +13,8 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo import DemoDesign, make_dataset
-from tests.cli.test_combine import packed, part
 from tests.running import PLAIN, run_app
+from tests.slices.sharing.test_combine import packed, part
 
 RUN = ("--atlas", "builtin", *PLAIN, "--nprocs", "1", "--quiet")
 

@@ -20,7 +20,10 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the copy, and say what is not in it and what is personal nevertheless."""
     options = build_parser().parse_args(argv)
-    from fcpower_bids.outputs.sharing import IDS, share_outputs  # loads pandas, which no other word of the line needs
+    from fcpower_bids.slices.sharing.export import (  # loads pandas, which no other word of the line needs
+        IDS,
+        share_outputs,
+    )
 
     number, left_out = share_outputs(options.output_dir, options.share)
     for one in left_out:

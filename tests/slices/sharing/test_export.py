@@ -17,7 +17,8 @@ import pytest
 
 import fcpower_bids
 from fcpower_bids.cli.run import main
-from fcpower_bids.outputs.sharing import labels_in, tell_without_folders, without_folders
+from fcpower_bids.outputs.folder_names import tell_without_folders, without_folders
+from fcpower_bids.slices.sharing.export import labels_in
 from tests.running import contents
 
 PACKAGE = Path(fcpower_bids.__file__).parent

@@ -6,7 +6,6 @@ import csv
 import getpass
 import gzip
 import io
-import os
 import platform
 import re
 import secrets
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
-from fcpower_bids.outputs.dataset import linked_folders
+from fcpower_bids.outputs.folder_names import known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import json_text, read_json
 from fcpower_bids.store import file_in_the_way, replace_folder, stored_path, write_bytes, write_text
@@ -38,10 +37,6 @@ COUNTS = ("n", "n_people", "n_scored")
 FEWEST = 5
 """Rows of group tables about fewer people are left out."""
 FORMULA = re.compile(r"[=+\-@]")
-PLACE = re.compile(r"(?<![\w./~-])(?!//)(?:[A-Za-z]:)?[/\\](?:[\w.@+~ -]*[\w.@+~-][/\\])+([\w.@+~-]*)")
-"""An absolute path; its last part may stay."""
-NAMED = re.compile(r"(?<![\w./~:-])/(?:[\w.@+~-]+/)*([\w.@+~-]*[\w@+~-])")
-"""An absolute path in a sentence, where a blank ends it."""
 ORDINARY = {"root", "user", "users", "home", "data", "localhost", "admin"}
 """Names of users and hosts that tell nothing, and are words of any text."""
 README = """\
@@ -61,25 +56,6 @@ Share it as you would share the scans.
 
 Left out: {left_out}.
 """
-
-
-def without_folders(text: str) -> str:
-    """Return a text with its absolute paths shortened to their last part."""
-    return PLACE.sub(r"\1", text.replace("file:///", "/"))
-
-
-def tell_without_folders(text: str, folders: Iterable[str]) -> str:
-    """Return a sentence whose files are named from their dataset on, or by their last part where it is another place.
-
-    Parameters
-    ----------
-    text : str
-    folders : iterable of str
-        Of `known_folders`.
-    """
-    for folder in folders:
-        text = text.replace(f"{folder}/", "").replace(folder, Path(folder).name)
-    return NAMED.sub(r"\1", text)
 
 
 def labels_in(text: str, labels: Iterable[str], *, short: bool) -> set[str]:
@@ -238,14 +214,6 @@ def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
     rows = [f"{person}\t{shared}\n" for person, shared in sorted(known.items())]
     write_text(path, "participant_id\tshared_id\n" + "".join(rows)).chmod(0o600)
     return known
-
-
-def known_folders(output_dir: Path, *others: Path) -> list[str]:
-    """Return the folders of the user that the outputs may name; the longest first, so that none hides another."""
-    places = [output_dir, *others, Path.cwd(), *linked_folders(output_dir)]
-    with_home = [*places, Path(os.environ["HOME"])] if os.environ.get("HOME") else places
-    found = {str(one) for place in with_home for one in (place.absolute(), place.resolve())}
-    return sorted((root for root in found if len(Path(root).parts) > 2), key=len, reverse=True)
 
 
 def _names(output_dir: Path) -> list[str]:

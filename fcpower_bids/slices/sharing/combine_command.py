@@ -12,7 +12,7 @@ from fcpower_bids.cli import status
 from fcpower_bids.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from fcpower_bids.workflows.merging.merge import Merged
+    from fcpower_bids.slices.sharing.merge import Merged
 
 SITE = re.compile(r"([A-Za-z0-9]+)=(.+)")
 
@@ -41,7 +41,7 @@ def site_and_path(text: str) -> tuple[str, Path]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Put outputs together, make the table and the index of all, and return the exit code of `status`."""
     options = build_parser().parse_args(argv)
-    from fcpower_bids.workflows.merging.merge import merge_outputs  # no other word of the line needs it
+    from fcpower_bids.slices.sharing.merge import merge_outputs  # no other word of the line needs it
 
     found = merge_outputs(options.output_dir, options.sources)
     for line in _told(found):

@@ -1,1 +1,0 @@
-"""Outputs of jobs, or of sites, put together in one folder."""
