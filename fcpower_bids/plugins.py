@@ -22,7 +22,17 @@ from typing import Any
 from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
-SLICES = ("edges", "spectrum", "curves", "encoders_compared", "clinic", "elsewhere", "pretraining", "sharing")
+SLICES = (
+    "edges",
+    "spectrum",
+    "curves",
+    "encoders_compared",
+    "clinic",
+    "elsewhere",
+    "published_encoders",
+    "pretraining",
+    "sharing",
+)
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
 
@@ -46,6 +56,8 @@ class Slice:
     """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
     methods: Mapping[str, str] = _hook()
     """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
+    encoders: Mapping[str, str] = _hook()
+    """Encoders of others, entries of `fcpower_bids.encoders.ENCODERS`: their loaders take ``published`` too."""
     sources: Mapping[str, str] = _hook()
     """Kinds of sources of the group level: `fcpower_bids.workflows.sources.Source`."""
     after_analyses: Mapping[str, str] = _hook()

@@ -30,9 +30,7 @@ MAY_TOUCH_FILES = {
     "demo": "the demo dataset",
     "encoders/checkpoints": "weights",
     "executors": "what workers share, while they work",
-    "encoders/cohort": "statistics of a cohort",
     "encoders/checkpoint_files": "published weights",
-    "encoders/published": "tables beside published weights",
     "encoders/statistics": "statistics of a cohort",
     "imaging": "images, atlases, confounds",
     "inputs": "the derivatives",
@@ -43,6 +41,7 @@ MAY_TOUCH_FILES = {
     "slices/clinic": "models and tables of new people",
     "slices/elsewhere": "files of other programs",
     "slices/pretraining": "corpus, checkpoints, and a model that is to be published",
+    "slices/published_encoders": "statistics, and tables of parcels",
     "slices/sharing": "copies of the outputs",
     "workflows": "work folders",
 }

@@ -221,7 +221,9 @@ KNOWN = {
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
     "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
-    "encoders/published/parcel_orders.py": ("files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",),
+    "slices/published_encoders/parcel_orders.py": (
+        "files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",
+    ),
     "imaging/atlas/datasets.py": ("folder / name", "folder.parent / name"),
     "imaging/atlas/described.py": ("folder / f'{atlas.name}_{hashlib.sha256(content).hexdigest()[:16]}.json'",),
     "imaging/atlas/templateflow.py": (

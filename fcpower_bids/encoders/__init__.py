@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fcpower_bids.plugins import places
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import Embedding, Participant
 
@@ -23,17 +24,12 @@ ENCODERS = Registry(
         "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
         "fbert": "fcpower_bids.encoders.loading:load_fbert",
         "random-init": "fcpower_bids.encoders.loading:load_random_init",
-        "brainlm-111m": "fcpower_bids.encoders.published.brainlm:load_brainlm",
-        "brainlm-650m": "fcpower_bids.encoders.published.brainlm:load_brainlm_650m",
-        "brain-jepa": "fcpower_bids.encoders.published.brain_jepa:load_brain_jepa",
-        "brainmass": "fcpower_bids.encoders.published.brainmass:load_brainmass",
-        "brain-harmonix-f": "fcpower_bids.encoders.published.brain_harmonix:load_brain_harmonix",
-        "brain-semantoks": "fcpower_bids.encoders.published.brain_semantoks:load_brain_semantoks",
-    },
+    }
+    | places("encoders"),
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
 
-PUBLISHED = tuple(name for name in ENCODERS if ENCODERS.place(name).startswith("fcpower_bids.encoders.published."))
+PUBLISHED = tuple(places("encoders"))
 """Encoders of others; their loaders also take `checkpoint_files.PublishedOptions` as ``published``."""
 
 

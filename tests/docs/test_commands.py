@@ -27,10 +27,10 @@ from fcpower_bids.cli.prefetch import build_parser as prefetch_parser
 from fcpower_bids.cli.run import main
 from fcpower_bids.demo.__main__ import build_parser as demo_parser
 from fcpower_bids.demo.__main__ import main as make_demo
-from fcpower_bids.encoders import audit, cohort
 from fcpower_bids.outputs.tables import read_matrix
 from fcpower_bids.settings import LEVELS
 from fcpower_bids.slices.pretraining.push_command import build_parser as push_parser
+from fcpower_bids.slices.published_encoders import audit, cohort
 from fcpower_bids.store import write_text
 from scripts.reference import boutiques, group_tables, nipoppy, recording_tables, usage
 from tests.derivatives.pipelines import hcp_surface, make_surface

@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from fcpower_bids.analyses import ALL
 from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.core.signal.timeseries import z_score
-from fcpower_bids.encoders.published.brainlm import SIZES, BrainLMEncoder, BrainLMSize
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.tables import read_json, read_table
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.published_encoders.brainlm import SIZES, BrainLMEncoder, BrainLMSize
 from fcpower_bids.workflows.cohorts import load_series_encoder, open_cohorts
 from fcpower_bids.workflows.group import run_group
 from tests.derivatives.participant_outputs import (
@@ -26,8 +26,8 @@ from tests.derivatives.participant_outputs import (
     series_of,
     write_participants,
 )
-from tests.encoders.published.references import random_state
-from tests.encoders.published.test_brainlm import published_shapes
+from tests.slices.published_encoders.references import random_state
+from tests.slices.published_encoders.test_brainlm import published_shapes
 
 QUICK = {"folds": 3, "inner_folds": 2, "repeats": 1, "quiet": True, "targets": ("age",), "nprocs": 1}
 

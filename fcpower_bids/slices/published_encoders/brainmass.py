@@ -24,7 +24,7 @@ from fcpower_bids.encoders.checkpoint_files import (
     find_weights,
     read_state,
 )
-from fcpower_bids.encoders.published.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
+from fcpower_bids.slices.published_encoders.adapters import PublishedEncoder, Recipe, as_tensor, ready, z_scored
 
 RECIPE = Recipe(
     name="brainmass",

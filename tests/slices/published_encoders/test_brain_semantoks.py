@@ -11,7 +11,8 @@ import torch
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.brain_semantoks import (
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.slices.published_encoders.brain_semantoks import (
     BrainSemantoks,
     NetworkTokenizer,
     SemantoksSize,
@@ -19,9 +20,8 @@ from fcpower_bids.encoders.published.brain_semantoks import (
     network_order,
     published_keys,
 )
-from fcpower_bids.encoders.published.parcel_orders import BUCKNER, parcel_order
-from fcpower_bids.errors import RecordingError
-from tests.encoders.published.references import (
+from fcpower_bids.slices.published_encoders.parcel_orders import BUCKNER, parcel_order
+from tests.slices.published_encoders.references import (
     accepted,
     doubles,
     noise,

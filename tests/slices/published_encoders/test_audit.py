@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from fcpower_bids.encoders.audit import (
+from fcpower_bids.errors import RecordingError
+from fcpower_bids.slices.published_encoders.audit import (
     audit_orders,
     candidate_orders,
     main,
     other_release,
     power_kernel,
 )
-from fcpower_bids.encoders.published.parcel_orders import parcel_order
-from fcpower_bids.errors import RecordingError
-from tests.encoders.published.test_brainmass import published_shapes
+from fcpower_bids.slices.published_encoders.parcel_orders import parcel_order
+from tests.slices.published_encoders.test_brainmass import published_shapes
 
 P = 60
 NAMES = [f"P{i:02d}" for i in np.random.default_rng(2).permutation(P)]

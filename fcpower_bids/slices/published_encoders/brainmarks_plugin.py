@@ -2,7 +2,7 @@
 
 Put one line into ``brainmarks/models/fbert.py`` of any folder on the Python path (a folder without ``__init__.py``)::
 
-    from fcpower_bids.encoders.published.brainmarks_plugin import *
+    from fcpower_bids.slices.published_encoders.brainmarks_plugin import *
 
 The suite is not a dependency: this module is only imported by it.
 """

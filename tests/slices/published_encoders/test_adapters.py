@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from fcpower_bids.encoders import ENCODERS, PUBLISHED, load_encoder
 from fcpower_bids.encoders.checkpoint_files import PublishedOptions, read_number_table, read_state
 from fcpower_bids.encoders.checkpoints import CheckpointError, EncoderUnavailable
-from fcpower_bids.encoders.published.adapters import crops, resample, z_scored
-from fcpower_bids.encoders.published.parcel_orders import ParcelOrder, match_labels, parcel_order
-from fcpower_bids.encoders.published.vit import Attention, Block, sincos
 from fcpower_bids.errors import RecordingError, UsageError
 from fcpower_bids.imaging.atlas.centroids import parcel_centroids
-from tests.encoders.published.references import doubles, slow_block, slow_sincos
+from fcpower_bids.slices.published_encoders.adapters import crops, resample, z_scored
+from fcpower_bids.slices.published_encoders.parcel_orders import ParcelOrder, match_labels, parcel_order
+from fcpower_bids.slices.published_encoders.vit import Attention, Block, sincos
+from tests.slices.published_encoders.references import doubles, slow_block, slow_sincos
 
 
 def test_every_published_encoder_is_registered_and_asks_for_weights_and_licence(tmp_path):

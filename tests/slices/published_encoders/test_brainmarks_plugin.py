@@ -30,10 +30,10 @@ def plugin(monkeypatch):
     modules["brainmarks.models.registry"].register_model = lambda f: registered.setdefault(f.__name__, f)
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "fcpower_bids.encoders.published.brainmarks_plugin", raising=False)
-    importlib.import_module("fcpower_bids.encoders.published.brainmarks_plugin")
+    monkeypatch.delitem(sys.modules, "fcpower_bids.slices.published_encoders.brainmarks_plugin", raising=False)
+    importlib.import_module("fcpower_bids.slices.published_encoders.brainmarks_plugin")
     yield registered
-    sys.modules.pop("fcpower_bids.encoders.published.brainmarks_plugin", None)
+    sys.modules.pop("fcpower_bids.slices.published_encoders.brainmarks_plugin", None)
 
 
 def test_plugin_gives_the_embeddings_of_the_encoder(plugin, checkpoint, recordings):

@@ -5,7 +5,7 @@ embeddings should follow similarity of connectomes best: debiased alignment (CKA
 embeddings with the correlation kernel of the edges of FC^0.35. It is a hint, not a proof: it needs real weights and at
 least some dozens of recordings, and the column ``shuffled`` shows what no order at all reaches.
 
-Run it with ``python -m fcpower_bids.encoders.audit --help``.
+Run it with ``python -m fcpower_bids.slices.published_encoders.audit --help``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fcpower_bids.core.filters.alignment import kernel_alignment
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.kernels import correlation_kernel, linear_kernel
 from fcpower_bids.encoders import PUBLISHED, load_encoder
-from fcpower_bids.encoders.cohort import read_series_tables
-from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.errors import FcPowerError, RecordingError, UsageError
+from fcpower_bids.slices.published_encoders.cohort import read_series_tables
+from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
 
 FEWEST = 8
 
@@ -113,7 +113,7 @@ def _moved(array: NDArray[Any], declared: Columns, wanted: Columns) -> NDArray[A
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the audit from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fcpower_bids.slices.published_encoders.audit", description=__doc__)
     parser.add_argument("encoder", help="name of a published encoder")
     parser.add_argument("weights", help="its weights")
     parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of at least 8 people, same parcels")

@@ -18,9 +18,9 @@ from fcpower_bids.encoders.checkpoint_files import DEFAULTS, Places, PublishedOp
 from fcpower_bids.encoders.checkpoints import CheckpointError
 from fcpower_bids.encoders.embedding import Read
 from fcpower_bids.encoders.fbert import count_parameters
-from fcpower_bids.encoders.published.parcel_orders import Columns, parcel_order
 from fcpower_bids.encoders.statistics import CohortStatistics, fit_statistics
 from fcpower_bids.errors import RecordingError
+from fcpower_bids.slices.published_encoders.parcel_orders import Columns, parcel_order
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Write cohort statistics from the series of the participant level.
 
-``python -m fcpower_bids.encoders.cohort --help`` lists the options.
+``python -m fcpower_bids.slices.published_encoders.cohort --help`` lists the options.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def read_series_tables(paths: Sequence[Path]) -> tuple[list[str], list[FloatArra
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the statistics of training recordings from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fcpower_bids.encoders.cohort", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m fcpower_bids.slices.published_encoders.cohort", description=__doc__
+    )
     parser.add_argument("encoder", help="brainlm-111m, brainlm-650m or brain-harmonix-f")
     parser.add_argument("series", nargs="+", type=Path, help="*_timeseries.tsv of the training recordings only")
     parser.add_argument("--folder", type=Path, default=Path(), help=f"where to write {FILE}")
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _without_weights(name: str) -> Any:
     from torch import nn  # large, and an extra of the installation
 
-    from fcpower_bids.encoders.published import brain_harmonix, brainlm
+    from fcpower_bids.slices.published_encoders import brain_harmonix, brainlm
 
     if name == brain_harmonix.RECIPE.name:
         return brain_harmonix.HarmonixEncoder(brain_harmonix.RECIPE, nn.Identity())

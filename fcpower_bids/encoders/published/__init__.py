@@ -1,1 +1,0 @@
-"""Encoders of others, fed as their authors meant."""
