@@ -23,15 +23,8 @@ from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
 SLICES = (
-    "edges",
-    "spectrum",
-    "curves",
-    "encoders_compared",
-    "clinic",
-    "elsewhere",
-    "published_encoders",
-    "pretraining",
-    "sharing",
+    *("edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
+    *("elsewhere", "published_encoders", "pretraining", "sharing"),
 )
 """Folders of `slices/`, in the order of their analyses, options and methods."""
 
@@ -56,6 +49,8 @@ class Slice:
     """Parts of the page of a cohort: `fcpower_bids.reports.cohort.tables.Part`."""
     methods: Mapping[str, str] = _hook()
     """Paragraphs of the methods text of a cohort: `fcpower_bids.reports.cohort.methods.Paragraph`."""
+    harmonisers: Mapping[str, str] = _hook()
+    """Methods of ``--harmonise``: `fcpower_bids.analyses.prediction.harmonise.Harmoniser`."""
     encoders: Mapping[str, str] = _hook()
     """Encoders of others, entries of `fcpower_bids.encoders.ENCODERS`: their loaders take ``published`` too."""
     sources: Mapping[str, str] = _hook()

@@ -416,7 +416,7 @@ def sites(
 
 
 def further_sites(page: Page, n: str) -> None:
-    """Which have a line is a matter of `tests/reports/cohort/test_sites.py`."""
+    """Which have a line is a matter of `tests/slices/sites/test_page.py`."""
     tables = [
         page.table(name) for name in ("prediction_sites", "harmonisation") if (page.folder / f"{name}.tsv").exists()
     ]

@@ -19,7 +19,6 @@ ANALYSES = Registry(
     "analysis",
     {
         "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
-        "harmonisation": "fcpower_bids.analyses.prediction.harmonisation:analyse_harmonisation",
         "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
         "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
         "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",

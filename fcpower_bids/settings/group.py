@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fcpower_bids.options import Choices, asks, refines
+from fcpower_bids.plugins import places
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class GroupLevel(Choices):
     family_column: str | None = asks(None, "column whose equal values never span a split")
     site_column: str | None = asks(None, "column of sites; with --hold-out-sites each is held out in turn")
     harmonise: str = asks(
-        "none", "prediction: take site effects from the features, in the fold", choices=("none", "combat")
+        "none", "prediction: take site effects from the features, in the fold", choices=("none", *places("harmonisers"))
     )
     harmonise_keep: tuple[str, ...] = asks((), "columns whose effect on the features ComBat keeps: age sex")
     stratify: bool = refines(False, "spread sites and classes evenly over the folds; families stay whole")

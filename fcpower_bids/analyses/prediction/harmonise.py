@@ -1,69 +1,43 @@
-"""Site effects taken from the features of people, as the training people of every fold tell them."""
+"""The regressions of a prediction, with site effects taken from the features by a method that a slice brings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from fcpower_bids.analyses.engine.cross_validation import make_solver
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
-from fcpower_bids.core.arrays import Rows
-from fcpower_bids.core.regression.combat import SMALLEST_SITE, HarmonisedFeatures, fit_combat
-from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.core.regression.ridge import Solver
-from fcpower_bids.errors import Unfit
+from fcpower_bids.plugins import places
 from fcpower_bids.predictors import PREDICTORS, entry_name, join_representations
+from fcpower_bids.registry import Registry
 from fcpower_bids.settings import GroupLevel
 
-NONE, COMBAT = "none", "combat"
-
-RULE = (
-    "ComBat (Johnson et al. 2007, parametric empirical Bayes) of every feature, estimated on the training people of "
-    "each fold whose target is known and applied to everyone; the inner folds share it. People of a site with fewer "
-    f"than {SMALLEST_SITE} training people are not adjusted, and nobody is where fewer than two sites are left."
-)
+NONE = "none"
 
 
-def check_harmonisation(settings: GroupLevel) -> None:
-    """Refuse a harmonisation that would tell the model what it is to predict, or that knows no sites.
+@dataclass(frozen=True)
+class Harmoniser:
+    """A method of ``--harmonise``.
 
-    Raises
-    ------
-    Unfit
-        There is no site column, or a target is among what is kept.
+    Attributes
+    ----------
+    check : callable
+        Refuses choices that would tell the model what it is to predict.
+    apply : callable
+        Has the predictors of a representation take its features without site effects, fitted in every fold.
+    facts : callable
+        Entries of the sidecar.
     """
-    if settings.site_column is None:
-        raise Unfit("Harmonisation needs the column of sites; give --site-column.")
-    measures = [name for text in settings.composite for name in text.partition("=")[2].split(",")]
-    for name in settings.harmonise_keep:
-        if name in settings.targets or name in [each.strip() for each in measures]:
-            raise Unfit(
-                f"'{name}' is to be predicted, and kept by the harmonisation: that would write it into the features of "
-                "the people who are tested. Take it out of --harmonise-keep."
-            )
-        if name == settings.site_column:
-            raise Unfit(f"'{name}' is the column of sites, whose effects go. Take it out of --harmonise-keep.")
+
+    check: Callable[[GroupLevel], None]
+    apply: Callable[[Representation, Study], Representation]
+    facts: Callable[[Study], dict[str, Any]]
 
 
-def harmonise(representation: Representation, study: Study) -> Representation:
-    """Have the predictors of a representation take its features without site effects, fitted in every fold.
-
-    A kernel of harmonised features does not follow from that of the features, since every edge has its own scale: each
-    fold costs a pass over the features and a kernel.
-    """
-    sites, kept = study.people.sites, study.people.kept
-    if sites is None:
-        raise ValueError("Harmonisation was asked for without sites.")
-
-    def fitted(train: Rows) -> FeatureSource:
-        features = representation.features()
-        return HarmonisedFeatures(features, fit_combat(features, sites, kept, train), sites, kept)
-
-    representation.fitted = fitted
-    return representation
+HARMONISERS = Registry("harmonisation", places("harmonisers"))
 
 
 def make_solvers(
@@ -79,7 +53,7 @@ def make_solvers(
     passed: list[Representation] = []
     for representation in representations:
         if harmonisation != NONE:
-            harmonise(representation, study)
+            HARMONISERS[harmonisation].apply(representation, study)
         for name in (each for each in chosen if each not in joint):
             yield entry_name(representation.name, name), representation, make_solver(representation, study.preset, name)
         if joint:
@@ -88,27 +62,3 @@ def make_solvers(
     together = join_representations([each.name for each in passed])
     for name in joint:
         yield entry_name(together, name), passed[0], PREDICTORS[name]().mix(passed, study.preset)
-
-
-def harmonisation_facts(study: Study) -> dict[str, Any]:
-    """Say, for a sidecar, what was done and to whom it was not."""
-    unadjusted = people_unadjusted(study)
-    return {
-        "Harmonisation": {
-            "Method": RULE,
-            "Keeps": list(study.settings.harmonise_keep),
-            "PeopleTestedUnadjusted": unadjusted,
-        }
-    }
-
-
-def people_unadjusted(study: Study) -> list[str]:
-    """Names of the people who are tested in a fold that cannot adjust them, for one of the targets."""
-    found: set[int] = set()
-    sites = np.asarray(study.people.sites)
-    for fold in study.folds:
-        for target in study.targets:
-            names, counts = np.unique(sites[fold.train[target.known[fold.train]]], return_counts=True)
-            known = names[counts >= SMALLEST_SITE]
-            found |= set((fold.test if len(known) < 2 else fold.test[~np.isin(sites[fold.test], known)]).tolist())
-    return sorted(study.people.names[row] for row in found)

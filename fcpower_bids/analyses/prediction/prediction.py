@@ -34,7 +34,7 @@ from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_PARCELS,
     EdgeImportance,
 )
-from fcpower_bids.analyses.prediction.harmonise import NONE, check_harmonisation, harmonisation_facts, make_solvers
+from fcpower_bids.analyses.prediction.harmonise import HARMONISERS, NONE, make_solvers
 from fcpower_bids.analyses.prediction.people import (
     FOLDS,
     PREDICTION_MEANS,
@@ -179,7 +179,7 @@ def check_choices(cohort: Cohort, settings: Analysis) -> None:
 
 def _open(cohort: Cohort, settings: Analysis) -> Study:
     if settings.harmonise != NONE:
-        check_harmonisation(settings)
+        HARMONISERS[settings.harmonise].check(settings)
     return open_study(cohort, settings)
 
 
@@ -217,7 +217,7 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     facts = study.facts() | {"Notes": entries.notes(), "Permutations": choose_permutations(study).reason}
     facts |= _predictor_facts(study.settings)
     if study.settings.harmonise != NONE:
-        facts |= harmonisation_facts(study)
+        facts |= HARMONISERS[study.settings.harmonise].facts(study)
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
     unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people())
     return {

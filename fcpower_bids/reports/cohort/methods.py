@@ -215,10 +215,4 @@ def raised(title: str) -> str:
     return re.sub(r"\^([\d.α]+)", r"^\1^", title)
 
 
-PARAGRAPHS = tuple(
-    Paragraph(analysis, table, FOLDER / f"{name}.md", facts)
-    for analysis, table, name, facts in (
-        ("alpha_selection", "alpha", "alpha_selection", tell_table),
-        ("harmonisation", "harmonisation", "harmonisation", tell_table),
-    )
-)
+PARAGRAPHS = (Paragraph("alpha_selection", "alpha", FOLDER / "alpha_selection.md", tell_table),)

@@ -10,7 +10,6 @@ from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
 from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
 from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_section, quality_section
-from fcpower_bids.reports.cohort.sections.sites import sites_section
 from fcpower_bids.reports.cohort.tables import Part
 
 PARTS = (
@@ -19,7 +18,6 @@ PARTS = (
     Part(quality_section, "quality", "Quality of the recordings", 30),
     Part(motion_section, "motion", "Motion and connectivity", 40, quoted=True),
     Part(prediction_sections, "prediction", "Prediction of phenotypes", 50),
-    Part(sites_section, "sites", "Sites", 60, quoted=True),
     Part(identification_section, "identification", "Identification across sessions", 80),
     Part(exponent_section, "exponent", "The exponent", 90),
     Part(privacy_section, "privacy", "Privacy", 170),

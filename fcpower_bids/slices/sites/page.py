@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.prediction.harmonisation import HANDLINGS, HARMONISATION
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
-from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Section, count, make_grid, missing
+from fcpower_bids.reports.cohort.methods import Paragraph, tell_table
+from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Part, Section, count, make_grid, missing
+from fcpower_bids.slices.sites.comparison import HANDLINGS, HARMONISATION
 
 MOST_SAID = 4
 """Targets and representations that have a sentence; the table has all."""
@@ -112,3 +114,7 @@ def _interval(part: pd.DataFrame) -> str:
     note = " (below chance, as scores are where there is nothing to predict; no relation turned round)" if below else ""
     interval = f"95 % CI {one['ci_low']:.2f} to {one['ci_high']:.2f}"
     return f"; over sites that may differ {one['value']:.2f}, {interval}{note}"
+
+
+PART = Part(sites_section, "sites", "Sites", place=60, quoted=True)
+METHODS = Paragraph("harmonisation", "harmonisation", Path(__file__).with_name("methods.md"), tell_table)

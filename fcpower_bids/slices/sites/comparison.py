@@ -13,14 +13,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.scoring import main_score
 from fcpower_bids.analyses.engine.study import Study, open_study
-from fcpower_bids.analyses.prediction.harmonise import (
-    COMBAT,
-    NONE,
-    RULE,
-    check_harmonisation,
-    make_solvers,
-    people_unadjusted,
-)
+from fcpower_bids.analyses.prediction.harmonise import NONE, make_solvers
 from fcpower_bids.analyses.prediction.permutation_null import NO_NULL, NULL_FACTS, null_p_values, null_rows
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, WITHIN, tabulate_sites
 from fcpower_bids.errors import NotInCohort, Unfit
@@ -28,8 +21,9 @@ from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.sites.combat import RULE, check_harmonisation, people_unadjusted
 
-COVARIATE, BOTH, HELD_OUT = "covariate", "both", "held out"
+COMBAT, COVARIATE, BOTH, HELD_OUT = "combat", "covariate", "both", "held out"
 HANDLINGS = {
     NONE: "as they are",
     COVARIATE: "regressed from the target",

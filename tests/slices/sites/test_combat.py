@@ -1,10 +1,12 @@
 """ComBat against neuroHarmonize's numbers, and what a fold may expect of it."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
-from fcpower_bids.core.regression.combat import HarmonisedFeatures, fit_combat
 from fcpower_bids.errors import Unfit
+from fcpower_bids.slices.sites.combat import HarmonisedFeatures, fit_combat
 
 
 def draw(n=120, n_edges=200, seed=0):
