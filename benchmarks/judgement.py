@@ -10,15 +10,15 @@ from collections import Counter
 
 import numpy as np
 
-from fcpower_bids.analyses.check.check import check_cohort
 from fcpower_bids.core.inference.differences import corrected_resampled_t, exact_mcnemar
 from fcpower_bids.core.inference.sign_flips import sign_flip_p_value, sum_by_block
 from fcpower_bids.core.regression.folds import replicated_folds
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import factorise_kernel
-from tests.analyses.check.cohorts import in_memory
+from fcpower_bids.slices.check.check import check_cohort
 from tests.analyses.cohorts import choose
 from tests.derivatives.planted import draw_series
+from tests.slices.check.cohorts import in_memory
 
 
 def false_alarms(first: int, last: int, people: int = 24) -> Counter[str]:

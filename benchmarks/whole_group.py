@@ -19,13 +19,13 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from benchmarks.group import synthetic_cohort
-from fcpower_bids.analyses.check.check import check_cohort
-from fcpower_bids.analyses.check.pairs import build_similarity
 from fcpower_bids.analyses.prediction.prediction import analyse_prediction
 from fcpower_bids.analyses.quality.qc_fc import analyse_qc_fc
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.check.check import check_cohort
+from fcpower_bids.slices.check.pairs import build_similarity
 
 
 def cohort_in_memory(n: int, n_parcels: int) -> Cohort:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fcpower_bids.analyses.check.check import check_cohort
+from fcpower_bids import plugins
 from fcpower_bids.analyses.engine.connectomes import combine_scans
 from fcpower_bids.analyses.engine.people import join_families, labels_of
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
@@ -179,7 +179,7 @@ class LoadedCohort:
         Everyone is a group of their own where there are neither.
         """
         names = sorted(set(self.names))
-        _, alike = check_cohort(self._cohort, self._settings)
+        alike = [pair for find in plugins.load("alike") for pair in find(self._cohort, self._settings)]
         families = self._labels(self._settings.family_column, "family", names)
         joined = join_families(families, names, alike)
         of_person = dict(zip(names, names if joined is None else joined.tolist(), strict=True))

@@ -23,7 +23,7 @@ from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
 SLICES = (
-    *("edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
+    *("check", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
     *("elsewhere", "published_encoders", "pretraining", "sharing"),
 )
 """Folders of `slices/`, in the order of their analyses, options and methods."""
@@ -55,10 +55,16 @@ class Slice:
     """Encoders of others, entries of `fcpower_bids.encoders.ENCODERS`: their loaders take ``published`` too."""
     sources: Mapping[str, str] = _hook()
     """Kinds of sources of the group level: `fcpower_bids.workflows.sources.Source`."""
+    before_analyses: Mapping[str, str] = _hook()
+    """Functions of a cohort and the settings that return the cohort, before the first analysis."""
+    alike: Mapping[str, str] = _hook()
+    """Functions of a cohort and the settings that return pairs of people who share a fold."""
     after_analyses: Mapping[str, str] = _hook()
     """Functions of a cohort and `fcpower_bids.workflows.collect_errors.Attempts`, at the end of the group level."""
+    cohort_tables: Mapping[str, str] = _hook()
+    """Tables about a cohort that no analysis declares: `fcpower_bids.schema.TableSpec`."""
     tables: Mapping[str, str] = _hook()
-    """Tables that no analysis declares, for the reference, by the title of their section."""
+    """Further tables, for the reference, by the title of their section."""
     levels: Mapping[str, str] = _hook()
     """Levels: `fcpower_bids.options.Level`."""
     option_sections: Mapping[str, str] = _hook()

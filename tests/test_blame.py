@@ -9,8 +9,8 @@ import zipfile
 import pytest
 
 from fcpower_bids.cli.run import main
+from fcpower_bids.slices.check import workflow as check
 from fcpower_bids.slices.pretraining.corpus import pack
-from fcpower_bids.workflows import check
 from tests.derivatives.planted import make_cohort
 from tests.running import PLAIN, run_app
 from tests.slices.pretraining.conftest import made_recordings

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcpower_bids.analyses.check.check import check_cohort
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.signal.timeseries import z_score
-from tests.analyses.check.cohorts import in_memory
+from fcpower_bids.slices.check.check import check_cohort
 from tests.analyses.cohorts import choose
 from tests.derivatives.planted import Planted, draw_series, make_cohort
+from tests.slices.check.cohorts import in_memory
 
 PEOPLE = 24
 
@@ -222,7 +222,7 @@ def test_a_tiny_site_and_sites_that_connectomes_tell_are_noted(check, planted, m
     assert (
         f"{100 * told['value']:.0f} % of the people of a site are recognised, where chance is 50 %." in told["finding"]
     )
-    monkeypatch.setattr("fcpower_bids.analyses.check.recognition.MOST_PEOPLE", 20)
+    monkeypatch.setattr("fcpower_bids.slices.check.columns.MOST_PEOPLE", 20)
     cohort.phenotypes = cohort.phenotypes.assign(site=np.where(second, "two", "one"))
     check("--site-column", "site")
     drawn = cohort.table("check").set_index("check").loc["site and connectome"]

@@ -81,6 +81,11 @@ class Settings(
     Attributes are documented by their own texts, which ``--help`` and ``docs/usage.md`` show.
     """
 
+    @property
+    def checks_only(self) -> bool:
+        """Whether the group level ends before its analyses: the choice of a slice."""
+        return bool(getattr(self, "check", False))
+
     def as_toml(self) -> str:
         """Return what the level uses as TOML; given back with ``--config-file`` it reproduces the run."""
         sections = {field.name: field.metadata.get("section") for field in dataclasses.fields(self)}

@@ -19,7 +19,6 @@ class GroupLevel(Choices):
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")
     min_matched: float = refines(0.5, "stop where a smaller share of the people have scans and phenotypes")
-    check: bool = refines(False, "only look for what would mislead (group/check.tsv), then stop")
     family_column: str | None = asks(None, "column whose equal values never span a split")
     site_column: str | None = asks(None, "column of sites; with --hold-out-sites each is held out in turn")
     harmonise: str = asks(

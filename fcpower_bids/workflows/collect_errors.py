@@ -37,7 +37,7 @@ class Attempts:
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
         self._causes: list[Exception] = []
-        self._apart = {INDEX, *(() if settings.reports_only else (PAGE,)), *(() if settings.check else (CHECK,))}
+        self._apart = {INDEX, *(() if settings.reports_only else (PAGE,)), *(() if settings.checks_only else (CHECK,))}
 
     def run(
         self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False

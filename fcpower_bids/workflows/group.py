@@ -13,8 +13,8 @@ import pandas as pd
 
 from fcpower_bids import plugins
 from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, check_choices
-from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
+from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import tell_left_out
 from fcpower_bids.cohort.features import list_connectomes
@@ -33,7 +33,6 @@ from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import tell_unread
 from fcpower_bids.store import leftovers, sweep, write_text
-from fcpower_bids.workflows.check import check_first
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.collect_errors import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.embedding import embed_stored
@@ -92,7 +91,7 @@ def _dry_run(settings: Settings) -> int:
     with untouched(settings) as own, giving(settings.mem_mb):
         import_sources(own)
         cohort, by_atlas = open_cohorts(own)
-        if not settings.check:
+        if not settings.checks_only:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
         _tell_absent(own)
     _tell_decisions(cohort, own)
@@ -120,7 +119,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     settings, folder = attempts.settings, attempts.settings.results
     if (settings.output_dir / "logs" / "status").is_dir():
         survey(settings.output_dir)  # the page leads to the table, and who is left out is left out by it
-    if not settings.check:
+    if not settings.checks_only:
         _check_choices(analyses_to_run(settings), cohort, by_atlas, settings)
     _make_folder(folder)
     for place in (folder, folder / "models"):
@@ -130,11 +129,12 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
-        cohort = attempts.run(CHECK, partial(check_first, cohort, settings)) or cohort
+        for step in plugins.load("before_analyses"):
+            cohort = attempts.run(CHECK, partial(step, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
-        if not settings.check:
+        if not settings.checks_only:
             _run_analyses(cohort, by_atlas, attempts)
-    if not settings.check:
+    if not settings.checks_only:
         for step in plugins.load("after_analyses"):
             step(cohort, attempts)
 

@@ -133,3 +133,15 @@ def declare_screen(name: str, meaning: str, columns: Columns) -> tuple[TableSpec
             FOLD,
         ),
     )
+
+
+ALIKE: Columns = join_columns(
+    Column.number("similarity", "Pearson correlation of the edges of FC^0.35", "Similarity", digits=2),
+    Column.number(
+        "score",
+        "Double-centred similarity in robust standard deviations of the pairs of different people",
+        "Robust z",
+        digits=1,
+    ),
+)
+"""How much alike two scans are."""

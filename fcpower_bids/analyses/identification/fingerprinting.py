@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.pretraining_overlap import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
 from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
+from fcpower_bids.analyses.pretraining_overlap import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import adjust_p_values
 from fcpower_bids.core.inference.identification import (

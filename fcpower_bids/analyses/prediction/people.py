@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.check.pretraining_overlap import MARK, mark_rows
 from fcpower_bids.analyses.engine.columns import FOLD, KEY_COLUMNS, PERSON, PERSON_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.study import Study
+from fcpower_bids.analyses.pretraining_overlap import MARK, mark_rows
 from fcpower_bids.core.regression.folds import folds_table
 from fcpower_bids.records import Blocks, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns

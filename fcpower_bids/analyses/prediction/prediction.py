@@ -6,12 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from fcpower_bids.analyses.check.pretraining_overlap import (
-    N_TRAINED,
-    PREDICTION_UNSEEN,
-    count_trained,
-    score_unseen,
-)
 from fcpower_bids.analyses.engine.columns import (
     COMPARISON_COLUMNS,
     FOLD,
@@ -52,6 +46,12 @@ from fcpower_bids.analyses.prediction.permutation_null import (
 )
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY, tabulate_reliability
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, scores_within_sites, tabulate_sites
+from fcpower_bids.analyses.pretraining_overlap import (
+    N_TRAINED,
+    PREDICTION_UNSEEN,
+    count_trained,
+    score_unseen,
+)
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, Columns, TableSpec, join_columns, pick_columns

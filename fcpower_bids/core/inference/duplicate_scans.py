@@ -19,6 +19,8 @@ from fcpower_bids.core.regression.kernels import FeatureSource
 
 SAME_SIMILARITY, SAME_SCORE = 0.7, 20.0
 """Above both, two scans are one: measured on two cohorts of several sites, 529 scans and 1,068 people."""
+EXPONENT = 0.35
+"""Of FC^alpha here, whatever the analyses use: the limits were measured there."""
 COPY_SHARE = 0.7
 """Few parcels leave a scan and its own copy a score below `SAME_SCORE`; then this share of that score is asked for."""
 STRANGE_SCORE = 8.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fcpower_bids.analyses.check.pretraining_overlap import ENOUGH, N_TRAINED
 from fcpower_bids.analyses.engine.representations import EMBEDDING
+from fcpower_bids.analyses.pretraining_overlap import ENOUGH, N_TRAINED
 from fcpower_bids.reports.cohort.tables import GroupTables, count, percent
 
 

@@ -13,11 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from fcpower_bids import plugins
 from fcpower_bids.analyses import ANALYSES, declared_tables
-from fcpower_bids.analyses.check.combined import CHECK_COMBINED
-from fcpower_bids.analyses.check.finding import CHECK
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
-from fcpower_bids.analyses.check.pretraining_overlap import EMBEDDED_PEOPLE
+from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
@@ -248,7 +246,7 @@ class GroupTables:
 
 
 REMEDY = "Run the group level again."
-COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, CHECK, CHECK_PAIRS, CHECK_COMBINED, LEFT_OUT)
+COHORT_TABLES = (SCANS, EXCLUDED_TABLE, EMBEDDED_PEOPLE, *plugins.load("cohort_tables"), LEFT_OUT)
 """Tables that no analysis writes."""
 
 

@@ -23,11 +23,12 @@ from fcpower_bids.reports.cohort.findings import (
 from fcpower_bids.reports.cohort.overview import targets_by_representation
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections import page_parts
-from fcpower_bids.reports.cohort.sections.check import count_alarms, warnings_of
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, percent
 
 MOST_TARGETS = 12
+ALARM, NOTE = "alarm", "note"
+"""Levels of the findings of the check."""
 FEW_IDENTIFIED = 20
 """Fewer people in the identification get a caution."""
 
@@ -206,3 +207,18 @@ def _identification_cautions(tables: GroupTables) -> list[str]:
     if n >= FEW_IDENTIFIED:
         return []
     return [f"Identification among {count(n, 'person', 'people')} is easy; accuracy falls as the group grows."]
+
+
+def count_alarms(tables: GroupTables) -> int:
+    """Findings of the check without whose remedy the scores mislead."""
+    found = tables.rows("check")
+    return 0 if found.empty else int((found["level"] == ALARM).sum())
+
+
+def warnings_of(tables: GroupTables) -> list[str]:
+    """Every finding of the check that is more than a note, with its consequence."""
+    found = tables.rows("check")
+    if found.empty:
+        return []
+    serious = found[found["level"] != NOTE]
+    return [f"{row.finding} {row.consequence}" for row in serious.itertuples()]

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.pairs import EXPONENT
 from fcpower_bids.cohort.features import Connectome, list_connectomes
 from fcpower_bids.core.connectome.edges import vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
+from fcpower_bids.core.inference.duplicate_scans import EXPONENT
 from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.selection import label_remedy

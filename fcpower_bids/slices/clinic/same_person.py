@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
+from fcpower_bids.analyses.engine.columns import ALIKE
 from fcpower_bids.core.inference.duplicate_scans import PairScores
 from fcpower_bids.errors import Unfit
-from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
+from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.clinic.equations import error_rates, verify
 
 SAME, OTHER, OPEN = "same person", "another person", "not decided"
@@ -39,7 +39,7 @@ PAIRS = TableSpec(
         Column.text("scan", "Name of the scan", "Scan"),
         Column.text("other_participant_id", "Person, as the other scan is named", "Other person"),
         Column.text("other_scan", "Name of the other scan", "Other scan"),
-        pick_columns(CHECK_PAIRS.columns, ("similarity", "score")),
+        ALIKE,
         Column.number("rank", "1 + people of whom a scan is more similar than the scan of the own name", digits=0),
         Column.number("false_match", "Share of pairs of different people that are at least as similar"),
         Column.number("false_non_match", "Share of pairs of one person that are at most as similar"),

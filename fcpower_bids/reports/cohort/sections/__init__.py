@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from fcpower_bids import plugins
-from fcpower_bids.reports.cohort.sections.check import check_section
 from fcpower_bids.reports.cohort.sections.exponent import exponent_section
 from fcpower_bids.reports.cohort.sections.identification import identification_section, privacy_section
 from fcpower_bids.reports.cohort.sections.prediction import prediction_sections
@@ -13,7 +12,6 @@ from fcpower_bids.reports.cohort.sections.quality import cohort_section, motion_
 from fcpower_bids.reports.cohort.tables import Part
 
 PARTS = (
-    Part(check_section, "check", "Check before the first model", 10),
     Part(cohort_section, "cohort", "Cohort", 20),
     Part(quality_section, "quality", "Quality of the recordings", 30),
     Part(motion_section, "motion", "Motion and connectivity", 40, quoted=True),

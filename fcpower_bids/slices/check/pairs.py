@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.finding import ALARM, LOOK, Finding, name_some
+from fcpower_bids.analyses.engine.columns import ALIKE
 from fcpower_bids.analyses.engine.connectomes import similarity_in_panels
 from fcpower_bids.analyses.engine.representations import FC_POWER, build_representations
 from fcpower_bids.core.inference.duplicate_scans import (
     COPIED,
+    EXPONENT,
     FAR_FROM_MANY,
     MISNAMED_GAIN,
     NEITHER,
@@ -34,11 +35,10 @@ from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.check.findings import ALARM, LOOK, Finding, name_some
 
 SAME, STRANGE, SWAPPED = "same scan", "place to look", "swapped sessions"
 MISNAMED = "another name"
-EXPONENT = 0.35
-"""Of the check, whatever the analyses use: the limits were measured there."""
 MOST_SERIES = 50
 """Pairs, the most alike first, whose series are read."""
 ONE_SERIES = 0.4
@@ -53,13 +53,7 @@ CHECK_PAIRS = TableSpec(
         Column.text("session", "Session of the scan", "Session"),
         Column.text("other", "The other person", "Other person"),
         Column.text("other_session", "Session of the other scan", "Session"),
-        Column.number("similarity", "Pearson correlation of the edges of FC^0.35", "Similarity", digits=2),
-        Column.number(
-            "score",
-            "Double-centred similarity in robust standard deviations of the pairs of different people",
-            "Robust z",
-            digits=1,
-        ),
+        ALIKE,
         Column.number(
             "series_correlation",
             "Mean correlation of the parcel series at the best shift; n/a where they were not compared",

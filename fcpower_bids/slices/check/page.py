@@ -7,33 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.check.finding import CHECK
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS
 from fcpower_bids.reports.cohort.tables import (
     GroupTables,
+    Part,
     Section,
     count,
     make_grid,
 )
+from fcpower_bids.slices.check.findings import CHECK
+from fcpower_bids.slices.check.pairs import CHECK_PAIRS
 
-ALARM, NOTE, SAME = "alarm", "note", "same scan"
+NOTE, SAME = "note", "same scan"
 FEWEST = 10
 """With fewer people left, no score without the pairs is given."""
-
-
-def count_alarms(tables: GroupTables) -> int:
-    """Findings of the check without whose remedy the scores mislead."""
-    found = tables.rows("check")
-    return 0 if found.empty else int((found["level"] == ALARM).sum())
-
-
-def warnings_of(tables: GroupTables) -> list[str]:
-    """Every finding of the check that is more than a note, with its consequence."""
-    found = tables.rows("check")
-    if found.empty:
-        return []
-    serious = found[found["level"] != NOTE]
-    return [f"{row.finding} {row.consequence}" for row in serious.itertuples()]
 
 
 def check_section(tables: GroupTables) -> list[Section]:
@@ -92,3 +78,6 @@ def pooled_r(predictions: pd.DataFrame) -> float:
     """Correlation of observed and predicted over everyone, mean over repeats; of their means if these are all."""
     repeats = [part for _, part in predictions.groupby("repeat")] if "repeat" in predictions else [predictions]
     return float(np.mean([part["observed"].corr(part["predicted"]) for part in repeats]))
+
+
+PART = Part(check_section, "check", "Check before the first model", place=10)

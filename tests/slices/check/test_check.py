@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.judgement import false_alarms, type_one_error
-from fcpower_bids.analyses.check import recognition
-from fcpower_bids.analyses.check.pairs import build_similarity
 from fcpower_bids.core.inference.recognition import recognise_groups
-from tests.analyses.check.cohorts import in_memory
+from fcpower_bids.slices.check import columns as recognition
+from fcpower_bids.slices.check.pairs import build_similarity
 from tests.analyses.cohorts import choose
 from tests.derivatives.planted import draw_series
+from tests.slices.check.cohorts import in_memory
 
 
 def test_twenty_sound_cohorts_are_not_accused():

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from fcpower_bids.analyses.check.columns import check_columns
-from fcpower_bids.analyses.check.combined import CHECK_COMBINED, tabulate_combined, tell_negative
-from fcpower_bids.analyses.check.damage import check_damage
-from fcpower_bids.analyses.check.finding import CHECK, NOTE, Finding, tabulate_findings
-from fcpower_bids.analyses.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
-from fcpower_bids.analyses.check.pretraining_overlap import check_seen
-from fcpower_bids.analyses.check.recognition import check_recognition
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.check.columns import check_columns, check_recognition
+from fcpower_bids.slices.check.findings import (
+    CHECK,
+    CHECK_COMBINED,
+    NOTE,
+    Finding,
+    check_damage,
+    check_seen,
+    tabulate_combined,
+    tabulate_findings,
+    tell_negative,
+)
+from fcpower_bids.slices.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
 
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
@@ -44,6 +50,11 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
     ]
     tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}
     return tables, alike
+
+
+def find_alike(cohort: Cohort, settings: Analysis) -> tuple[tuple[str, str], ...]:
+    """Return people who share a scan and therefore a fold."""
+    return check_cohort(cohort, settings)[1]
 
 
 def _joins(cohort: Cohort) -> list[Finding]:

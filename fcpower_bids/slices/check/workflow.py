@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from fcpower_bids.analyses.check.check import check_cohort
-from fcpower_bids.analyses.check.finding import NOTE
-from fcpower_bids.analyses.check.pairs import SAME
 from fcpower_bids.cohort.joining import describe_join
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import write_group_tables
 from fcpower_bids.outputs.tables import read_table
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
+from fcpower_bids.slices.check.check import check_cohort
+from fcpower_bids.slices.check.findings import NOTE
+from fcpower_bids.slices.check.pairs import SAME
 from fcpower_bids.workflows.collect_errors import CHECK
 from fcpower_bids.workflows.run_progress import say
 

@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.finding import ALARM, NOTE, Finding, name_some
-from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
+from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.encoders.seen import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
-from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.settings import Analysis
 
 ENOUGH = 10
 """Unseen people whom a score of their own needs."""
@@ -164,48 +161,3 @@ def _pooled(predictions: pd.DataFrame, score: str) -> float:
         for _, part in known.groupby("repeat")
     ]
     return float(np.mean(values)) if values else np.nan
-
-
-def check_seen(cohort: Cohort, settings: Analysis) -> list[Finding]:
-    """Find embeddings whose encoder was trained on people of the cohort."""
-    try:
-        scored = expand_names(cohort, settings)
-    except (Unfit, UsageError):  # the analysis that needs them says it
-        scored = ()
-    found = []
-    for label in cohort.embeddings:
-        marks = mark_people(cohort, f"{EMBEDDING}:{label}")
-        trained = sorted(person for person, state in marks.items() if state == TRAINED)
-        if trained:
-            level = ALARM if f"{EMBEDDING}:{label}" in scored else NOTE
-            found.append(_trained(label, trained, len(marks), level))
-        elif UNKNOWN in marks.values():
-            found.append(_unknown(label, len(marks)))
-    return found
-
-
-def _trained(label: str, people: list[str], n: int, level: str) -> Finding:
-    left = n - len(people)
-    rest = f"Read the scores of the {left} others, which stand beside those of everyone, or train"
-    return Finding(
-        "people seen in pretraining",
-        level,
-        len(people),
-        len(people) / n,
-        f"The encoder of the embedding '{label}' was trained on {len(people)} of the {n} people of this cohort "
-        f"({name_some(people)}).",
-        "Its scores over them are not what new people would get, and no finding.",
-        f"{rest if left >= ENOUGH else 'Train'} it on others: pretrain --participant-label, or another dataset.",
-    )
-
-
-def _unknown(label: str, n: int) -> Finding:
-    return Finding(
-        "people seen in pretraining",
-        NOTE,
-        n,
-        float("nan"),
-        f"The encoder of the embedding '{label}' does not say whom it was trained on.",
-        "If it was trained on people of this cohort, its scores are not what new people would get.",
-        "Look at where it comes from; an embedding made by an earlier version is made anew by the participant level.",
-    )

@@ -1,4 +1,4 @@
-"""What the phenotypes owe to sites, to how long people were scanned, to motion, and to codes that are no values."""
+"""Findings about the columns of the phenotypes, and about groups that can be recognised from connectomes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.check.finding import ALARM, LOOK, NOTE, Finding, name_some
 from fcpower_bids.analyses.engine.people import AMOUNTS, person_amounts
 from fcpower_bids.analyses.engine.targets import (
     SIGNIFICANT,
@@ -24,9 +23,13 @@ from fcpower_bids.analyses.engine.targets import (
     tell_handling,
 )
 from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.inference.recognition import recognise_groups
 from fcpower_bids.core.inference.sentinel_codes import one_class_groups, rank_association, repeated_extremes
+from fcpower_bids.core.regression.dense import copy_block
+from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
+from fcpower_bids.slices.check.findings import ALARM, LOOK, NOTE, Finding, name_some
 
 SMALL_SITE = 10
 FAMILY = re.compile(
@@ -201,3 +204,63 @@ def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Findin
         f"Add --covariates {name}"
         + ("." if motion else ", or take the same of everybody: --first-session --equal-minutes."),
     )
+
+
+MOST_PEOPLE = 5000
+"""People, drawn at random, whose sites are told from each other, by some matrices of these people by themselves."""
+
+
+def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+    """Say how well every column of sites is told from the first scan of each person.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        N scans.
+    similarity : array, shape (N, N)
+        Kernel of the scans, in memory or on disk.
+    settings : Analysis
+        Site column and seed.
+    """
+    if cohort.phenotypes.empty:
+        return
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    people, first = np.unique(cohort.scans["participant_id"].astype(str), return_index=True)
+    there = np.isin(people, table.index)
+    for column in site_columns(table, settings):
+        sites = table[column].reindex(people[there])
+        everyone = np.flatnonzero(sites.notna())
+        known = _draw(everyone, settings.random_seed)
+        rows = first[there][known]
+        found = recognise_groups(
+            copy_block(similarity, rows, rows), sites.iloc[known].astype(str).to_numpy(), seed=settings.random_seed
+        )
+        if found.p < SIGNIFICANT:
+            yield Finding(
+                "site and connectome",
+                NOTE,
+                found.n,
+                found.share,
+                f"The connectomes tell the {found.n_groups} sites of '{column}': {100 * found.share:.0f} % of the "
+                f"people of a site are recognised, where chance is {100 / found.n_groups:.0f} %"
+                f"{f' (of {found.n:,} people drawn at random)' if len(known) < len(everyone) else ''}.",
+                "Whatever goes with the site can be predicted from the scanner alone.",
+                _remedy(column, settings),
+            )
+
+
+def _remedy(column: str, settings: Analysis) -> str:
+    """What is left to do, given what was chosen."""
+    if settings.hold_out_sites:
+        return "Read the score within sites; these are held out."
+    if settings.site_column == column:
+        return "Read the score within sites, or use --hold-out-sites."
+    return f"Give --site-column {column} and read the score within sites, or use --hold-out-sites."
+
+
+def _draw(rows: NDArray[np.intp], seed: int) -> NDArray[np.intp]:
+    """All rows, or `MOST_PEOPLE` of them in their order."""
+    if len(rows) <= MOST_PEOPLE:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, MOST_PEOPLE, replace=False))
