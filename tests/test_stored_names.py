@@ -192,7 +192,10 @@ KNOWN = {
         "output_dir / ASKED / f'{key}.txt'",
         "output_dir / STATUSES / f'{recording}.json'",
     ),
-    "slices/sharing/merge.py": ("folder / name", "source.path / unquote(str(link))"),
+    "slices/sharing/merge.py": (
+        *("folder / name", "source.path / unquote(str(link))"),
+        *("output_dir / name", "output_dir / f'{name}.html'"),
+    ),
     # words of the command line
     "cli/prefetch.py": (
         "options.folder / 'weights' / name.rpartition('/')[2]",
