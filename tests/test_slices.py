@@ -96,7 +96,7 @@ def outputs(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SLICES)
 def test_nothing_misses_a_slice_whose_folder_is_removed(name, outputs, tmp_path):
-    """Modules import, each level explains its options, the reference and the page of a cohort are made."""
+    """No import leads nowhere; the help of each level, the reference and the page of a cohort are made."""
     package = copy_package(tmp_path)
     shutil.rmtree(package / "fcpower_bids" / "slices" / name)
     shutil.copytree(outputs, tmp_path / "made")

@@ -6,14 +6,14 @@ outputs that the page is made from.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-OPTIONAL = {"torch", "lightning", "dask", "distributed", "cloudpickle", "templateflow", "nipype", "brainmarks"}
+PLACE = re.compile(r"fcpower_bids(\.\w+)+:\w+")
 
 
 def make_outputs(folder: Path) -> None:
@@ -30,18 +30,27 @@ def make_outputs(folder: Path) -> None:
     settings.results_record.write_text(settings.as_toml())
 
 
-def import_modules() -> Iterator[str]:
-    """Import every module whose packages are installed."""
+def find_imports() -> Iterator[str]:
+    """Follow every import of the package, and every place that is written as text, to a file that is there."""
     import fcpower_bids
 
-    for module in pkgutil.walk_packages(fcpower_bids.__path__, "fcpower_bids."):
-        if not module.name.endswith("__main__"):
-            try:
-                importlib.import_module(module.name)
-            except ModuleNotFoundError as error:
-                if str(error.name).partition(".")[0] not in OPTIONAL:
-                    raise
+    root = Path(fcpower_bids.__file__).parents[1]
+    for path in sorted(root.glob("fcpower_bids/**/*.py")):
+        for name in imports_of(path.read_text(encoding="utf-8")):
+            place = root.joinpath(*name.split("."))
+            assert place.with_suffix(".py").is_file() or place.is_dir(), f"{path} needs {name}"
     yield "modules"
+
+
+def imports_of(text: str) -> Iterator[str]:
+    """Modules of the package that a module imports, or names as ``"package.module:attribute"``."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fcpower_bids"):
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name.startswith("fcpower_bids"))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACE.fullmatch(node.value):
+            yield node.value.partition(":")[0]
 
 
 def explain() -> Iterator[str]:
@@ -86,6 +95,6 @@ if __name__ == "__main__":
     if name == "outputs":
         make_outputs(folder)
     else:
-        for done in (*import_modules(), *explain(), *refer(), *show(folder)):
+        for done in (*find_imports(), *explain(), *refer(), *show(folder)):
             assert not any(one.startswith(f"fcpower_bids.slices.{name}") for one in sys.modules)
             print(done)
