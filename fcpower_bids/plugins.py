@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -100,19 +101,22 @@ def load(kind: str) -> Iterator[Any]:
 
 def _is_there(name: str) -> bool:
     try:
-        return find_spec(name) is not None
+        found = find_spec(name)
     except ModuleNotFoundError:  # no slice at all
         return False
+    return found is not None and found.origin is not None  # a folder of what was compiled is none
 
 
 def _is_registered() -> bool:
     """Whether any installed package has the group: the files alone, a tenth of the time of asking for entry points."""
-    for folder in filter(os.path.isdir, sys.path):
-        with os.scandir(folder) as found:
-            for path in (os.path.join(each.path, "entry_points.txt") for each in found if each.name.endswith("-info")):
-                if os.path.isfile(path) and f"[{GROUP}]" in Path(path).read_text(encoding="utf-8"):
-                    return True
-    return False
+    return any(f"[{GROUP}]".encode() in text for folder in sys.path for text in _entry_points(folder))
+
+
+def _entry_points(folder: str) -> Iterator[bytes]:
+    with suppress(OSError):  # not there, an archive, or closed
+        for name in (each for each in os.listdir(folder) if each.endswith("-info")):
+            with suppress(OSError):
+                yield Path(folder, name, "entry_points.txt").read_bytes()
 
 
 def _load(entry: Any) -> Slice:
