@@ -1,6 +1,6 @@
 """fcpower_bids: functional connectomes with a flattened spectrum, from fMRIPrep derivatives.
 
-Importing the package loads nothing heavy: what it offers to scripts is imported when it is first asked for, and torch,
+Importing the package loads nothing heavy: its interface for scripts is imported on first use, and torch,
 nipype, nilearn and pybids where they are used.
 """
 

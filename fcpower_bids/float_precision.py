@@ -9,4 +9,4 @@ NEAREST_BY_ITSELF = (3, 1)
 EXACT: dict[str, Any] = (
     {"float_precision": "round_trip"} if tuple(map(int, version("pandas").split(".")[:2])) < NEAREST_BY_ITSELF else {}
 )
-"""What makes `pandas.read_csv` read a decimal as the nearest float; since 3.1 it does so by itself."""
+"""Option that makes `pandas.read_csv` read a decimal as the nearest float; since 3.1 it is the default."""

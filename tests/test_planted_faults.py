@@ -177,7 +177,7 @@ def test_labels_that_moved_by_one_are_named(check, planted):
         assert int(row.other[4:]) - 1 == half[int(row.participant_id[4:]) - 1 - 1]
     assert f"{len(rows)} scans are far from the other scans of the same person" in found.loc["another name", "finding"]
     assert "--exclude-file" in found.loc["another name", "remedy"]
-    assert "near somebody else's" in told
+    assert "near another person's" in told
 
 
 def test_a_scan_that_was_stored_with_somebody_else_is_named(check, planted):

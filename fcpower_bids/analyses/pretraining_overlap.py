@@ -39,7 +39,7 @@ N_TRAINED = Column.number(
 )
 EMBEDDED_PEOPLE = TableSpec(
     "embedded_people",
-    "Whom the encoder of each embedding has seen.",
+    "People in the training of the encoder of each embedding.",
     join_columns(
         Column.text("representation", "The embedding", "Embedding"),
         Column.text("participant_id", "Person", "Person"),
@@ -52,7 +52,7 @@ PREDICTION_UNSEEN = TableSpec(
     "Scores over everyone and over the people whom no encoder was trained on, from the same predictions.",
     join_columns(
         Column.text("target", "Phenotype or composite that is predicted", "Target"),
-        Column.text("representation", "What predicts it", "Representation"),
+        Column.text("representation", "Features that predict it", "Representation"),
         Column.text("score", "auc for targets of two classes, r for others", "Score"),
         Column.number("n_people", "People in everyone", "People", 0),
         Column.number("everyone", "Score of all out-of-fold predictions of a repeat, mean over repeats", "Everyone"),
@@ -64,7 +64,7 @@ PREDICTION_UNSEEN = TableSpec(
 
 
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
-    """What the encoder of a representation has seen of every person; nothing where it is of no encoder."""
+    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
     kind, _, label = split_entry(representation)[0].partition(":")
     if kind != EMBEDDING:
         return {}
@@ -109,7 +109,7 @@ def tabulate_people(cohort: Cohort) -> pd.DataFrame:
 
 
 def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows are of people whom no encoder was trained on; none where nobody was seen, or too few are left."""
+    """Rows of people that no encoder was trained on; none where no person was seen, or too few are left."""
     trained = trained_people(cohort, representations)
     unseen = ~np.isin(people, sorted(trained))
     if unseen.all() or len(set(people[unseen].tolist())) < ENOUGH:
@@ -120,7 +120,7 @@ def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArra
 def score_unseen(
     cohort: Cohort, names: Sequence[str], people: Iterable[str], predictions: Iterable[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Rows of ``prediction_unseen`` from those of ``predictions``; none where nobody was seen.
+    """Rows of ``prediction_unseen`` from those of ``predictions``; none where no person was seen.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def _unusable(column: pd.Series, of_all: pd.Series, predicted: bool, in_composit
     if column.isna().all() and of_all.notna().any():
         yield (
             f"The column '{column.name}' is known for {of_all.notna().sum()} people without scans (such as "
-            f"{of_all.first_valid_index()!s}), and for nobody with scans (such as {column.index[0]!s}). Correct the "
+            f"{of_all.first_valid_index()!s}), and for no person with scans (such as {column.index[0]!s}). Correct the "
             "participant_id of its table, or leave it out."
         )
     elif column.isna().all():

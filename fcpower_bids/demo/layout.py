@@ -15,7 +15,7 @@ TASK = "rest"
 RESOLUTION = "8 mm isotropic; coarse on purpose, to keep the demo small"
 
 README = """\
-Demo dataset of fcpower_bids. Nobody was scanned: the parcel time series were drawn at random, with connectomes that
+Demo dataset of fcpower_bids. No person was scanned: the parcel time series were drawn at random, with connectomes that
 differ between people, and painted into the voxels of a template.
 
 derivatives/fmriprep     what fMRIPrep would have written: BOLD in MNI space, brain masks, confounds

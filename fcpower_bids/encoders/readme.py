@@ -27,7 +27,7 @@ model = FBert.from_pretrained(".")
 embedding = model.embed(series, parcel_names)  # volumes x parcels
 ```
 
-`config.json` lists who was in the training as salted digests, which hide nobody from someone who guesses the labels.
+`config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
 
 

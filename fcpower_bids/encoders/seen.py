@@ -82,7 +82,7 @@ def series_digests(salt: str, signatures: Iterable[str]) -> tuple[str, ...]:
 def describe_training(
     encoder: Any, dataset: str, subject: str, series: ArrayLike, parcel_names: Sequence[str]
 ) -> dict[str, str]:
-    """What the sidecar of an embedding says of its person: see `find_in_training`; nobody trained random weights."""
+    """Entry of the sidecar of an embedding about its person: see `find_in_training`; random weights saw no person."""
     card = getattr(encoder, "card", None)
     if card is None:  # the models of others
         return {STATE: UNKNOWN}

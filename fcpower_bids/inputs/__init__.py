@@ -1,1 +1,1 @@
-"""What comes in: finding recordings in BIDS derivatives, and what can be known to be wrong before anything runs."""
+"""Inputs: recordings in BIDS derivatives, and faults that can be found before anything runs."""

@@ -117,7 +117,7 @@ def _reopen_or_index(root: Path, closed: Collection[Path], database_dir: Path) -
 
 
 def _manifest(root: Path) -> dict[str, Any]:
-    """What an index depends on: a folder's modification time changes when a file in it appears or disappears."""
+    """Dependencies of an index: a folder's modification time changes when a file in it appears or disappears."""
     times = {folder.relative_to(root).as_posix(): folder.stat().st_mtime_ns for folder in list_func_folders(root)[0]}
     return {"root": str(root), "pattern": _all_but(None).pattern, "folders": times}
 
@@ -130,7 +130,7 @@ def _is_current(home: Path, manifest: dict[str, Any]) -> bool:
 
 
 def _build(home: Path, root: Path, closed: Collection[Path], manifest: dict[str, Any]) -> None:
-    """Index beside ``home`` and move it there in one step, so that parallel jobs never see half an index."""
+    """Index next to ``home`` and move it there in one step, so that parallel jobs never see half an index."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as workshop:
         fresh = Path(workshop, "fresh")

@@ -45,7 +45,7 @@ class Pipeline(NamedTuple):
     pattern : str
         Where its series are, for messages; its first folder is that of a participant.
     marker : str
-        What a folder of a participant has in it.
+        Content of a folder of a participant.
     find : callable
         Root and folder of a participant to its sources.
     """
@@ -73,7 +73,7 @@ def input_type_of(root: Path, stated: str | None = None) -> str:
         try:
             made_by = read_json(description).get("GeneratedBy")
         except DatasetError:
-            return "fmriprep"  # what is wrong with it is said where it is needed
+            return "fmriprep"  # its faults are reported where it is needed
         names = [str(one.get("Name", "")).lower() for one in made_by or () if isinstance(one, dict)]
         return "nibabies" if "nibabies" in names else "fmriprep"
     for folder in _folders(root)[:LOOKED_AT]:
@@ -184,9 +184,9 @@ def _of_results(root: Path, results: Path, run: dict[str, str]) -> Iterator[Sour
         surface = _first(
             results / f"{results.name}_Atlas{kind}{end}.dtseries.nii" for kind in ("_MSMAll", "") for end in fix
         )
-        beside = (MASKS[0], MOTION)
-        yield from _series(root, volume, {**entities, **dict(VOLUME)}, mask, motion, beside)
-        yield from _series(root, surface, {**entities, **dict(SURFACE)}, None, motion, beside)
+        companions = (MASKS[0], MOTION)
+        yield from _series(root, volume, {**entities, **dict(VOLUME)}, mask, motion, companions)
+        yield from _series(root, surface, {**entities, **dict(SURFACE)}, None, motion, companions)
 
 
 def _of_ukb(root: Path, folder: Path) -> Iterator[Source]:
@@ -207,14 +207,14 @@ def _series(
     labels: dict[str, str],
     mask: Path | None,
     motion: Path | None,
-    beside: tuple[str, str],
+    companions: tuple[str, str],
 ) -> Iterator[Source]:
     """Yield a series that is there, and what belongs to it."""
     if path is None:
         return
     entities = order_entities(tuple(labels.items()))
     extension = path.name[path.name.index(".") :]
-    yield Source(path, root, "bold", entities, "bold", extension, beside)
+    yield Source(path, root, "bold", entities, "bold", extension, companions)
     if mask is not None:
         yield Source(mask, root, "mask", entities, "mask", extension)
     if motion is not None:

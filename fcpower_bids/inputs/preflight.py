@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything is computed, in plain sentences, and the table that shows it."""
+"""Faults that can be found before anything is computed, in plain sentences, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TR_TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was seen of one series.
+    """Facts about one series.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Inspection:
     volumes : int
         Volumes of the series, 0 when unknown.
     sentences : tuple of str
-        What is wrong, each with the file and the remedy.
+        Faults, each with the file and the remedy.
     found : tuple of str
         Which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable.
     """
@@ -51,7 +51,7 @@ def inspect_series(series: Source, mask: Path | None, confounds: Path | None, si
     series : Source
         The BOLD file.
     mask, confounds : Path or None
-        What belongs to it by name.
+        Files that belong to it by name.
     sidecars : Sidecars
         The JSON files of the dataset.
     """
@@ -71,8 +71,8 @@ def inspect_series(series: Source, mask: Path | None, confounds: Path | None, si
         repetition_time=repetition_time,
         mask=None if series.is_cifti else mask,
         confounds=confounds,
-        confounds_metadata=_beside(confounds),
-        sidecar=_beside(series.path),
+        confounds_metadata=_sidecar_of(confounds),
+        sidecar=_sidecar_of(series.path),
     )
     return Inspection(recording, volumes, (), found)
 
@@ -100,7 +100,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
     if series.is_cifti:
         return
     if mask is None:
-        expected = series.beside[0] or f"{series.name}_desc-brain_mask.nii.gz"
+        expected = series.companions[0] or f"{series.name}_desc-brain_mask.nii.gz"
         if (folder := series.path.with_name(Path(expected).name)).is_dir():
             raise RecordingError(f"{folder} is a folder, a pipe or a device, not a file: put the file there.")
         raise RecordingError(
@@ -111,7 +111,7 @@ def _check_mask(series: Source, mask: Path | None) -> None:
 
 def _check_confounds(series: Source, confounds: Path | None, n_volumes: int | None) -> None:
     if confounds is None:
-        expected = series.beside[1] or "desc-confounds_timeseries.tsv"
+        expected = series.companions[1] or "desc-confounds_timeseries.tsv"
         raise RecordingError(
             f"{series.path} has no confounds table: no {expected} of its run is next to it. "
             "Copy it there or run fMRIPrep again."
@@ -189,7 +189,7 @@ def _stem(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _beside(path: Path | None) -> Path | None:
+def _sidecar_of(path: Path | None) -> Path | None:
     """The JSON file of the same name, if there is one."""
     sidecar = None if path is None else path.with_name(f"{_stem(path)}.json")
     return sidecar if sidecar is not None and sidecar.is_file() else None

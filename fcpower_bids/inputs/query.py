@@ -49,7 +49,7 @@ class Problem:
     stage : str
         Always ``inputs`` here.
     sentence : str
-        What is wrong with which file, and the remedy.
+        Faults of files, with the remedy.
     kind : str
         ``failed``, or ``skipped`` for what the user's own choices left out.
     found : tuple of str or None
@@ -65,16 +65,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Discovery:
-    """What there is to process.
+    """Recordings to process.
 
     Attributes
     ----------
     recordings : tuple of Recording
         Sorted by name.
     problems : tuple of Problem
-        What cannot be processed; the others go on.
+        Recordings that cannot be processed; the others go on.
     notes : tuple of str
-        What a user may want to know and need not act on.
+        Notes that need no action.
     derivatives : tuple of Path
         Datasets that were looked into.
     volumes : tuple of int

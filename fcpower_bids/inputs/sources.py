@@ -13,7 +13,7 @@ from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.records import Entities, space_of
 
 GRID_KEYS = frozenset({"space", "cohort", "res", "den"})
-"""Entities that tell on which grid a run was written; without them the name is that of the run."""
+"""Entities of the grid of a series; without them the name is that of the run."""
 CONFOUNDS = ("timeseries", "regressors", "confounds")
 """Suffixes of the confounds table in fMRIPrep 20.2 and later, 1.2 to 20.1, 1.0 and 1.1."""
 
@@ -50,7 +50,7 @@ class Source:
         All of its name but ``desc``, in the order of the specification.
     suffix, extension : str
         The rest of its name.
-    beside : tuple of str
+    companions : tuple of str
         How mask and confounds of a series are called by its pipeline; empty for the names of fMRIPrep.
     """
 
@@ -60,7 +60,7 @@ class Source:
     entities: Entities
     suffix: str
     extension: str
-    beside: tuple[str, str] = ("", "")
+    companions: tuple[str, str] = ("", "")
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ def drop(entities: Entities, keys: Iterable[str]) -> Entities:
 
 
 def read_source(path: Path, root: Path) -> Source | None:
-    """Tell from its name what a file is; None for a file that no recording needs.
+    """Classify a file by its name; None for a file that no recording needs.
 
     Unknown keys are entities like any other: they are kept, in alphabetical order, before ``desc``.
 

@@ -23,7 +23,7 @@ MISSING = ("", "n/a", "N/A", "NA", "NaN", "nan", "null")
 WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """How files of spreadsheets begin (``.xlsx``, ``.ods``; ``.xls``)."""
 INVISIBLE = "Cf"
-"""What Unicode calls a letter that only changes how others are shown."""
+"""Unicode category of characters that only change how others are shown."""
 SEPARATORS = "\t;,"
 DECIMAL = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
@@ -42,7 +42,7 @@ class Spreadsheet(NamedTuple):
     lines : list of int
         The line in the file of each row, counted from 1.
     notes : tuple of str
-        What was guessed.
+        Guesses.
     """
 
     names: tuple[str, ...]

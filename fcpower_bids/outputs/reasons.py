@@ -13,13 +13,13 @@ MOST_ALIKE = 5
 OWN = re.compile(r"\S*/\S*|\bsub-\S+|\d+(?:\.\d+)?")
 """Differences between two recordings with one problem: paths, names and numbers."""
 
-Told = TypeVar("Told")
+Reason = TypeVar("Reason")
 
 
-def group_alike(told: Sequence[Told], text: Callable[[Told], str], most: int = MOST_ALIKE) -> list[list[Told]]:
+def group_alike(reasons: Sequence[Reason], text: Callable[[Reason], str], most: int = MOST_ALIKE) -> list[list[Reason]]:
     """Put together what says the same but for paths, names and numbers."""
-    groups: dict[str, list[Told]] = {}
-    for one in told:
+    groups: dict[str, list[Reason]] = {}
+    for one in reasons:
         groups.setdefault(OWN.sub("*", text(one)), []).append(one)
     return [part for group in groups.values() for part in ([[one] for one in group] if len(group) <= most else [group])]
 

@@ -25,8 +25,8 @@ fcpower_bids bids_dir output_dir {{{",".join(LEVELS)}}} [options]
 TOML file given with `--config-file` (`low_pass = 0.1`, lists in brackets); the command line wins. The resolved choices
 of a run are in `logs/settings.toml` of the output, which repeats the run when it is given back.
 
-The shell completes options, choices and the names of atlases, transforms and analyses (bash and zsh) with this line, for example in
-`~/.bashrc` or `~/.zshrc`:
+The shell completes options, choices and the names of atlases, transforms and analyses (bash and zsh)
+with this line, for example in `~/.bashrc` or `~/.zshrc`:
 
 ```sh
 eval "$(register-python-argcomplete fcpower_bids)"

@@ -25,7 +25,7 @@ class Harmoniser:
     Attributes
     ----------
     check : callable
-        Refuses choices that would tell the model what it is to predict.
+        Refuses choices that would give the target to the model.
     apply : callable
         Has the predictors of a representation take its features without site effects, fitted in every fold.
     facts : callable

@@ -1,4 +1,4 @@
-"""F-BERT on its own: this file needs torch, safetensors and the two files beside it, and nothing else.
+"""F-BERT on its own: this file needs torch, safetensors and the two files of its folder, and nothing else.
 
     from modeling_fbert import FBert
     model = FBert.from_pretrained(".")

@@ -1,4 +1,4 @@
-"""What the page says of representations whose encoder was trained on the people whom they describe."""
+"""Sentences of the page about representations whose encoder was trained on the people that they describe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def seen_names(tables: GroupTables) -> set[str]:
 
 
 def describe_training(row: pd.Series) -> str:
-    """Say that an encoder was trained on none of the people of a row, or that it does not tell."""
+    """Say that an encoder was trained on none of the people of a row, or that this is not known."""
     if not str(row["representation"]).startswith(EMBEDDING) or N_TRAINED.key not in row:
         return ""
     known = row[N_TRAINED.key] == row[N_TRAINED.key]
@@ -86,5 +86,5 @@ def _describe_prediction(row: pd.Series, tables: GroupTables) -> str:
 
 def too_few(n: float) -> str:
     """Say that the unseen people have no score of their own."""
-    left = "Nobody is" if n == 0 else f"Only {count(int(n), 'person is', 'people are')}"
+    left = "No person is" if n == 0 else f"Only {count(int(n), 'person is', 'people are')}"
     return f"{left} left whom it was not trained on; {ENOUGH} are needed for a score of their own."

@@ -158,7 +158,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     answers = {part.anchor: part.answers for part in page_parts()}
     said += [one for _, one, anchor in further if answers[anchor] and (not said or one.startswith(answers[anchor]))]
     if not said and further:
-        return "Nothing was predicted and nobody identified; the other analyses are below."
+        return "Nothing was predicted or identified; the other analyses are below."
     return " ".join(said)
 
 
@@ -175,7 +175,7 @@ def _identified(best: pd.Series, tables: GroupTables) -> str:
     """Of the representation that finds most people; a share that chance may give is not called an identification."""
     share = percent(best["accuracy"])
     if best["p_permutation"] >= SIGNIFICANT:
-        return f"Nobody is identified better than by chance (at most {share} of the searches find the person)."
+        return f"No person is identified better than by chance (at most {share} of the searches find the person)."
     return f"{tables.title(str(best['representation']))} identifies {share} of the scans."
 
 

@@ -75,7 +75,7 @@ def _codes(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterato
 
 
 def _families(table: pd.DataFrame, settings: Analysis) -> Iterator[Finding]:
-    """Columns of families that nobody has named: most people have a value of their own, or share it with a few."""
+    """Columns that look like undeclared families: most people have a value of their own, or share it with a few."""
     if settings.family_column:
         return
     for column in (str(name) for name in table if FAMILY.fullmatch(str(name))):
@@ -207,11 +207,11 @@ def _amount(name: str, target: str, rho: float, n: int, removed: bool) -> Findin
 
 
 MOST_PEOPLE = 5000
-"""People, drawn at random, whose sites are told from each other, by some matrices of these people by themselves."""
+"""People, drawn at random, for the classification of sites, which holds some matrices of people by people."""
 
 
 def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
-    """Say how well every column of sites is told from the first scan of each person.
+    """Test how well the first scan of each person predicts every column of sites.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
                 NOTE,
                 found.n,
                 found.share,
-                f"The connectomes tell the {found.n_groups} sites of '{column}': {100 * found.share:.0f} % of the "
+                f"The connectomes separate the {found.n_groups} sites of '{column}': {100 * found.share:.0f} % of the "
                 f"people of a site are recognised, where chance is {100 / found.n_groups:.0f} %"
                 f"{f' (of {found.n:,} people drawn at random)' if len(known) < len(everyone) else ''}.",
                 "Whatever goes with the site can be predicted from the scanner alone.",
@@ -251,7 +251,7 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
 
 
 def _remedy(column: str, settings: Analysis) -> str:
-    """What is left to do, given what was chosen."""
+    """Remedy, given the choices."""
     if settings.hold_out_sites:
         return "Read the score within sites; these are held out."
     if settings.site_column == column:

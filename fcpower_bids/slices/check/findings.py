@@ -25,19 +25,19 @@ NAMED = 5
 
 CHECK = TableSpec(
     "check",
-    "What a skeptic found before the first model: each with its consequence and remedy.",
+    "Findings of the check before the first model, each with its consequence and remedy.",
     join_columns(
-        Column.text("check", "What was looked at", "Check"),
+        Column.text("check", "Subject of the check", "Check"),
         Column.text(
             "level",
-            "alarm (scores would mislead), look (somebody should look), note (worth knowing)",
+            "alarm (scores would mislead), look (needs a person's eyes), note (worth knowing)",
             "Level",
         ),
         Column.number("n", "How many: pairs, people, values or scans", "How many", digits=0),
         Column.number("value", "The figure behind the finding, named in it; n/a where there is none"),
-        Column.text("finding", "What was found", "What was found"),
-        Column.text("consequence", "What it does to the scores", "What it does to the scores"),
-        Column.text("remedy", "What to do", "What to do"),
+        Column.text("finding", "Finding", "Finding"),
+        Column.text("consequence", "Effect on the scores", "Effect on the scores"),
+        Column.text("remedy", "Remedy", "Remedy"),
     ),
 )
 FACTS = {
@@ -126,23 +126,23 @@ def tell_negative(combined: pd.DataFrame) -> Iterator[Finding]:
 
 
 KINDS = {
-    "volumes": ("volumes that are empty, copies or far from all others", "What is left out shortens them."),
-    "parcels": ("parcels that are constant for long or lose their level", "What one scan lacks, all lose."),
+    "volumes": ("volumes that are empty, copies or far from all others", "Left-out volumes shorten them."),
+    "parcels": ("parcels that are constant for long or lose their level", "Parcels that one scan lacks drop for all."),
     "gain": ("a step of the level of the whole brain", "A step correlates all parcels with each other."),
     "table": (
         "a confounds table that disagrees with the series",
         "Their motion and regressors may be those of another scan, and with them all that is held against motion.",
     ),
 }
-"""Parts of a recording: what was found, and what it does."""
+"""Parts of a recording: finding and effect."""
 MANY = 0.25
-"""Share of the scans from which on a caution is told of the cohort, not of scans."""
+"""Share of the scans from which on a caution is reported for the cohort, not for scans."""
 FEWEST = 5
-"""Scans, at least, that a share is told of."""
+"""Least number of scans for such a share."""
 
 
 def check_damage(cohort: Cohort) -> list[Finding]:
-    """Tell how many scans have which caution; many alike are a fault of how all were made."""
+    """Count the scans of each caution; many alike point to a common fault."""
     if "damage" not in cohort.scans:
         return []
     return list(_tell(cohort))
@@ -195,7 +195,7 @@ def check_seen(cohort: Cohort, settings: Analysis) -> list[Finding]:
 
 def _trained(label: str, people: list[str], n: int, level: str) -> Finding:
     left = n - len(people)
-    rest = f"Read the scores of the {left} others, which stand beside those of everyone, or train"
+    rest = f"Read the scores of the {left} others, which are given with those of everyone, or train"
     return Finding(
         "people seen in pretraining",
         level,

@@ -1,4 +1,4 @@
-"""What the check found before the first model, and what a score is without the people whom it names."""
+"""Findings of the check before the first model, and scores without the people whom it names."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ FACTS = {
         f"{STRANGE_SCORE:g}, or the series agree. swapped sessions: two people whose scans are each "
         "other's nearest crosswise, and far from their own; each such person has one row per scan that belongs to "
         "the other. another name: a scan whose score "
-        f"with somebody else is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
+        f"with another person is above {SWAP_SCORE:g} and by {MISNAMED_GAIN:g} higher than with its own person."
     )
 }
 
@@ -140,8 +140,8 @@ def check_copies(cohort: Cohort) -> Iterator[Finding]:
             1.0,
             f"{len(copied)} recordings of different people are copies of one another, equal to the bit "
             f"({name_some(people)}).",
-            "One of the names is wrong; neither takes part, since with the wrong one a scan would stand beside the "
-            "phenotypes of somebody else.",
+            "One of the names is wrong; neither takes part, since the wrong one would join a scan with the "
+            "phenotypes of another person.",
             "Find out which name is right. Reject the other in exclude.tsv, or accept the right one there.",
         )
 
@@ -269,7 +269,7 @@ def _tell_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
             len(frame),
             float(frame["score"].max()),
             f"{len(frame)} scan{'s are' if len(frame) > 1 else ' is'} far from the other scans of the same person and "
-            f"near somebody else's ({name_some(said)}).",
+            f"near another person's ({name_some(said)}).",
             "The person is predicted from a mixture of two brains, and counts as not identified; where labels have "
             "moved by one, so do all after it.",
             "Hold the names against the records of the scanner, from the first that is listed; correct them, or leave "

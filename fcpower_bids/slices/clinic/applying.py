@@ -1,4 +1,4 @@
-"""What a model says of one new scan, how sure it is, and for whom that holds."""
+"""Result of a model for one new scan, its certainty, and the people for whom that holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNLIKE = 1.0
 
 @dataclass(frozen=True)
 class NewScan:
-    """What is known of a scan besides its connectome; NaN where it is not.
+    """Facts about a scan besides its connectome; NaN where unknown.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class NewScan:
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """What a fitted model says of one scan.
+    """Result of a fitted model for one scan.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class AppliedModel:
     summary : mapping of str to float
         The connectome in the measures that the table of the model's training scans has.
     warnings : tuple of str
-        What is outside of what the model has seen, the gravest first; empty when nothing is.
+        Properties outside of the model's training, the gravest first; empty when there are none.
     """
 
     prediction: float
@@ -83,14 +83,14 @@ class AppliedModel:
 
 @dataclass(frozen=True)
 class Recalibration:
-    """What local people of known target change.
+    """Correction by local people of known target.
 
     Attributes
     ----------
     people : int
         How many there were.
     offset : float
-        What is subtracted from predictions; shrunken to zero by what is known of offsets between sites.
+        Offset that is subtracted from predictions, shrunken to zero by the spread of offsets between sites.
     bias, mean_error_before : float
         Mean and mean absolute residual of these people before.
     radius : Radius
@@ -222,7 +222,7 @@ def _possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]
 
 
 def _warnings(scan: NewScan, percentile: float, prediction: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is outside of what the model has seen, the gravest first."""
+    """Properties outside of the model's training, the gravest first."""
     found = []
     if scan.in_training:
         found.append("the model was fitted on this very scan, so the prediction tests nothing")

@@ -36,7 +36,7 @@ REFERENCE = TableSpec(
         Column.number("scan", "Number of the scan, arbitrary", digits=0),
         Column.text(
             "measure",
-            "What is given",
+            "Output",
             levels={
                 "mean_fc": "mean of all correlations",
                 "within NETWORK": "mean correlation within a network",
@@ -60,7 +60,7 @@ UNUSUAL = TableSpec(
     "How unusual the connectome of a scan is against the training scans of a model.",
     join_columns(
         Column.text("scan", "Name of the scan", "Scan"),
-        Column.text("measure", "What is compared, as in reference.tsv of the model", "Measure"),
+        Column.text("measure", "Quantity, as in reference.tsv of the model", "Measure"),
         Column.number("value", "Of this scan", "Value"),
         Column.number("mean", "Mean of the training scans", "Reference mean"),
         Column.number("sd", "Standard deviation of the training scans", "Reference SD"),
@@ -185,7 +185,7 @@ RESIDUALS = TableSpec(
     join_columns(
         Column.text(
             "held_out",
-            "What was held out",
+            "Unit that was held out",
             levels={SITE: "all people of a site", FOLD: "a part of the people, families whole"},
         ),
         Column.text("group", "Site, or number of the fold"),
@@ -199,7 +199,7 @@ RESIDUALS = TableSpec(
 
 @dataclass(frozen=True, eq=False)
 class Ingredients:
-    """What a fold of the model needs.
+    """Parts of a fold of the model.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ class Ingredients:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What models say of scans that they have not seen.
+    """Predictions of models for scans that they have not seen.
 
     Attributes
     ----------
@@ -330,12 +330,12 @@ class Evidence:
 
     @property
     def groups(self) -> NDArray[np.generic]:
-        """What was held out together."""
+        """Units that were held out together."""
         return self.rows["group"].to_numpy()
 
     @property
     def members(self) -> NDArray[np.generic]:
-        """What the further member is drawn from: sites, else people."""
+        """Population of a further member: sites, else people."""
         return self.groups if self.by_site else self.rows["person"].to_numpy()
 
     @property

@@ -232,7 +232,7 @@ FEWEST = 10
 
 @dataclass(frozen=True)
 class Verification:
-    """What a score says.
+    """Meaning of a score.
 
     Attributes
     ----------

@@ -41,7 +41,7 @@ from fcpower_bids.slices.clinic.calibration import (
 )
 
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
-"""What a model can be exported for: features that follow from one connectome without anything else."""
+"""Representations of exportable models: features that follow from one connectome alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class FinalModel:
     arrays : dict of str to ndarray
         See `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``.
     facts : dict
-        What a user of the model has to know, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals.
+        Facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals.
     residuals, reference : pandas.DataFrame
         `calibration.RESIDUALS`, `reference.REFERENCE`.
     """
@@ -143,7 +143,7 @@ def _features_of_scans(study: Study, rows: Rows, whole: Representation) -> Float
 
 
 def _of_people(cohort: Cohort) -> dict[str, pd.Series]:
-    """What the columns age and sex say, by participant, whatever the case of their names."""
+    """Columns age and sex by participant, whatever the case of their names."""
     columns = {str(name).lower(): cohort.phenotypes[name] for name in cohort.phenotypes.columns}
     found = {"age": pd.to_numeric(columns["age"], errors="coerce")} if "age" in columns else {}
     sex = next((columns[name] for name in SEX if name in columns), None)

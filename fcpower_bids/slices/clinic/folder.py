@@ -101,7 +101,7 @@ def load_model(
     changed += [CARD] if own != _digest_of(facts) else []
     if changed:
         raise DatasetError(f"{path}/{changed[0]} is not the file that was written with the model. Copy it again.")
-    # these are the files as they were written: what fails from here on is a mistake of ours
+    # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return arrays, facts, [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
@@ -117,7 +117,7 @@ def _digest_of(card: Mapping[str, Any]) -> str:
 
 
 RECOGNISED_BY, DECIMALS = 48, 2
-"""Edges that tell scans apart: as many, and with as few decimals, as no rounding of another machine changes."""
+"""Edges that identify scans: so many, with so few decimals, that no rounding of another machine changes them."""
 
 
 def scan_digest(salt: str, edges: np.ndarray) -> str:
@@ -185,5 +185,5 @@ def write_model(cohort: Cohort, settings: Settings, target: str, representation:
 
 @cache
 def _telling(path: Path, _changed: int) -> np.ndarray:
-    """Read what tells a scan from others once for all models of a run: 48 numbers."""
+    """Read the 48 numbers that identify a scan, once for all models of a run."""
     return telling_edges(read_matrix(path)[0])

@@ -38,7 +38,7 @@ def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | 
     Raises
     ------
     DatasetError
-        There are no connectomes, several atlases, nobody of these names, or too few people.
+        There are no connectomes, several atlases, no person of these names, or too few people.
     """
     chosen = _choose(list_connectomes(output_dir), atlas)
     asked = {f"sub-{label.removeprefix('sub-')}" for label in people}
@@ -94,7 +94,7 @@ def _read(chosen: list[Connectome]) -> tuple[NDArray[np.float64], list[Connectom
 
 
 def sentences(found: Identified) -> list[str]:
-    """What a reader must know, mix-ups first."""
+    """Notes for a reader, mix-ups first."""
     pairs = found.pairs
     crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
     own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]

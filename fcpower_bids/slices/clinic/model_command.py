@@ -1,4 +1,4 @@
-"""``fcpower_bids model``: what the user of a saved model has to know."""
+"""``fcpower_bids model``: facts for the user of a saved model."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ FAR = 2.0
 
 @dataclass(frozen=True)
 class Said:
-    """What a page says of one scan.
+    """Content of a page about one scan.
 
     Attributes
     ----------
     scan, level, headline : str
         Name; ``ok``, ``caution`` or ``stop``; the result in one sentence.
     sentences : tuple of str
-        What must be known with it, the gravest first.
+        Cautions, the gravest first.
     facts : tuple of (str, str)
         Label and value.
     measures : tuple of mapping
@@ -187,7 +187,7 @@ def say_unusual(measures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a prediction cannot say."""
+    """Limits of a prediction."""
     sites = len(facts["Sites"])
     trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
     return (
@@ -200,13 +200,13 @@ def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _residual(facts: Mapping[str, Any]) -> str:
     return (
-        f"The number is no {facts['Target']} itself: what goes with {_covariates(facts)} was taken off, so that 0 "
-        "is what is expected of somebody alike in this."
+        f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that 0 "
+        "is the expectation for a person alike in this."
     )
 
 
 def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
-    """What identifies the model."""
+    """Identity of the model."""
     made = facts["Preprocessing"]
     return (
         ("Model", model),

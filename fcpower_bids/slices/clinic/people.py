@@ -1,4 +1,4 @@
-"""What tables say of new people: age and sex, known targets, and how well these are predicted."""
+"""Tables of new people: age and sex, known targets, and how well these are predicted."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from fcpower_bids.slices.clinic.page import write_prediction_pages
 from fcpower_bids.slices.clinic.people import KnownValues, check_known_values, read_column, read_known, read_people
 
 COMPARED = "compared"
-"""Beside the columns of a row: the rows of its own in `UNUSUAL`."""
+"""Rows of a scan in `UNUSUAL`, in addition to its own columns."""
 DONE, REFUSED, BROKEN = "predicted", "refused", "failed"
 SOUND, CAUTION, UNUSABLE = "ok", "caution", "stop"
 WITHOUT_SCANS = "It has no connectome of the atlas here. Run the participant level, or correct --participant-label."
@@ -58,7 +58,7 @@ PREDICTED = TableSpec(
         ),
         Column.text(
             "quality",
-            "What the participant level says of the scan",
+            "Verdict of the participant level on the scan",
             levels={
                 SOUND: "it can be used",
                 CAUTION: "it can be used with caution: see cautions",
@@ -66,8 +66,8 @@ PREDICTED = TableSpec(
                 "n/a": "nothing was measured",
             },
         ),
-        Column.text("cautions", "What calls for caution with the scan, as on the page of the participant level"),
-        Column.text("warning", "What is outside of what the model has seen, the gravest first"),
+        Column.text("cautions", "Cautions about the scan, as on the page of the participant level"),
+        Column.text("warning", "Properties outside of the model's training, the gravest first"),
         Column.text("reason", "Why there is no prediction"),
         Column.number(
             "prediction", "Predicted value, in the unit of the target; for two classes a score between 0 and 1"
@@ -85,7 +85,7 @@ PREDICTED = TableSpec(
         Column.flag("in_training", "Whether the model was fitted on this very scan"),
         Column.number("minutes", "Minutes of cleaned series", digits=1),
         Column.number("mean_fd", "Mean framewise displacement, mm"),
-        Column.text("differences", "What was done otherwise than with the training scans"),
+        Column.text("differences", "Differences from the preprocessing of the training scans"),
         Column.text("sha256", "Digest of the file of the connectome"),
     ),
     ("scan",),
@@ -95,7 +95,7 @@ TABLES = (PREDICTED, UNUSUAL)
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for besides the model.
+    """Request of a user besides the model.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one model says.
+    """Results of one model.
 
     Attributes
     ----------
@@ -416,12 +416,12 @@ def say_known(known: KnownValues) -> str:
 
 
 def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
-    """Tell what a reader must know, warnings before results."""
+    """Print notes for a reader, warnings before results."""
     once = say_known(found.known) if found.known is not None else ""
     if once:
         say(once)
     for row in found.frame.itertuples():
-        warning = str(row.warning or "").removeprefix(once).strip()  # of all scans: told once
+        warning = str(row.warning or "").removeprefix(once).strip()  # of all scans: printed once
         if row.state != DONE:
             say(f"{row.scan!s}: not predicted. {row.reason!s}")
         elif warning:

@@ -22,11 +22,11 @@ RATIO, MATCHES = 100.0, 0.01
 
 PAIRS = TableSpec(
     "identify_pairs",
-    "Scans that bear one name, and scans that fit somebody else's better.",
+    "Scans that bear one name, and scans that fit another name better.",
     join_columns(
         Column.text(
             "verdict",
-            "What the similarity says",
+            "Verdict of the similarity",
             "Verdict",
             levels={
                 SAME: f"at least {RATIO:g} times as likely of one person as of two, and fewer than {100 * MATCHES:g} % "

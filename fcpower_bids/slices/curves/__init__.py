@@ -1,4 +1,4 @@
-"""What more people, longer scans and other parcellations would give."""
+"""Curves over more people, longer scans and other parcellations."""
 
 from fcpower_bids.plugins import Slice
 

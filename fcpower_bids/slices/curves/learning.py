@@ -207,7 +207,7 @@ LAW_CAVEATS = [
     "The cells share people and folds, so they are not independent: the standard errors are too small.",
     "Beyond the largest N and T of the table the law is an extrapolation.",
     "Minutes from the start of a scan differ from minutes over several days, and people here are of one study.",
-    "Where at_bound is true, or w1 and w2 have large errors, the grid does not tell people from minutes.",
+    "Where at_bound is true, or w1 and w2 have large errors, the grid does not separate people from minutes.",
 ]
 SIZE_FACTS = {
     "SizeRule": (
@@ -224,7 +224,7 @@ SIZE_FACTS = {
 
 @dataclass(frozen=True)
 class CurveAnalysis(CurveChoices, Analysis):
-    """What the analysis may depend on."""
+    """Settings that the analysis may depend on."""
 
 
 def check_choices(cohort: Cohort, settings: CurveAnalysis) -> None:
@@ -257,7 +257,7 @@ def analyse_learning_curves(
     dict of str to Table
         ``learning_curves`` (one row per target, representation, size, length and fold), ``learning_gains`` (paired
         differences per cell), ``scaling_law``; ``identification_curves`` (one row per subset of people) and
-        ``identification_gains``. What the cohort does not allow is left out.
+        ``identification_gains``. Rows that the cohort does not allow are left out.
 
     Raises
     ------
@@ -424,7 +424,7 @@ def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Stu
     solver : Solver
         Of all people.
     kernel : ndarray, shape (n, n), or None
-        What `solver` was factorised from. Where few people train, decomposing their block of it in every
+        Kernel that `solver` was factorised from. Where few people train, decomposing their block of it in every
         fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
     study : Study
         With the folds of `shrink_folds`.

@@ -83,9 +83,9 @@ class _Curves:
     Parameters
     ----------
     name, label, score : str
-        What is scored, how an axis calls the score, and its column.
+        Scored quantity, name of the score on an axis, and its column.
     chance : float
-        What guessing scores; NaN where it depends on the number of people.
+        Score of guessing; NaN where it depends on the number of people.
     who : str
         The people along the axis.
     """
@@ -164,7 +164,7 @@ class _Curves:
         test = "the 95 % interval over people" if self.score == "accuracy" else "the corrected resampled t-test"
         yield Panel(
             f"{self.name}: gain in {self.label}",
-            f"Blue is a gain, red a loss; * where {test} tells it from 0 (p < 0.05; cells are not corrected for each "
+            f"Blue is a gain, red a loss; * differs from 0 by {test} (p < 0.05; cells are not corrected for each "
             f"other). {'Grey: not known. ' if unknown else ''}{'. '.join(said)}.",
             draw_gains(matrices, [f"{one:.3g}" for one in minutes], [f"{one:.0f}" for one in people]),
             f"Gains by minutes and people. {'. '.join(said)}.",

@@ -60,7 +60,7 @@ COMPARISONS = TableSpec(
     "Parcellations against each other on the same people and folds.",
     join_columns(
         COMPARISON_COLUMNS,
-        Column.text("representation", "What predicts, under both parcellations", "Representation"),
+        Column.text("representation", "Features that predict, under both parcellations", "Representation"),
         Column.text("atlas", "The parcellation whose score comes first in the difference", "Parcellation"),
         Column.text("reference", "The parcellation whose score is subtracted", "Against"),
         Column.p(
@@ -122,7 +122,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
     Raises
     ------
     Unfit
-        Fewer than two parcellations, nobody described by all of them, or no representation of connectomes.
+        Fewer than two parcellations, no person described by all of them, or no representation of connectomes.
     """
     shared, settings = _share(cohorts, settings)
     sweep = _Sweep()

@@ -40,7 +40,7 @@ WITHOUT_EDGES = (
 
 @dataclass(frozen=True)
 class EdgeAnalysis(EdgeChoices, Analysis):
-    """What the analysis of edges may depend on."""
+    """Settings that the analysis of edges may depend on."""
 
 
 def check_choices(cohort: Cohort, settings: EdgeAnalysis) -> None:

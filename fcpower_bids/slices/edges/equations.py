@@ -158,7 +158,7 @@ class EdgeModel:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
         Freedman and Lane permute the residuals, add what the reduced model had fitted, and fit the full model again.
-        What was added drops out of the t; what is left are products of the residuals with the target and the covariates
+        The addition drops out of the t; the rest are products of the residuals with the target and the covariates
         in permuted order. Sites and the mean drop out too, because people change places within their sites.
 
         Parameters
@@ -281,7 +281,7 @@ def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, 
     first, second : ndarray of int, shape (m,)
         Its parcels.
     excess : ndarray, shape (m,)
-        What it has above the threshold.
+        Edges above the threshold.
     n_parcels : int
     """
     if not len(graph):
@@ -315,7 +315,7 @@ TIES = 1 - 1e-9
 
 @dataclass(frozen=True, eq=False)
 class EdgeTests:
-    """What the model says of every edge, and what permutations make of it.
+    """Results of the model for every edge, and of its permutations.
 
     Attributes
     ----------

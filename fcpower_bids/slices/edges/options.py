@@ -1,4 +1,4 @@
-"""What the analysis of edges is asked."""
+"""Options of the analysis of edges."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _tried(row: pd.Series, summary: pd.DataFrame) -> int:
 
 
 def _network_sentence(row: pd.Series, tables: GroupTables, tried: int) -> Iterator[str]:
-    """What the network-based statistic adds, where it can decide."""
+    """Sentences on the network-based statistic, where it can decide."""
     if not row["n_permutations"] or row["smallest_p"] >= SIGNIFICANT:
         return
     above = f"edges with |t| above {row['threshold']:.2f}"
@@ -187,7 +187,7 @@ def _alone(edges: pd.DataFrame) -> bool:
 
 
 def _more(target: Any, tables: GroupTables) -> str:
-    """What more of a target is."""
+    """The direction of a target, in words."""
     of_two = tables.facts("edges").get("PositiveClasses", {}).get(str(target))
     return f"in {of_two}" if of_two else "with more of it"
 
@@ -249,7 +249,7 @@ def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
     yield make_grid(
         tables.titled(summary),
         SUMMARY.shown(*SUMMARY_SHOWN),
-        "What was found",
+        "Finding",
         "Needed: the effect from which an edge would have been significant. q and p are two ways of correcting for the "
         "number of edges: the first bounds the share of false ones, the second the chance of any.",
         tables.links("edges_summary", "edges_null"),

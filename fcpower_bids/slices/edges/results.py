@@ -1,4 +1,4 @@
-"""What was found, as rows of the tables."""
+"""Findings as rows of the tables."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Question:
     threshold : float
         |t| above which edges form networks.
     smallest_p : float
-        What these permutations can give at least.
+        Least p of these permutations.
     related : bool
         Whether there are families.
     """
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def measure(self) -> str:
-        """What its effects are."""
+        """Kind of its effects."""
         return R if self.positive is None else D
 
     def effect(self, t: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -97,7 +97,7 @@ class Tested:
     question : Question
     representation : str
     weight : float
-        What edges are multiplied by in the features.
+        Factor of the edges in the features.
     edges : EdgeTests
     pairs : EdgeTests or None
         The same for means of edges between networks.
@@ -304,7 +304,7 @@ def matrices_of(
     target, representation : str
     tests : EdgeTests
     weight : float
-        What edges are multiplied by in the features.
+        Factor of the edges in the features.
     parcels : sequence of str, length P
     facts : mapping
         For the sidecars.
@@ -322,7 +322,7 @@ def matrices_of(
 
 
 def _file_name(target: str, representation: str) -> str:
-    """What file systems like; with a digest where two names could become one."""
+    """A name for files; with a digest where two names could become one."""
     wanted = f"{target}-{representation}".replace("_", "-")
     stem = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")
     return stem if stem == wanted else f"{stem}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"

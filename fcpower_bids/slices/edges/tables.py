@@ -15,7 +15,7 @@ KEYS: Columns = join_columns(
 EFFECT: Columns = join_columns(
     Column.text(
         "measure",
-        "What the effect is",
+        "Kind of the effect",
         "Effect",
         levels={
             R: "partial correlation with the target, given covariates and sites",
@@ -94,7 +94,7 @@ COMPONENTS = TableSpec(
 )
 SUMMARY = TableSpec(
     "edges_summary",
-    "What was found, in one row per target and representation.",
+    "Findings, one row per target and representation.",
     join_columns(
         KEYS,
         Column.number("n_people", "People with the target and all covariates", "People", 0),
@@ -111,7 +111,7 @@ SUMMARY = TableSpec(
         Column.p("p_max", "The same, corrected for the number of representations too", "p (all)"),
         Column.number("t_needed", "|t| from which an edge would have had p_family_wise < .05", "t needed", 2),
         EFFECT["measure"],
-        Column.number("effect_needed", "The effect of that t: what could be seen at all", "Needed", 2),
+        Column.number("effect_needed", "The effect of that t: the smallest detectable one", "Needed", 2),
         Column.number("effect_largest", "Effect of the edge with the largest |t|", "Largest", 2),
         Column.number("threshold", "|t| above which edges form networks", "Threshold", 2),
         Column.number("n_components", "Networks of two or more edges", "Components", 0),
@@ -122,7 +122,7 @@ SUMMARY = TableSpec(
 )
 NULL = TableSpec(
     "edges_null",
-    "Largest statistics of every permutation: what the corrected p are compared with.",
+    "Largest statistics of every permutation, the reference of the corrected p.",
     join_columns(
         KEYS,
         Column.number("permutation", "From 1"),

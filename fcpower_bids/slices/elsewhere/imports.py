@@ -51,7 +51,7 @@ class Imported:
     volumes, seconds, mean_fd, repetition_time : float
         NaN where unknown.
     facts : mapping
-        What the sidecars say besides: source, strategy, digits.
+        Further entries of the sidecars: source, strategy, digits.
     """
 
     entities: Entities
@@ -189,7 +189,7 @@ def _by_recording(offered: Iterable[Offered]) -> Iterator[tuple[str, Iterator[Of
 
 
 def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settings: Settings) -> str:
-    """Import one recording under all its parcellations; tell whether it was new, unchanged or failed."""
+    """Import one recording under all its parcellations; return whether it was new, unchanged or failed."""
     output, name = settings.output_dir, of_one[0].name
     state = f"{__version__};{source};" + ";".join(_state_of(one) for one in of_one)
     before = read_status(output, name)
@@ -211,7 +211,7 @@ def _import_recording(of_one: Sequence[Offered], source: str, root: Path, settin
 
 
 def _state_of(one: Offered) -> str:
-    """What the result depends on: everything declared, and size and time of the files."""
+    """Dependencies of the result: all declarations, size and time of the files."""
     stats = [path.stat() for path in (one.path, one.outliers) if path is not None and path.is_file()]
     return repr((replace(one, path=Path(one.path.name), outliers=None), [(s.st_size, s.st_mtime_ns) for s in stats]))
 

@@ -47,7 +47,7 @@ class Offered:
     outliers : Path or None
         Table with 1 for every volume that the source leaves out of its matrices though it is in the series.
     strategy : str
-        What the source says of its denoising.
+        Denoising as the source declares it.
     """
 
     path: Path
@@ -98,7 +98,7 @@ def check_names(offered: list[Offered]) -> None:
         other = seen.setdefault((one.entities, one.atlas), one.path)
         if other != one.path:
             raise DatasetError(
-                f"{other} and {one.path} would be the same recording of the same parcellation. Tell them apart by "
+                f"{other} and {one.path} would be the same recording of the same parcellation. Distinguish them by "
                 "participant, session or run, or leave one out."
             )
 
@@ -111,14 +111,14 @@ ATLAS = "parcellation"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a program writes.
+    """Files of a program.
 
     Attributes
     ----------
     name, about : str
         As in ``--derivatives NAME=PATH``, and in words.
     generated_by : tuple of str
-        What ``GeneratedBy`` of the dataset says of it.
+        Its name in ``GeneratedBy`` of the dataset.
     bids : bool
         Whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns.
     series, matrices : tuple of dict
@@ -130,7 +130,7 @@ class Layout:
     quality : dict
         ``pattern`` of the tables with motion, and the columns for ``mean_fd``, ``volumes``, ``seconds``.
     sidecar : dict
-        Keys of the JSON beside a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``.
+        Keys of the JSON of a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``.
     """
 
     name: str
@@ -247,7 +247,7 @@ def _entities(path: Path, match: re.Match[str], layout: Layout) -> tuple[Entitie
 
 
 def _sidecar(path: Path, layout: Layout) -> dict[str, Any]:
-    """What the JSON beside a file says of it."""
+    """Content of the JSON of a file."""
     if not layout.sidecar:
         return {}
     stem = path.name.partition(".")[0]

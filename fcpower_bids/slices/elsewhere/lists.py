@@ -27,7 +27,7 @@ def read_list(table: Path) -> list[Offered]:
     table : Path
         TSV with ``participant_id`` and ``path`` (relative to the table), and as needed ``session_id``, ``task``,
         ``run``, ``kind`` (``series`` or ``matrix``), ``key``, ``scale`` (``r`` or ``z``), ``order`` (``upper`` or
-        ``lower``), ``orientation`` (``time`` or ``parcels``: what the rows of a series are), ``atlas``,
+        ``lower``), ``orientation`` (``time`` or ``parcels``: the rows of a series), ``atlas``,
         ``repetition_time`` (s), ``minutes``, ``mean_fd`` (mm), ``strategy``.
 
     Raises
@@ -107,7 +107,7 @@ def _offer(row: _Row) -> Offered:
 
 
 def _refuse_another(row: _Row) -> None:
-    """Refuse a row whose path names somebody else: lines of two columns have slipped against each other."""
+    """Refuse a row whose path names another person: lines of two columns have slipped against each other."""
     label = row.text("participant_id").removeprefix("sub-")
     named = set(re.findall(r"(?:^|[/_])sub-([A-Za-z0-9+]+)", row.text("path")))
     if others := sorted(one for one in named if one.lstrip("0").casefold() != label.lstrip("0").casefold()):

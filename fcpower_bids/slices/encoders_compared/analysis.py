@@ -40,7 +40,7 @@ from fcpower_bids.settings import Analysis
 def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
     """Embed all scans for encoders of which nothing is stored, relative to all scans.
 
-    These embeddings tell who can be embedded, and identify people, for which nobody is trained on. Predictions do not
+    These embeddings show who can be embedded, and identify people, which needs no training. Predictions do not
     use them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note.
 
     Raises
@@ -84,7 +84,7 @@ def cross_validate_refitted(label: str, study: Study) -> NestedResult:
     """Predict as `cross_validation.cross_validate`, with embeddings relative to the training people of each outer fold.
 
     Everyone is embedded once for every distinct training set. The inner folds share the statistics of their outer
-    training set, which know no target and nobody who is tested.
+    training set, which hold no target and no test person.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def tell_statistics(cohort: Cohort) -> dict[str, Any]:
             whole = f"those stored ({stored})" if label in cohort.embeddings else "those of all scans"
             told[label] = (
                 "Prediction: of the training people of each outer fold, shared by its inner folds. "
-                f"Identification, which trains on nobody: {whole}."
+                f"Identification, which needs no training: {whole}."
             )
         elif stored:
             told[label] = f"{stored[0].upper()}{stored[1:]}, {LEAK}"
@@ -164,7 +164,7 @@ def _as_representation(label: str, features: FloatArray) -> Representation:
 TableRows = list[dict[str, Any]]
 
 IDENTIFICATION = "identification"
-"""What stands in the column of targets for the identification of people."""
+"""Value of the column of targets for the identification of people."""
 
 NOT_KNOWN = "n/a"
 
@@ -174,7 +174,7 @@ ENCODERS = TableSpec(
     "encoders",
     "Embeddings and connectomes under one linear probe, one row per representation and target.",
     join_columns(
-        Column.text("representation", "What predicts and identifies", "Representation"),
+        Column.text("representation", "Features that predict and identify", "Representation"),
         Column.number(
             "params",
             "Weights of the encoder; for connectomes and other features those of the probe, one per feature",
@@ -244,9 +244,9 @@ FACTS = {
 
 
 def check_choices(cohort: Cohort, settings: Analysis) -> None:
-    """Refuse a single representation, and a cohort with nothing to predict and nobody to identify.
+    """Refuse a single representation, and a cohort without targets and second sessions.
 
-    What is still to be computed stands in as numbers: nothing is embedded here.
+    Embeddings to come are replaced by numbers: nothing is embedded here.
     """
     stand_in = np.zeros((len(cohort.scans), 1))
     embeddings = {**cohort.embeddings, **dict.fromkeys(missing_embeddings(cohort), stand_in)}
@@ -315,7 +315,7 @@ def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
 
 
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
-    """What a representation reads, from the sidecars of embeddings; what they do not say is ``n/a``."""
+    """Input of a representation, from the sidecars of embeddings; ``n/a`` where they lack it."""
     row: dict[str, Any] = {"representation": name, "minutes": float(np.median(cohort.scans["seconds"])) / 60}
     kind, _, label = name.partition(":")
     if kind != EMBEDDING:
@@ -333,7 +333,7 @@ def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
 
 def _unknown_inputs(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     unknown = [name for name, row in inputs.items() if row["params"] == NOT_KNOWN]
-    return {"InputsNotKnown": f"The sidecars do not tell what is read by: {', '.join(unknown)}."} if unknown else {}
+    return {"InputsNotKnown": f"The sidecars lack the input of: {', '.join(unknown)}."} if unknown else {}
 
 
 def _score(study: Study) -> Entries:

@@ -1,4 +1,4 @@
-"""What encoders add to connectivity, and how encoders compare with each other."""
+"""Encoders against connectivity, and against each other."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class PretrainConfig:
     window : int
         Timepoints that the student sees.
     sampling_unit : str
-        What is drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``.
+        Unit drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``.
     roi_labels : tuple of str
         Names of the parcels of a corpus that does not say them.
     learning_rate, warmup, weight_decay, clip : float, int, float, float
@@ -204,7 +204,7 @@ class PretrainConfig:
     held_out : float
         Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
     held_out_by : str
-        What is held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets.
+        Unit held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets.
     checkpoint_every, log_every : int
         Steps.
     checkpoint_minutes : float

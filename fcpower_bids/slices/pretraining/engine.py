@@ -34,7 +34,7 @@ def draw_batch(
     key : tuple of int
         Seed: (seed, stream, step).
     uniform : str
-        What has the same chance: ``"windows"`` (the paper; windows are drawn one after the other, and those of a
+        Unit with equal chance: ``"windows"`` (the paper; windows are drawn one after the other, and those of a
         recording that is in the batch already are passed over) or ``"recordings"``.
 
     Returns

@@ -43,7 +43,7 @@ def connectivity_edges(windows: ArrayLike) -> FloatArray:
 
 
 def power_edges(windows: ArrayLike, alpha: float) -> FloatArray:
-    """Edges of FC^alpha of every window, centred and of unit norm: what the teacher is, of the window."""
+    """Edges of FC^alpha of every window, centred and of unit norm: the teacher of the window."""
     return _unit_edges(power_from_series(np.asarray(one, np.float64), alpha) for one in np.asarray(windows))
 
 
@@ -98,7 +98,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model is worth on people whom it never saw.
+    """Worth of a model on people whom it never saw.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Verdict:
     n_recordings: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """What the sidecar of the table says."""
+        """Entries of the sidecar of the table."""
         return {
             "Proven": self.proven,
             "Verdict": self.sentence,
@@ -291,7 +291,7 @@ def _say(difference: float, low: float, n: int, chosen: bool) -> str:
 def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:
     """Debiased alignment over pairs of one group, centred within it, all groups together.
 
-    Alignment that only tells groups (datasets, sites) apart is 0 here.
+    Alignment that only separates groups (datasets, sites) is 0 here.
 
     Parameters
     ----------

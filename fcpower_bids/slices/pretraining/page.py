@@ -91,7 +91,7 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     better = [f"{TITLES[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
     if better:
         yield (
-            f"What needs no training identifies unseen people better from the same windows: {', '.join(better)}; this "
+            f"Methods without training identify unseen people better from the same windows: {', '.join(better)}; this "
             f"model {percent(own['identification'])}."
         )
     if power < SOUND:
@@ -102,7 +102,7 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     within = own["cka_within"]
     if within < own["cka_debiased"] / 2:  # false where there is one dataset: NaN
         yield (
-            f"Most of the alignment tells datasets apart: {own['cka_debiased']:.2f} over all pairs, {within:.2f} "
+            f"Most of the alignment separates datasets: {own['cka_debiased']:.2f} over all pairs, {within:.2f} "
             "within datasets."
         )
 
@@ -122,7 +122,7 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
     grid: Grid = make_grid(titled, shown, "On people whom the model never saw", text, links)
     aligned = [f"{name} {value:.3f}" for name, value in zip(titled["map"], titled["cka_debiased"], strict=True)]
     said = f"Alignment with the teacher, without the bias: {', '.join(aligned)}."
-    yield Section("comparison", "What it learned", (said,), (), (grid,))
+    yield Section("comparison", "Learning", (said,), (), (grid,))
 
 
 def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:

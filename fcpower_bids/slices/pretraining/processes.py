@@ -95,7 +95,7 @@ PATIENCE = timedelta(days=7)
 
 
 class Started(NamedTuple):
-    """What started this process, and beside how many others."""
+    """Launcher of this process, and the number of its processes."""
 
     by: str
     tasks: int
@@ -104,7 +104,7 @@ class Started(NamedTuple):
 
 
 def started() -> Started | None:
-    """Return who started this process as one of several, or None if nobody did."""
+    """Return the launcher of this process as one of several, or None."""
     env = os.environ
     if "TORCHELASTIC_RUN_ID" in env:
         return Started("torchrun", int(env["WORLD_SIZE"]), int(env.get("GROUP_WORLD_SIZE", "1")), int(env["RANK"]))
@@ -135,7 +135,7 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
     Raises
     ------
     UsageError
-        What was asked for is not what was started.
+        The started processes differ from the request.
     """
     by = started()
     if by is None:
@@ -156,7 +156,7 @@ def layout(config: PretrainConfig) -> tuple[int, int]:
 
 
 def best_precision(accelerator: str) -> str:
-    """Arithmetic where nobody chose one: bfloat16 products on a GPU that has them, else float32."""
+    """Default arithmetic: bfloat16 products on a GPU that has them, else float32."""
     has = accelerator != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     return "bf16-mixed" if has else "32-true"
 
@@ -231,7 +231,7 @@ class Processes:
 def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> T:
     """Run `work` on every process of the run and return what it returns on the first.
 
-    Where torchrun or srun started the processes, the others end without a word when there is an error to be told.
+    Where torchrun or srun started the processes, the others end silently when there is an error to report.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> 
     """
     try:
         fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1
-        # Nothing is handed over beside the function: Lightning takes arguments apart and breaks frozen classes.
+        # Nothing is handed over but the function: Lightning takes arguments apart and breaks frozen classes.
         with passed_on() if spawns else nullcontext():
             problem, result = fabric.launch(partial(_guarded, work))
         if problem is not None:

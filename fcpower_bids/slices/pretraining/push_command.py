@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("Nobody is there to be asked whether to publish; give --yes if it is meant.")
+        raise UsageError("There is no terminal to confirm the publication; give --yes if it is meant.")
     return input("Publish? [y/N] ").strip().lower() in ("y", "yes")
 
 

@@ -1,4 +1,4 @@
-"""What a training run keeps: tables, checkpoints, and how it is interrupted and goes on."""
+"""State of a training run: tables, checkpoints, interruption and resumption."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ALIGNMENT = TableSpec(
     join_columns(
         Column.text(
             "map",
-            "What makes vectors of windows: model, random-init (mean over seeds), fc, fc_power, pca (whitened "
+            "Map from windows to vectors: model, random-init (mean over seeds), fc, fc_power, pca (whitened "
             "components of FC of training windows, as many as the model has dimensions), chance (the model's vectors "
             "shuffled)",
             "What",
@@ -107,7 +107,7 @@ class Interrupted(FcPowerError):
 
 
 class Wishes:
-    """What signals have asked for since it was last read: nothing (0), `SAVE` or `STOP`."""
+    """Request of signals since the last reading: none (0), `SAVE` or `STOP`."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -286,7 +286,7 @@ class RunFolder:
         return int(state["step"])
 
     def read_log(self, until: int) -> pd.DataFrame:
-        """Rows of the log up to a step: what came after the resumed checkpoint happens again."""
+        """Rows of the log up to a step: steps after the resumed checkpoint happen again."""
         path = self.path / "log.tsv"
         if not path.exists():
             return pd.DataFrame(columns=list(COLUMNS))

@@ -1,7 +1,7 @@
 """Choosing a checkpoint on people that training never saw, and what the choice itself adds to the score.
 
 The held-out families are divided in two halves. The checkpoint with the best score on one half is chosen; the other
-half tells what it is worth. Optimism is the difference between the two, averaged over both roles of the halves so
+half measures its worth. Optimism is the difference between the two, averaged over both roles of the halves so
 that a difference in difficulty between them cancels.
 """
 

@@ -40,7 +40,7 @@ READ_WINDOW = 200
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a run came to.
+    """Outcome of a run.
 
     Attributes
     ----------
@@ -331,7 +331,7 @@ class _Run:
         return result
 
     def _compare(self, step: int, chosen: bool) -> Verdict:
-        """Set the model beside what needs no training, and write the table."""
+        """Compare the model with methods without training, and write the table."""
         judge = Judge(self.held_out, self.rows, self.config, chosen)
         table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), judge.untested()
         if judge.possible:

@@ -55,7 +55,7 @@ def run_pack(settings: TrainingSettings) -> int:
 def ready_corpus(settings: TrainingSettings) -> Path:
     """Return the folder of the corpus to train on.
 
-    A public corpus, and a pack beside which there are no series, are taken as they are; else the pack grows by the
+    A public corpus, and a pack without series in the outputs, are taken as they are; else the pack grows by the
     series that are new.
     """
     from fcpower_bids.slices.pretraining.corpus.public import fetch_corpus, is_public  # loads torch
@@ -121,7 +121,7 @@ def _dataset(settings: TrainingSettings) -> str:
     if not (name := dataset_identity(settings.bids_dir, settings.dataset_name)):
         raise UsageError(
             f"{settings.bids_dir} has no dataset_description.json with a Name or a DatasetDOI, so its people could not "
-            "be told from those of other datasets in the corpus. Name it with --dataset-name."
+            "be distinguished from those of other datasets in the corpus. Name it with --dataset-name."
         )
     return name
 
@@ -206,7 +206,7 @@ SHARED = (
 REMEDY = "Do not use it: train on more people, longer, or hold out more; --accept-unproven accepts it as it is."
 
 FOLLOWING = ("batch_size", "learning_rate", "warmup")
-"""Options that follow objective and size where nobody chose them."""
+"""Options that follow objective and size unless given."""
 
 
 def run_pretrain(settings: TrainingSettings) -> int:
@@ -220,7 +220,7 @@ def run_pretrain(settings: TrainingSettings) -> int:
 
 
 def _pretrain(settings: TrainingSettings, processes: Any) -> int:
-    """Do the share of one process: the first packs and tells, all train."""
+    """Do the share of one process: the first packs and reports, all train."""
     from fcpower_bids.slices.pretraining.train import train  # loads torch
 
     config = pretrain_config(settings)

@@ -1,4 +1,4 @@
-"""What every published encoder does alike: match parcels, check, resample, cut into windows, average, account."""
+"""Steps that all published encoders share: match parcels, check, resample, cut into windows, average, account."""
 
 from __future__ import annotations
 
@@ -173,11 +173,11 @@ class PublishedEncoder:
         return replace(self, statistics=fit_statistics(alone))
 
     def scaled_alone(self, series: FloatArray) -> FloatArray:
-        """What is done to a recording by itself before it is compared with the cohort: its parcels are centred."""
+        """Preparation of a recording before its comparison with the cohort: its parcels are centred."""
         return np.asarray(series - series.mean(axis=0))
 
     def provenance(self, read: Read = "sequence") -> dict[str, Any]:
-        """What identifies the embeddings: for the sidecar."""
+        """Identity of the embeddings, for the sidecar."""
         recipe = self.recipe
         return {
             "name": recipe.name,
@@ -199,7 +199,7 @@ class PublishedEncoder:
 
     @property
     def reading(self) -> str:
-        """What is taken from a recording, in words."""
+        """Part of a recording that is read, in words."""
         if self.recipe.frames is None:
             return "whole recording"
         apart = f" {self.target_time:g} s apart" if self.target_time else ""

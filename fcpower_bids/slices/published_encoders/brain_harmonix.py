@@ -2,7 +2,7 @@
 
 Parcels: Schaefer 400 in the order of its 17-network release. The patch has round(48 * 0.735 / TR) volumes and its
 linear map is resized to that length (FlexiViT, Beyer et al. 2023). The position of a token is the sine code of its
-time beside the mean of two projections of its parcel: functional gradients and geometric eigenmodes, files of the
+time and the mean of two projections of its parcel: functional gradients and geometric eigenmodes, files of the
 authors. Embedding: the mean of the tokens that hold data.
 """
 

@@ -1,7 +1,7 @@
 """Brain-JEPA (Dong et al. 2024): a vision transformer over patches of 16 volumes of one parcel, 450 x 10 tokens.
 
 Parcels: Tian S3 first, then Schaefer 400 in the order of its 17-network release. The position of a token is the sine
-code of its time beside a projection of its parcel's functional gradient; the gradients are a file of the authors.
+code of its time and a projection of its parcel's functional gradient; the gradients are a file of the authors.
 Embedding: the mean of all tokens.
 """
 
@@ -65,7 +65,7 @@ class PatchEmbed(nn.Module):
 
 
 class Position(nn.Module):
-    """Time code (tokens, d/2) of the checkpoint beside the projected gradients of the parcels."""
+    """Time code (tokens, d/2) of the checkpoint and the projected gradients of the parcels."""
 
     def __init__(self, size: BrainJEPASize) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ ID_BYTES = 5
 LONG = 5
 """Characters from which on a label is no word or number of a text by chance."""
 CALLED = r"(?i:\b(?:participant|subject|person|patient|proband|volunteer|id)s?[ :=#]+)"
-"""What makes a person of a number or a letter."""
+"""Words that turn a number or a letter into a person."""
 COUNTED = r"(?<!session )(?<!run )(?<!site )(?<!scan )(?<!fold )"
 HEAD = 300
 """Bytes of a gzip file that may hold the name that it had."""
@@ -38,7 +38,7 @@ FEWEST = 5
 """Rows of group tables about fewer people are left out."""
 FORMULA = re.compile(r"[=+\-@]")
 ORDINARY = {"root", "user", "users", "home", "data", "localhost", "admin"}
-"""Names of users and hosts that tell nothing, and are words of any text."""
+"""Names of users and hosts that are words of any text."""
 README = """\
 # Functional connectomes by fcpower_bids, a copy for sharing
 
@@ -74,7 +74,7 @@ def labels_in(text: str, labels: Iterable[str], *, short: bool) -> set[str]:
     Returns
     -------
     set of str
-        Upper and lower case are not told apart in labels of five characters and more.
+        Upper and lower case count as one in labels of five characters and more.
     """
     lowered = text.lower()
     words = set(re.findall(r"[a-z0-9+]+", lowered))
@@ -103,7 +103,7 @@ def _short(label: str) -> str:
 
 @dataclass
 class _Words:
-    """What must not be in a copy, and what stands in its place."""
+    """Words that must not be in a copy, with their replacements."""
 
     people: dict[str, str]
     roots: list[str]
@@ -150,7 +150,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
     n_files : int
         How many were written.
     left_out : list of str
-        What was not, and why.
+        Files left out, and why.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def _statuses(output_dir: Path) -> list[Status]:
 
 def _check_place(output_dir: Path, share: Path) -> None:
     if share == output_dir or share.is_relative_to(output_dir) or output_dir.is_relative_to(share):
-        raise UsageError(f"{share} and {output_dir} are not beside each other. Choose another folder for the copy.")
+        raise UsageError(f"{share} and {output_dir} do not lie side by side. Choose another folder for the copy.")
     if (file := file_in_the_way(share.parent)) is not None:
         raise UsageError(f"{file} is a file, so there can be no {share}. Choose another folder for the copy.")
     readme = share / "README.md"
@@ -202,7 +202,7 @@ def _check_place(output_dir: Path, share: Path) -> None:
 
 
 def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
-    """Return the new name of every participant: drawn once, kept beside the outputs, so that later copies agree."""
+    """Return the new name of every participant: drawn once, kept with the outputs, so that later copies agree."""
     path = output_dir / IDS
     known: dict[str, str] = {}
     if path.is_file():

@@ -37,16 +37,16 @@ Staged = tuple[Source, Path]
 def merge_shared(
     output_dir: Path, held: Source | None, staged: Sequence[Staged]
 ) -> tuple[dict[str, str], list[str], list[str]]:
-    """Return the text of every shared file by its name, the links that lead nowhere, and decisions about nobody here.
+    """Return the text of every shared file by its name, the links that lead nowhere, and decisions about absent people.
 
     Parameters
     ----------
     output_dir : Path
         Of all; it may hold some.
     held : Source or None
-        What it holds.
+        Its content.
     staged : sequence of (Source, Path)
-        What comes, and the folder that its files are in by now.
+        The source, and the folder of its files.
 
     Raises
     ------
@@ -229,7 +229,7 @@ METHOD = 2
 
 @dataclass(frozen=True)
 class Merged:
-    """What was put together.
+    """Summary of a combination.
 
     Attributes
     ----------
@@ -261,8 +261,8 @@ class Merged:
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:
     """Put outputs into one folder, which may hold some already.
 
-    What names a recording or a participant is taken as it is, under a label of its own where two sites share one; of
-    what all jobs write alike the first stays; decisions, links, settings and the tables of people are merged or
+    Files of a recording or a participant are taken as they are, under an own label where two sites share one; of
+    files that all jobs write alike the first stays; decisions, links, settings and the tables of people are merged or
     refused; the table and the index of all are left to others. A page is not taken where its participant has
     recordings in several sources: it would lack some.
 
@@ -285,7 +285,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     found = [one for site, path in sources for one in find_sources(path, site)]
     found = [one for one in found if one.path.resolve() != output_dir.resolve()]  # it may lie among the jobs
     if around := [one.path for one in found if one.path.resolve() in output_dir.resolve().parents]:
-        raise UsageError(f"{output_dir} lies in {around[0]}, which is to be put into it. Choose a folder beside it.")
+        raise UsageError(f"{output_dir} lies in {around[0]}, which is a source. Choose a folder outside of it.")
     held = find_held(output_dir)
     found = label_people(found, held, output_dir)
     everything = [*([held] if held else []), *found]
@@ -303,7 +303,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
 def _put(
     found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Stage all beside the outputs, merge what is shared, move all to their places; return what `merge_shared` says."""
+    """Stage all files, merge shared ones, move all to their places; return the result of `merge_shared`."""
     staged = beside(output_dir)
     folders = [staged / str(number) for number in range(len(found))]
     try:
@@ -405,7 +405,7 @@ def _spread(sources: list[Source]) -> list[str]:
 
 
 def _in_order(source: Source, spread: Collection[str]) -> list[str]:
-    """What is taken of a source, statuses last: what has one is whole. Arrays are no older than their tables."""
+    """Files taken of a source, statuses last: a recording with one is whole. Arrays are no older than their tables."""
     names = [name for name in source.files if name not in {f"{person}.html" for person in spread}]
     return sorted(names, key=lambda name: (name.startswith(STATUSES), name.endswith(".npy"), name))
 

@@ -22,9 +22,9 @@ OWN = (
     *("logs/claims/", "logs/command_", "logs/slurm/", "work/", "group", "corpus/", "encoder/"),
     *("logs/status.tsv", "logs/shared_ids.tsv", "logs/settings_group", "index.html"),
 )
-"""What the outputs of a job may have besides: it is of no use elsewhere, or made anew."""
+"""Files of a job that are of no use elsewhere, or made anew."""
 FOREIGN = ("._", ".DS_Store")
-"""What macOS puts beside files."""
+"""Companion files of macOS."""
 ORDINARY = re.compile(r"[A-Za-z0-9_.+/-]+")
 """Characters of the names of our files: those of copies that a client made, such as ``NAME (1).json``, have others."""
 DEPTH = 2
@@ -135,7 +135,7 @@ def find_sources(path: Path, site: str = "") -> list[Source]:
 
 
 def find_held(output_dir: Path) -> Source | None:
-    """What the folder of all holds already."""
+    """Content of the combined folder so far."""
     return next(_find(output_dir, "", below=0), None) if output_dir.is_dir() else None
 
 

@@ -1,4 +1,4 @@
-"""ComBat: shift and spread of sites taken from features, as the training people of every fold tell them."""
+"""ComBat: shift and spread of sites, estimated on the training people of every fold, taken from features."""
 
 from __future__ import annotations
 
@@ -177,12 +177,12 @@ def _shrink_site(shift: FloatArray, variance: FloatArray, n: float) -> tuple[Flo
 RULE = (
     "ComBat (Johnson et al. 2007, parametric empirical Bayes) of every feature, estimated on the training people of "
     "each fold whose target is known and applied to everyone; the inner folds share it. People of a site with fewer "
-    f"than {SMALLEST_SITE} training people are not adjusted, and nobody is where fewer than two sites are left."
+    f"than {SMALLEST_SITE} training people are not adjusted, and none is where fewer than two sites are left."
 )
 
 
 def check_harmonisation(settings: GroupLevel) -> None:
-    """Refuse a harmonisation that would tell the model what it is to predict, or that knows no sites.
+    """Refuse a harmonisation that would give the target to the model, or that lacks sites.
 
     Raises
     ------

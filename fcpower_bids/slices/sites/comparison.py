@@ -1,4 +1,4 @@
-"""What each way of handling sites gives: none, covariate of the target, ComBat of the features, both, held out."""
+"""Scores under each way of handling sites: none, covariate of the target, ComBat of the features, both, held out."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ HANDLINGS = {
     BOTH: "taken from features and target",
     HELD_OUT: "held out in turn",
 }
-"""What is done about sites, in words."""
+"""Handling of sites, in words."""
 
 HARMONISATION = TableSpec(
     "harmonisation",
-    "What each way of handling sites gives (`--site-column`), each with the same targets, features and permutations.",
+    "Scores under each way of handling sites (`--site-column`), each with the same targets, features and permutations.",
     join_columns(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
         PREDICTOR,
@@ -65,7 +65,7 @@ HARMONISATION = TableSpec(
         Column.number("n_people", "People", "People", 0),
         Column.number(
             "n_unadjusted",
-            "People who are tested as they are, since too few of their site train; n/a where nobody is adjusted",
+            "People who are tested as they are, since too few of their site train; n/a where no person is adjusted",
             "Unadjusted",
             0,
         ),
@@ -87,7 +87,7 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
 
     A target that goes with the site is predicted by recognising the scanner. This shows as a score of all predictions
     far above that within sites; a handling that removes it brings both together. Handlings that hold sites out test
-    other people per fold than the rest, so the scores are told side by side and not tested against one another.
+    other people per fold than the rest, so the scores are given side by side and not tested against one another.
 
     Parameters
     ----------

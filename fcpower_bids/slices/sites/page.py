@@ -1,4 +1,4 @@
-"""What is left of each prediction within sites."""
+"""Predictions within sites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fcpower_bids.slices.sites.comparison import HANDLINGS, HARMONISATION
 MOST_SAID = 4
 """Targets and representations that have a sentence; the table has all."""
 Sentence = tuple[float, str]
-"""How far the score of all together lies above that within sites, and what is said of it."""
+"""Excess of the score of all together over that within sites, and its sentence."""
 
 
 def sites_section(tables: GroupTables) -> list[Section]:
@@ -42,7 +42,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
             make_grid(
                 tables.titled(compared),
                 HARMONISATION.columns.values(),
-                "What is done about sites",
+                "Handling of sites",
                 "Where all predictions together score far above those within sites, the site itself is predicted.",
                 tables.links("harmonisation"),
             )

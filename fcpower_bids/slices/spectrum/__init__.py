@@ -1,4 +1,4 @@
-"""What the spectrum of connectomes is, and where the gain of FC^alpha comes from."""
+"""The spectrum of connectomes, and the source of the gain of FC^alpha."""
 
 from fcpower_bids.plugins import Slice
 

@@ -134,7 +134,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class ControlAnalysis(FilterChoices, Analysis):
-    """What the analysis may depend on."""
+    """Settings that the analysis may depend on."""
 
 
 def check_choices(cohort: Cohort, settings: ControlAnalysis) -> None:
@@ -204,7 +204,7 @@ class _Controls:
         return [*always, *learned, self._kernels, self._distances, self._shared_basis, self._identity]
 
     def notes(self) -> dict[str, Any]:
-        """What a reader must know, for the sidecar."""
+        """Notes for the sidecar."""
         if not self._ambiguous:
             return {}
         listed = ", ".join(self._ambiguous)

@@ -1,4 +1,4 @@
-"""Connectomes with filtered eigenvalues, and kernels between people beside the correlation."""
+"""Connectomes with filtered eigenvalues, and further kernels between people."""
 
 from __future__ import annotations
 

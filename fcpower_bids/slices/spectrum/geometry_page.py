@@ -23,7 +23,7 @@ DRAWN_HISTOGRAMS = (0.1, 0.5, 1.0)
 N_BINS = 50
 """Bins of a drawn histogram; those of the table are put together."""
 DRAWN_RANKS = (0.0, 0.1, 0.6, 1.0)
-"""Exponents of the curves by rank, beside that of FC^alpha."""
+"""Exponents of the curves by rank, in addition to that of FC^alpha."""
 
 
 def spectrum_section(tables: GroupTables) -> list[Section]:

@@ -344,7 +344,7 @@ FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
 
 
 class LearnedFilters:
-    """What all folds and targets share: bins of the eigenvalues and the inner products of their modes.
+    """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ class LearnedFilters:
         needed = 8 * FilterGrams.size(n, N_BINS)
         if family.spectra is None or needed > room():
             raise Unfit(
-                f"Learned filters would need {needed / 1e9:.1f} GB for {n} people beside their eigenvectors, and the "
+                f"Learned filters would need {needed / 1e9:.1f} GB for {n} people next to their eigenvectors, and the "
                 f"limit is {room() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
             )
         self.study = study

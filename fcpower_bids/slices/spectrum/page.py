@@ -72,7 +72,7 @@ def controls_section(tables: GroupTables) -> list[Section]:
     text = (
         HOW.format(reference=tables.title("fc_power"))
         + " The correction counts the controls of one kind. Grey dots: random filters, of which only the spread is "
-        "told. A control without a mark predicts the same for everyone, so its "
+        "given. A control without a mark predicts the same for everyone, so its "
         "correlation does not exist."
     )
     links = tables.links(CONTROLS, f"{CONTROLS}_folds")

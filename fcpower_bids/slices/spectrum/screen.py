@@ -63,7 +63,7 @@ PAPER_SCREEN: Mapping[str, str] = {
     "precision": "precision, Ledoit-Wolf shrinkage",
     "partial_correlation": "partial correlation, Ledoit-Wolf shrinkage",
 }
-"""The rows of the paper's Table "Transforms of the FC matrix", in its order, beside FC^alpha."""
+"""The rows of the paper's Table "Transforms of the FC matrix", in its order, and FC^alpha."""
 
 AS_OTHER_ROWS = ("power", "tangent", "off_log")
 """Transforms that rows of the paper have by other names: the off-log map has the edges of the log-Euclidean one."""
@@ -85,7 +85,7 @@ TABLES = declare_screen(
         Column.text("transform", "The representation in words", "Transform"),
         Column.text(
             "fitted_to",
-            "cohort: everyone, without any target; fold: training people of each fold; n/a: to nobody",
+            "cohort: everyone, without any target; fold: training people of each fold; n/a: no fit",
             "Fitted to",
         ),
     ),
@@ -132,7 +132,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Returns
     -------
     dict of str to Table
-        ``transform_screen`` (a row per target and transform; what the cohort does not allow is refused with a reason)
+        ``transform_screen`` (a row per target and transform; impossible ones are refused with a reason)
         and ``transform_screen_folds``.
 
     Raises
@@ -186,7 +186,7 @@ class ScreenRows:
         )
 
     def notes(self) -> dict[str, Any]:
-        """What the methods said of themselves, for the sidecar."""
+        """Notes of the methods, for the sidecar."""
         return {"NotesOfMethods": self._warned} if self._warned else {}
 
     def representation(self, name: str, train: Rows | None = None) -> Representation:

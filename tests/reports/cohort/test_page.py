@@ -223,7 +223,7 @@ def test_a_share_that_chance_gives_is_no_identification(outputs, tmp_path):
     tables = GroupTables(settings)
     frame = read_table(tables.path("identification"))
     write_table(tables.path("identification"), frame.assign(p_permutation=0.4))
-    assert judge_cohort(tables).headline.startswith("Nobody is identified better than by chance (at most ")
+    assert judge_cohort(tables).headline.startswith("No person is identified better than by chance (at most ")
     frame = read_table(tables.path("qcfc_summary"))
     write_table(tables.path("qcfc_summary"), frame.assign(distance_rho=-0.001))
     text = write_group_report(settings).read_text()

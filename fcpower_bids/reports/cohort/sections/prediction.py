@@ -36,7 +36,7 @@ from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
 """Targets that are drawn; of a longer list the best are, and all are in the tables."""
-WITHOUT_COVARIATES = " Observed is what the covariates leave of it, as the training people of each fold tell."
+WITHOUT_COVARIATES = " Observed is the residual of the covariates, fitted to the training people of each fold."
 MOST_SCATTERS, MOST_PAIRS = 4, 10
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -206,7 +206,7 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
 
 
 def _observed(finding: Finding, tables: GroupTables) -> str:
-    """What the axis of the observed values is."""
+    """Name of the axis of the observed values."""
     name = group_figures.short(finding.target)
     if finding.score == "auc":
         one = tables.facts("prediction").get("PositiveClasses", {}).get(finding.target)

@@ -201,7 +201,7 @@ def cohort_section(tables: GroupTables) -> list[Section]:
     grids = ([flow] if rows else []) + list(_left_out_grid(tables))
     notes = [*_describe_scans(tables), *map(str, tables.facts("prediction").get("CohortNotes", []))]
     if excluded is None:
-        said = "Nobody and nothing was left out at group level."
+        said = "No person and no recording was left out at group level."
         return [Section("cohort", "Cohort", (said, *notes), (), tuple(grids))]
     grid = make_grid(
         fold_parcels(excluded.fillna("n/a")),

@@ -53,8 +53,7 @@ def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]
         raise RecordingError(f"{path} ends too early or has gaps; run the participant level on it again.")
     if volumes not in (None, len(series)):
         raise RecordingError(
-            f"{path} has {len(series)} of the {volumes:g} volumes that its JSON tells; run the participant level on it "
-            "again."
+            f"{path} has {len(series)} of the {volumes:g} volumes of its JSON; run the participant level on it again."
         )
     return series
 

@@ -178,7 +178,7 @@ def load_corpus(folder: Path) -> Pack:
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]]:
-    """Read facts, table, kernel and the volumes of every shard: what fails here is the fault of a file."""
+    """Read facts, table, kernel and the volumes of every shard: a failure here is the fault of a file."""
     try:
         facts = read_facts(folder)
         _check_format(folder, facts)
@@ -220,7 +220,7 @@ def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 KINDS = {"alpha": (int, float), "parcel_names": (list,), "atlas": (str,), "sha256": (str,), "n_shards": (int,)}
-"""What the entries of ``pack.json`` are."""
+"""Types of the entries of ``pack.json``."""
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -324,7 +324,7 @@ class Parts:
     ----------
     folder : Path
     facts : dict of str
-        What parts must share with the pack to belong to it: exponent, parcels.
+        Facts that parts share with their pack: exponent, parcels.
     """
 
     def __init__(self, folder: Path, **facts: str) -> None:
@@ -336,7 +336,7 @@ class Parts:
         self.folder.mkdir(exist_ok=True)
         path = self.folder / f"{self.next:07d}.safetensors"
         facts = {**self.facts, "row": json.dumps(row)}
-        write_arrays({"series": series, "vector": vector}, path, facts, flush=False)  # what is lost is prepared again
+        write_arrays({"series": series, "vector": vector}, path, facts, flush=False)  # lost parts are prepared again
         self.next += 1
         return Part(row, series, vector, path)
 

@@ -149,7 +149,7 @@ class _Pack:
             self.shard = int(table["shard"].max()) + 1
 
     def _discard(self, facts: Mapping[str, Any]) -> None:
-        """Remove a pack of another format: what it holds cannot be trusted."""
+        """Remove a pack of another format: its content cannot be trusted."""
         logger.warning(
             "%s was packed in format %s, and this version writes format %d (the series of older packs are scrambled): "
             "it is made anew. Train its encoders again; recordings of other outputs have to be packed again from them.",
@@ -202,7 +202,7 @@ class _Pack:
         return self.waiting[name].row if name in self.waiting else self.rows.get(name)
 
     def fresh(self, sources: Iterable[Source]) -> Iterator[Source]:
-        """Pass over what comes from a file that has not changed; what is said of it may have."""
+        """Pass over unchanged files; their declarations may have changed."""
         for metadata, load in sources:
             row, text = self._row(metadata["id"]), _text(metadata)
             same = row and row["source"] == text["source"] and _equal(row["TR"], metadata["repetition_time"])

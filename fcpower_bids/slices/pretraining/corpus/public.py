@@ -311,7 +311,7 @@ def _parcel_names(folder: Path, arrays: _Arrays, given: tuple[str, ...]) -> tupl
 def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     """Write a pack in the public layout; the volumes after the last whole window of a recording are left out.
 
-    ``corpus.json`` beside it has what the layout cannot say: parcels, exponent, atlas, families, repetition times,
+    its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times,
     and the signatures of the whole recordings.
 
     Parameters

@@ -60,7 +60,7 @@ def teacher_vector_and_rank(series: ArrayLike, alpha: float) -> tuple[FloatArray
 def stored_teacher(series: ArrayLike, alpha: float, known_rank: int) -> FloatArray:
     """`teacher_vector` from series that were stored in half precision.
 
-    Rounding fills the null space of a rank-deficient FC, so its rank has to be known: what lies beyond gets weight 0.
+    Rounding fills the null space of a rank-deficient FC, so its rank is needed: eigenvalues beyond it get weight 0.
     """
     eigenvalues, eigenvectors = eigendecompose(pearson_connectivity(np.asarray(series, dtype=np.float64)))
     weights = power_weights(eigenvalues, alpha)
