@@ -120,18 +120,7 @@ def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArra
 def score_unseen(
     cohort: Cohort, names: Sequence[str], people: Iterable[str], predictions: Iterable[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Rows of ``prediction_unseen`` from those of ``predictions``; none where no person was seen.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    names : sequence of str
-        The representations.
-    people : iterable of str
-        Who is predicted.
-    predictions : iterable of pandas.DataFrame
-        `columns.PERSON_COLUMNS`, a representation and target at a time.
-    """
+    """Rows of ``prediction_unseen`` from those of ``predictions``; none where no person was seen."""
     rows = []
     trained = trained_people(cohort, names) & set(people)
     for part in predictions if trained else ():

@@ -32,13 +32,6 @@ class Cluster:
 
     Shared arrays are written once into a folder that all workers see, and mapped by each: workers of one node have it
     in memory once, and one that is lost takes nothing with it. Dask gives the tasks of a lost worker to another.
-
-    Parameters
-    ----------
-    where : str
-        Address of a scheduler (``tcp://...``), or a YAML file, see `engine.start_engine`.
-    folder : Path
-        Seen by all workers under the same name.
     """
 
     def __init__(self, where: str, folder: Path) -> None:
@@ -117,12 +110,7 @@ class _Watch:
     def _look(self) -> None:
         """Take note of the workers that are there.
 
-        Raises
-        ------
-        WorkersLost
-            No worker, and no job that waits for its turn, for as long as the patience lasts.
-        UsageError
-            The scheduler has refused a job.
+        Raises WorkersLost, UsageError.
         """
         now = time.monotonic()
         if self.client.nthreads():

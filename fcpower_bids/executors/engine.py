@@ -106,10 +106,7 @@ def start_engine(path: Path) -> Engine:
     ``cluster: SLURMCluster`` (of dask-jobqueue; ``LocalCluster`` is of Dask itself), ``options:`` what it is made with,
     ``jobs:`` how many jobs it keeps submitted, ``patience:`` seconds without a worker after which the run ends.
 
-    Raises
-    ------
-    UsageError
-        The file cannot be read, names no such cluster, or dask-jobqueue is not installed.
+    Raises UsageError.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -21,13 +21,6 @@ ATTEMPTS = 3
 class Processes:
     """As many processes as are allowed, once there is work for them.
 
-    Parameters
-    ----------
-    number : int
-        At a time.
-    folder : Path, optional
-        Where arrays that tasks share are mapped from; joblib's choice (memory, as a rule) without it.
-
     Notes
     -----
     The first tasks are done here and timed. When those that are left would take more than `WORTH` seconds, the

@@ -31,18 +31,7 @@ def share(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator
 def executing(settings: Resources, folder: Path | None = None) -> Iterator[Executor]:
     """Let the executor of the settings do the work, in the memory that they give.
 
-    Parameters
-    ----------
-    settings : Resources
-        ``mem_mb``, and ``executor``; without one, ``nprocs`` processes of this machine (``low_mem``: only this one).
-    folder : Path, optional
-        The work folder, which takes arrays that do not fit in memory: a cluster's workers have to see it, by the same
-        name.
-
-    Raises
-    ------
-    UsageError
-        The executor cannot be started.
+    Raises UsageError.
     """
     from fcpower_bids.core.regression.dense import solving_with  # loads scipy, which a recording has no need of
 
@@ -72,10 +61,7 @@ def _ending_workers() -> Iterator[None]:
 def make_dense(device: str) -> Dense:
     """Return who does the dense operations on a device of PyTorch; numpy and scipy where none is named.
 
-    Raises
-    ------
-    UsageError
-        PyTorch is not installed, or the device is not there.
+    Raises UsageError.
     """
     if not device:
         from fcpower_bids.core.regression.dense import HOST  # loads scipy

@@ -20,15 +20,7 @@ DEVICES = ("cuda", "cpu")
 class TorchDense:
     """Kernels and inverses lie on the device; products with the targets and residuals come back.
 
-    Parameters
-    ----------
-    device : str
-        As PyTorch calls it: ``cuda``, ``cuda:1``, ``cpu``.
-
-    Raises
-    ------
-    UsageError
-        There is no such device, or it has no double precision.
+    Raises UsageError.
     """
 
     shared = False

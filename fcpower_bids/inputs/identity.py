@@ -28,22 +28,7 @@ def dataset_identity(bids_dir: Path, name: str | None = None) -> str:
     It is the name given, else the DOI of the dataset (of OpenNeuro the accession number), else its Name and a digest of
     what describes it. A derivative is known by the dataset that it was made of.
 
-    Parameters
-    ----------
-    bids_dir : Path
-        A dataset, or a derivative.
-    name : str, optional
-        Of ``--dataset-name``.
-
-    Returns
-    -------
-    str
-        Empty where nothing says which dataset it is.
-
-    Raises
-    ------
-    UsageError
-        The name given has characters that no id can have.
+    Raises UsageError.
     """
     if name:
         if not ALLOWED.fullmatch(name):

@@ -28,15 +28,7 @@ IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
 def list_func_folders(root: Path, subjects: Collection[str] | None = None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the ``func`` folders of a dataset, and the folders that may not be read: pybids passes over them.
-
-    Parameters
-    ----------
-    root : Path
-        Dataset with ``sub-X/[ses-Y/]func``.
-    subjects : collection of str, optional
-        Labels without ``sub-``; all when None.
-    """
+    """Return the ``func`` folders of a dataset, and the folders that may not be read: pybids passes over them."""
     closed: list[Path] = []
     people = sorted(root.glob("sub-*")) if subjects is None else [root / f"sub-{label}" for label in sorted(subjects)]
     holders = _readable(people, closed)
@@ -56,21 +48,7 @@ def list_files(
 ) -> list[Path]:
     """Return the BOLD, mask and confounds files of a dataset, sorted.
 
-    Parameters
-    ----------
-    root : Path
-    subjects : collection of str, optional
-        Labels without ``sub-``; all when None.
-    closed : collection of Path
-        Folders that may not be read.
-    database_dir : Path, optional
-        Where an index of everybody is kept. It is used again until a file appears in or disappears from a ``func``
-        folder.
-
-    Raises
-    ------
-    UsageError
-        The index cannot be written to ``database_dir``.
+    Raises UsageError.
     """
     layout = _index(root, subjects, closed) if database_dir is None else _reopen_or_index(root, closed, database_dir)
     names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")

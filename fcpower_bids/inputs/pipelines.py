@@ -57,15 +57,7 @@ class Pipeline(NamedTuple):
 
 
 def input_type_of(root: Path, stated: str | None = None) -> str:
-    """Return which pipeline wrote a tree: as the user says, else as the tree shows; fMRIPrep where it shows nothing.
-
-    Parameters
-    ----------
-    root : Path
-        The tree.
-    stated : str, optional
-        ``--input-type``.
-    """
+    """Return which pipeline wrote a tree: as the user says, else as the tree shows; fMRIPrep where it shows nothing."""
     if stated is not None:
         return stated
     description = root / "dataset_description.json"
@@ -84,17 +76,7 @@ def input_type_of(root: Path, stated: str | None = None) -> str:
 
 
 def find_sources(root: Path, name: str, subjects: Collection[str] | None = None) -> list[Source]:
-    """Return series, masks and motion files of a tree, each mask and motion file once for every series that it serves.
-
-    Parameters
-    ----------
-    root : Path
-        The tree.
-    name : str
-        A key of `PIPELINES`.
-    subjects : collection of str, optional
-        Labels without ``sub-``; all when None.
-    """
+    """Return series, masks and motion files of a tree, masks and motion files once for every series."""
     folders = [folder for folder in _folders(root) if subjects is None or _label(folder) in subjects]
     return [source for folder in folders for source in PIPELINES[name].find(root, folder)]
 

@@ -44,17 +44,7 @@ class Inspection:
 
 
 def inspect_series(series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars) -> Inspection:
-    """Look at the files of one series without reading its data.
-
-    Parameters
-    ----------
-    series : Source
-        The BOLD file.
-    mask, confounds : Path or None
-        Files that belong to it by name.
-    sidecars : Sidecars
-        The JSON files of the dataset.
-    """
+    """Look at the files of one series without reading its data."""
     wrong: dict[str, str] = {}
     header = _attempt(wrong, "bold", _read_header, series.path)
     _attempt(wrong, "mask", _check_mask, series, mask)

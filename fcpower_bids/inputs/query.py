@@ -91,17 +91,7 @@ class Discovery:
 def find_recordings(settings: Inputs) -> Discovery:
     """Find the recordings that the settings ask for and look at their files.
 
-    Parameters
-    ----------
-    settings : Inputs
-        Where to look and what to take.
-
-    Raises
-    ------
-    DatasetError
-        If there is no dataset, nothing in it can be processed, or all inputs would be written to the output of another.
-    UsageError
-        If the filter file or the folder of the index cannot be used.
+    Raises DatasetError, UsageError.
     """
     filters = read_filters(settings)
     roots = tuple(derivative_roots(settings).values())
@@ -224,10 +214,7 @@ def _choose(
 def _without_clashes(chosen: Collection[Source], settings: Inputs) -> tuple[list[Source], list[Problem]]:
     """Leave out inputs that would be written to one output, and runs whose combination has the name of another input.
 
-    Raises
-    ------
-    DatasetError
-        If nothing is left.
+    Raises DatasetError.
     """
     by_name: dict[Entities, list[Source]] = defaultdict(list)
     for source in chosen:

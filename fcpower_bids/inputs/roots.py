@@ -19,12 +19,7 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
     ``--derivatives`` says which; without it ``bids_dir`` itself when it holds derivatives, else its
     ``derivatives/fmriprep``.
 
-    Raises
-    ------
-    DatasetError
-        If there is none, or one has no ``dataset_description.json``.
-    UsageError
-        If two of them have one name.
+    Raises DatasetError, UsageError.
     """
     bids_dir = settings.bids_dir
     check_input_folder(bids_dir)
@@ -45,9 +40,7 @@ def derivative_roots(settings: Inputs) -> dict[str, Path]:
 def check_input_folder(bids_dir: Path) -> None:
     """Refuse an input folder that is not there: its name is the dataset of people, its tables their phenotypes.
 
-    Raises
-    ------
-    DatasetError
+    Raises DatasetError.
     """
     if not bids_dir.is_dir():
         what = "is not a folder" if bids_dir.exists() else "does not exist"

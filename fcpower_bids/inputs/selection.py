@@ -62,10 +62,7 @@ def read_filters(settings: Selection) -> tuple[Filter, ...]:
 
     ``--space`` is not among them: a run without the wanted space is a failure to report (``choose_spaces``).
 
-    Raises
-    ------
-    UsageError
-        If the filter file cannot be used.
+    Raises UsageError.
     """
     options = (
         ("--participant-label", "sub", settings.participant_label),
@@ -82,10 +79,7 @@ def read_filters(settings: Selection) -> tuple[Filter, ...]:
 def read_filter_file(path: Path) -> tuple[Filter, ...]:
     """Read the conditions for ``bold`` from a JSON file as fMRIPrep takes it; other sections are not for us.
 
-    Raises
-    ------
-    UsageError
-        If it is missing, is not JSON, or names something that is no entity.
+    Raises UsageError.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -117,10 +111,7 @@ def _condition(path: Path, name: str, value: Any) -> Filter:
 def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[Source]:
     """Keep the series that fulfil all conditions.
 
-    Raises
-    ------
-    DatasetError
-        If a condition leaves none; it names the condition and the labels that there are.
+    Raises DatasetError.
     """
     kept = list(series)
     for condition in filters:
@@ -166,24 +157,7 @@ def drop_single_echoes(series: Sequence[Source], filters: Iterable[Filter]) -> t
 
 
 def choose_spaces(series: Sequence[Source], wanted: Sequence[str]) -> tuple[list[Source], dict[str, str], list[str]]:
-    """Choose the spaces of each run.
-
-    Parameters
-    ----------
-    series : sequence of Source
-        BOLD series of any number of runs.
-    wanted : sequence of str
-        Spaces that the user named; when empty, the first of ``DEFAULT_SPACES`` that a run has.
-
-    Returns
-    -------
-    chosen : list of Source
-        All resolutions and densities of the chosen spaces.
-    missing : dict of str to str
-        Name of a run to what is wrong: the wanted space is not there.
-    notes : list of str
-        Spaces that are there and not chosen.
-    """
+    """Choose the spaces of each run."""
     runs: dict[str, list[Source]] = {}
     for one in series:
         runs.setdefault(join(one.run), []).append(one)

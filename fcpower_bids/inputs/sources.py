@@ -104,10 +104,7 @@ def read_source(path: Path, root: Path) -> Source | None:
 
     Unknown keys are entities like any other: they are kept, in alphabetical order, before ``desc``.
 
-    Raises
-    ------
-    DatasetError
-        If it is needed but has a label that no BIDS name can hold.
+    Raises DatasetError.
     """
     try:
         entities, suffix, extension = _parse(path.name)
@@ -159,10 +156,7 @@ class Sidecars:
     def lookup(self, series: Source, key: str) -> tuple[Any, Path | None]:
         """Return the value of a key and the file that states it; (None, None) where none does.
 
-        Raises
-        ------
-        DatasetError
-            If one of the files is not valid JSON.
+        Raises DatasetError.
         """
         value, source = None, None
         for path in self.applicable(series):

@@ -54,16 +54,7 @@ class Spreadsheet(NamedTuple):
 def read_spreadsheet(path: Path) -> Spreadsheet:
     """Read a table of text cells.
 
-    Parameters
-    ----------
-    path : Path
-        TSV or CSV; UTF-8, UTF-16, UTF-32 or Latin-1; fields may be quoted.
-
-    Raises
-    ------
-    DatasetError
-        It is no text, a row has more or fewer fields than the header, a column has no name or that of another, or a
-        number may be read in two ways.
+    Raises DatasetError.
     """
     text, notes = _decode(path)
     text = _as_it_looks(text)
@@ -87,10 +78,7 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
 def is_table(path: Path) -> bool:
     """Whether a file is there that need not be.
 
-    Raises
-    ------
-    DatasetError
-        Something else is there under its name: a link that leads nowhere or to itself, a pipe, a folder.
+    Raises DatasetError.
     """
     if path.is_file():
         return True

@@ -21,14 +21,7 @@ def without_folders(text: str) -> str:
 
 
 def tell_without_folders(text: str, folders: Iterable[str]) -> str:
-    """Return a sentence whose files are named from their dataset on, or by their last part where it is another place.
-
-    Parameters
-    ----------
-    text : str
-    folders : iterable of str
-        Of `known_folders`.
-    """
+    """Return a sentence whose files are named from their dataset on, or by their last part elsewhere."""
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(folder, Path(folder).name)
     return NAMED.sub(r"\1", text)

@@ -26,12 +26,7 @@ class Source:
 def import_sources(settings: Settings) -> None:
     """Bring what ``--derivatives`` names into the output folder, as far as it is not there unchanged.
 
-    Raises
-    ------
-    UsageError
-        A source is of no known layout, or the output folder lies in it.
-    DatasetError
-        A source has nothing to offer, or two files would have one name.
+    Raises UsageError, DatasetError.
     """
     for source in plugins.load("sources"):
         source.bring(settings)
@@ -43,10 +38,7 @@ def untouched(settings: Settings) -> Iterator[Settings]:
 
     Without sources nothing comes in, and the settings stay as they are.
 
-    Raises
-    ------
-    FcPowerError
-        From within, about the real folder.
+    Raises FcPowerError.
     """
     if not any(source.is_named(settings) for source in plugins.load("sources")):
         yield settings

@@ -24,15 +24,7 @@ LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
 def length_rows(
     cohort: Cohort, rows: NDArray[np.intp], settings: Analysis
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """One row per length and representation of connectomes, and what the sidecar says.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    rows : ndarray of int
-        The scans that take part.
-    settings : Analysis
-    """
+    """One row per length and representation of connectomes, and what the sidecar says."""
     if not has_series(cohort):
         return [], {"LeftOut": "The series of the scans are not there, so shorter scans cannot be made."}
     part = dataclasses.replace(

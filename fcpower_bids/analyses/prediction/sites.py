@@ -42,14 +42,7 @@ PREDICTION_SITES = TableSpec(
 
 
 def tabulate_sites(study: Study, predictions: Iterable[pd.DataFrame]) -> dict[str, Table]:
-    """Return ``prediction_sites``; nothing where no site is named and no target goes with one.
-
-    Parameters
-    ----------
-    study : Study
-    predictions : iterable of pandas.DataFrame
-        `columns.PERSON_COLUMNS`, a representation and target at a time.
-    """
+    """Return ``prediction_sites``; nothing where no site is named and no target goes with one."""
     binary = {target.name for target in study.targets if target.is_binary}
     rows: list[dict[str, Any]] = []
     for part in predictions:

@@ -20,22 +20,7 @@ from fcpower_bids.slices.check.pairs import CHECK_PAIRS, build_similarity, check
 
 
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
-    """Look for what makes right formulas mislead.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        Targets, covariates, site column.
-
-    Returns
-    -------
-    tables : dict of str to Table
-        ``check`` (one row per finding), ``check_pairs`` (one row per suspicious pair of scans), and ``check_combined``
-        (one row per person whose connectome is made of several recordings).
-    alike : tuple of (str, str)
-        People who share a scan and therefore a fold.
-    """
+    """Look for what makes right formulas mislead."""
     similarity = build_similarity(cohort, settings)
     pairs, findings, alike = check_pairs(cohort, similarity, settings.accept_pair)
     combined = tabulate_combined(cohort, settings)

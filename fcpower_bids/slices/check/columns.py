@@ -213,14 +213,7 @@ MOST_PEOPLE = 5000
 def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
     """Test how well the first scan of each person predicts every column of sites.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    similarity : array, shape (N, N)
-        Kernel of the scans, in memory or on disk.
-    settings : Analysis
-        Site column and seed.
+    Shapes and units: similarity (N, N).
     """
     if cohort.phenotypes.empty:
         return

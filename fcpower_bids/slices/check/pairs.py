@@ -82,22 +82,7 @@ def check_pairs(
 ) -> tuple[Table, list[Finding], tuple[tuple[str, str], ...]]:
     """Look for scans of different people that are one, and for exchanged and moved labels.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    similarity : array, shape (N, N)
-        From `build_similarity`.
-    accepted : sequence of str
-        Labels of ``--accept-pair``.
-
-    Returns
-    -------
-    table : Table
-        ``check_pairs``.
-    findings : list of Finding
-    alike : tuple of (str, str)
-        People who share a scan; they belong in one fold.
+    Shapes and units: similarity (N, N).
     """
     persons = cohort.scans["participant_id"].astype(str).to_numpy()
     sessions = cohort.scans["session"].astype(str).to_numpy()

@@ -113,21 +113,7 @@ def apply_model(
 ) -> AppliedModel:
     """Predict the target of one scan from its Pearson FC.
 
-    Parameters
-    ----------
-    model : FinalModel
-    connectome : array_like, shape (P, P)
-        Pearson FC of the scan.
-    parcels : sequence of str, length P
-        Its parcels, in any order; parcels that the model does not use are ignored.
-    scan : NewScan, optional
-    recalibration : Recalibration, optional
-        See `recalibrate`.
-
-    Raises
-    ------
-    Unfit
-        A parcel of the model is missing, or all correlations are equal.
+    Shapes and units: connectome (P, P). Raises Unfit.
     """
     facts, told = model.facts, scan or NewScan()
     fc = _in_order(np.asarray(connectome, dtype=float), parcels, facts["Parcels"])
@@ -163,18 +149,7 @@ def apply_model(
 def recalibrate(model: FinalModel, residuals: ArrayLike, seed: int = 0) -> Recalibration:
     """Move a model to a place of which a few people with known targets were predicted.
 
-    Parameters
-    ----------
-    model : FinalModel
-    residuals : array_like, shape (k,)
-        Predicted minus observed of these people.
-    seed : int
-        Of the draws that show what as many people changed at the sites of the training.
-
-    Raises
-    ------
-    Unfit
-        The target has classes, or the model knows of no sites, or of none with enough people to learn from.
+    Shapes and units: residuals (k,). Raises Unfit.
     """
     local, chosen = np.asarray(residuals, dtype=float), Evidence.of(model.residuals)
     if model.facts["PositiveClass"] is not None:

@@ -81,22 +81,6 @@ def compare_with_reference(
 
     It is compared with scans of similar motion and length and the same sex where there are enough, else with those of
     similar motion and length, else with those of the same sex, else with all.
-
-    Parameters
-    ----------
-    reference : pandas.DataFrame
-        `REFERENCE`.
-    summary : mapping of str to float
-        Of the scan, see `core.connectome.summary.connectome_summary`.
-    seconds, mean_fd : float
-        Of the scan; NaN where not known, which matches nothing.
-    female : float
-        1 or 0; NaN where not known.
-
-    Returns
-    -------
-    list of dict
-        Rows of `UNUSUAL` without ``scan``.
     """
     wide = reference.pivot_table(index="scan", columns="measure", values="value", aggfunc="first")
     alike = np.ones(len(wide), dtype=bool)
@@ -148,20 +132,7 @@ def reference_scans(
 ) -> pd.DataFrame:
     """Describe scans of a cohort, in the order that `drawn_from` gives to their similarity.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    rows : ndarray of int, shape (n,)
-        The scans.
-    similarity : ndarray, shape (n,)
-        See `RESIDUALS`; NaN where it is not known.
-    people : mapping of str to pandas.Series
-        ``age`` and ``female`` as far as they are known, by participant.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `REFERENCE`.
+    Shapes and units: rows (n,), similarity (n,).
     """
     parts = []
     for number, place in enumerate(drawn_from(similarity)):

@@ -36,20 +36,7 @@ def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) ->
 
     Every group weighs 1 / (S + 1), its members equally; the group to come weighs as much, at infinity.
 
-    Parameters
-    ----------
-    residuals : array_like, shape (n,)
-        Predicted minus observed, of members that the model had not seen.
-    groups : array_like, shape (n,)
-        Their groups.
-    level : float
-        Nominal coverage. With S groups no more than S / (S + 1) can be claimed: then the radius is the largest
-        residual, and this is the level.
-
-    Raises
-    ------
-    ValueError
-        If there is no residual, or the level is not between 0 and 1.
+    Shapes and units: residuals (n,), groups (n,). Raises ValueError.
     """
     size, labels, counts = _by_group(residuals, groups, level)
     attainable = len(counts) / (len(counts) + 1)
@@ -67,19 +54,7 @@ def site_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> 
     groups, which has n - S. So the factor is 1 where groups do not differ, and that of S residuals where members of a
     group are as good as equal. The shape of the distribution within groups is not assumed.
 
-    Parameters
-    ----------
-    residuals : array_like, shape (n,)
-        Predicted minus observed, of members that the model had not seen.
-    groups : array_like, shape (n,)
-        Their groups.
-    level : float
-        Nominal coverage.
-
-    Raises
-    ------
-    ValueError
-        If there is no residual, or the level is not between 0 and 1.
+    Shapes and units: residuals (n,), groups (n,). Raises ValueError.
     """
     values, labels, counts = _by_group(residuals, groups, level)
     quantile = _weighted_quantile(np.abs(values), 1 / (len(counts) * counts[labels]), level)
@@ -138,20 +113,7 @@ def measured_coverage(
 ) -> FloatArray:
     """Share of the members of each group inside the radius of all other groups, groups in the order of their names.
 
-    Parameters
-    ----------
-    residuals, groups : array_like, shape (n,)
-        Units that are held out in turn.
-    level : float
-    members : array_like, shape (n,), optional
-        The groups that the radius weighs equally, where they are not those held out: people within folds.
-    radius : callable
-        `group_radius` or `site_radius`; it never sees the group that it is tried on.
-
-    Returns
-    -------
-    ndarray, shape (S,)
-        NaN with a single group.
+    Shapes and units: residuals (n,), groups (n,), members (n,); returns (S,).
     """
     values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
     weighed = labels if members is None else np.asarray(members)
@@ -170,17 +132,7 @@ def shrunken_offset(local: ArrayLike, residuals: ArrayLike, groups: ArrayLike) -
     The mean of k members is multiplied by k t^2 / (k t^2 + s^2), with t^2 the variance of offsets between groups and
     s^2 the variance within (moments of a one-way layout with groups of unequal size).
 
-    Parameters
-    ----------
-    local : array_like, shape (k,)
-        Predicted minus observed of the new group's members.
-    residuals, groups : array_like, shape (n,)
-        Those of the groups that were held out.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two groups, or no group has two members.
+    Shapes and units: local (k,), residuals (n,), groups (n,). Raises ValueError.
     """
     own, values, labels = np.asarray(local, dtype=float), np.asarray(residuals, dtype=float), np.asarray(groups)
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -198,18 +150,7 @@ def recalibrated_residuals(
 ) -> tuple[FloatArray, NDArray]:
     """Residuals of every held-out group after it was recalibrated by k of its own members, who are then left out.
 
-    Parameters
-    ----------
-    residuals, groups : array_like, shape (n,)
-    k : int
-        Members that give the offset; groups with fewer than k + 2 members take no part.
-    seed : int
-        Of the draw of the k members.
-
-    Returns
-    -------
-    residuals, groups : ndarray, shape (m,)
-        Empty where no group is large enough.
+    Shapes and units: residuals (n,), groups (n,); returns residuals (m,), groups (m,).
     """
     values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
     rng = np.random.default_rng(seed)
@@ -256,11 +197,7 @@ def verify(score: float, same: ArrayLike, different: ArrayLike) -> Verification:
     Rates count the pair itself, (1 + k) / (1 + n), so none is ever 0. Densities are Gaussian kernel estimates (Scott's
     rule); the ratio is kept between 1 / (1 + n_same) and 1 + n_different.
 
-    Parameters
-    ----------
-    score : float
-    same, different : array_like, shape (n,), (m,)
-        Scores of the reference.
+    Shapes and units: same (n,), different (n,).
     """
     own, others = np.asarray(same, dtype=float), np.asarray(different, dtype=float)
     ratio = float("nan")

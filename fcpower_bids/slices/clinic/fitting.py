@@ -67,24 +67,7 @@ class FinalModel:
 def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representation: str) -> FinalModel:
     """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        As for the prediction.
-    target : str
-        Column or composite.
-    representation : str
-        "fc" or "fc_power".
-
-    Returns
-    -------
-    FinalModel
-
-    Raises
-    ------
-    Unfit
-        The representation cannot be exported, or as `prediction.analyse_prediction`.
+    Raises Unfit.
     """
     if representation not in MODEL_REPRESENTATIONS:
         allowed = " or ".join(MODEL_REPRESENTATIONS)

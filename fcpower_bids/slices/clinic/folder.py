@@ -74,10 +74,7 @@ def load_model(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], list[pd.DataFrame]]:
     """Read a fitted model: arrays, facts, and the tables that are asked for.
 
-    Raises
-    ------
-    DatasetError
-        If the folder is no model of this version, or a file of it is not what was written.
+    Raises DatasetError.
     """
     if not (path / CARD).is_file():
         older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
@@ -123,12 +120,7 @@ RECOGNISED_BY, DECIMALS = 48, 2
 def scan_digest(salt: str, edges: np.ndarray) -> str:
     """Digest of a connectome: the same scan, under whatever name, has the same one in the same model.
 
-    Parameters
-    ----------
-    salt : str
-        Of the model.
-    edges : ndarray, shape (E,)
-        From `telling_edges`.
+    Shapes and units: edges (E,).
     """
     return hashlib.sha256(salt.encode() + edges.tobytes()).hexdigest()[:16]
 
@@ -161,10 +153,7 @@ def save_models(cohort: Cohort, attempts: Attempts) -> None:
 def write_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
     """Fit a model of one target and write its folder.
 
-    Raises
-    ------
-    fcpower_bids.errors.Unfit
-        As `fit_final_model`.
+    Raises Unfit.
     """
     model = fit_final_model(cohort, settings, target, representation)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))

@@ -35,10 +35,7 @@ class Identified:
 def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | None = None) -> Identified:
     """Compare all scans of one atlas in an output folder; report those of some people, or of all.
 
-    Raises
-    ------
-    DatasetError
-        There are no connectomes, several atlases, no person of these names, or too few people.
+    Raises DatasetError.
     """
     chosen = _choose(list_connectomes(output_dir), atlas)
     asked = {f"sub-{label.removeprefix('sub-')}" for label in people}

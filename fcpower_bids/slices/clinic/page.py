@@ -61,21 +61,7 @@ def write_prediction_pages(
     moved: Mapping[str, Any],
     command: Callable[[str], str] = lambda person: "",
 ) -> tuple[list[Path], list[str]]:
-    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why.
-
-    Parameters
-    ----------
-    output_dir : Path
-        Of the pages.
-    model : str
-        Name of the model.
-    frame, compared : pandas.DataFrame
-        The tables of ``fcpower_bids predict``.
-    facts, moved : mapping
-        Of the model, and of its recalibration, empty where there was none.
-    command : callable
-        From a person to the command for the foot.
-    """
+    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
     limits, card = limits_of(facts), card_of(facts, model)
     pages, broken = [], []
     for person, rows in frame.groupby("participant_id", sort=True):

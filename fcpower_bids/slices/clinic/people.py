@@ -20,17 +20,7 @@ from fcpower_bids.slices.clinic.calibration import SEX, is_female
 def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str, float]]:
     """Return ``age`` and ``female`` by person, as far as they are known.
 
-    Parameters
-    ----------
-    output_dir : Path
-        Of the participant level; its description leads to ``participants.tsv`` of the dataset.
-    phenotypes : Path or None
-        A table of the user, which comes first.
-
-    Raises
-    ------
-    DatasetError
-        A table cannot be read, or that of the user has no ages.
+    Raises DatasetError.
     """
     found: dict[str, dict[str, float]] = {"age": {}, "female": {}}
     for path in people_tables(output_dir):
@@ -46,10 +36,7 @@ def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str
 def read_column(path: Path, name: str) -> dict[str, float]:
     """Read one column of numbers by person; its case does not matter.
 
-    Raises
-    ------
-    DatasetError
-        The table cannot be read, has no such column, or no number in it.
+    Raises DatasetError.
     """
     table = _read(path)
     if name.lower() not in (str(column).lower() for column in table.columns):
@@ -113,17 +100,7 @@ class KnownValues:
 def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: float, level: float) -> KnownValues | None:
     """Compare predictions with known values.
 
-    Parameters
-    ----------
-    predicted, known : array_like, shape (n,)
-        One per person; pairs in which one is NaN are left out.
-    radius, level : float
-        Half the width of the intervals, and the coverage that they claim.
-
-    Returns
-    -------
-    KnownValues or None
-        None where no value is known.
+    Shapes and units: predicted (n,), known (n,).
     """
     error = np.asarray(predicted, dtype=float) - np.asarray(known, dtype=float)
     error = error[np.isfinite(error)]

@@ -154,10 +154,7 @@ class Predictions:
 def open_model(path: Path) -> FinalModel:
     """Read a model with its tables.
 
-    Raises
-    ------
-    DatasetError
-        See `slices.clinic.folder.load_model`.
+    Raises DatasetError.
     """
     arrays, facts, (residuals, reference) = load_model(path, (RESIDUALS, REFERENCE))
     return FinalModel(arrays, facts, residuals, reference)
@@ -168,10 +165,7 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
 
     Connectomes of another atlas are left out where others fit.
 
-    Raises
-    ------
-    DatasetError
-        If the model, the folder or a table as a whole cannot be used; nothing is written then.
+    Raises DatasetError.
     """
     model = open_model(path)
     people = read_people(request.output_dir, request.phenotypes)

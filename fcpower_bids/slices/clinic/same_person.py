@@ -71,23 +71,7 @@ def compare_scans(
     The reference of a pair is all pairs without its person: pairs of one person across sessions (within one where there
     are no sessions), and pairs of different people.
 
-    Parameters
-    ----------
-    similarity : array_like, shape (N, N)
-        Correlations of the edges of FC^0.35.
-    names, persons, sessions : sequence of str, length N
-    asked : collection of str
-        People whose scans are reported; all where empty.
-
-    Returns
-    -------
-    pairs, errors : pandas.DataFrame
-        `PAIRS`, `ERRORS`.
-
-    Raises
-    ------
-    Unfit
-        There are fewer than four people.
+    Shapes and units: similarity (N, N). Raises Unfit.
     """
     kernel, labels, times = np.asarray(similarity, dtype=float), np.asarray(persons), np.asarray(sessions)
     scored = PairScores(kernel, labels)

@@ -80,17 +80,7 @@ IDENTIFICATION_CURVE_FACTS = {
 
 
 class IdentificationCurves:
-    """Collects the accuracy of every scan length, one similarity matrix each, for all numbers of people.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        Of the full scans.
-    settings : Analysis
-        Representations and seed.
-    sizes : sequence of int
-        People, besides all; by default `SIZES`. Those that are more than there are, are left out.
-    """
+    """Collects the accuracy of every scan length, one similarity matrix each, for all numbers of people."""
 
     def __init__(self, cohort: Cohort, settings: Analysis, sizes: Sequence[int] = ()) -> None:
         usable = ~scans_without_features(cohort, expand_names(cohort, settings))
@@ -142,15 +132,7 @@ class IdentificationCurves:
 
 
 def compare_draws(first: Sequence[Identification], second: Sequence[Identification], seed: int) -> dict[str, Any]:
-    """Compare two representations on the same subsets of people, with people as the unit.
-
-    Parameters
-    ----------
-    first, second : sequence of Identification
-        One per subset; the searches are in the same order.
-    seed : int
-        Seed of the resampling of people.
-    """
+    """Compare two representations on the same subsets of people, with people as the unit."""
     differences = [one.credit - two.credit for one, two in zip(first, second, strict=True)]
     by_draw = np.array([each.mean() for each in differences])
     people = np.concatenate([one.person for one in first])

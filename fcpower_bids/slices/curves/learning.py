@@ -96,22 +96,7 @@ def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w
 def fit_scaling_law(scores: ArrayLike, n_people: ArrayLike, minutes: ArrayLike) -> ScalingLaw:
     """Fit the law to the scores of a grid of people and minutes.
 
-    Parameters
-    ----------
-    scores : array_like, shape (C,)
-        Mean correlation of each cell; cells that are NaN are left out.
-    n_people, minutes : array_like, shape (C,)
-        Training people and minutes per person of each cell, both above 0.
-
-    Returns
-    -------
-    ScalingLaw
-        0 <= w0 <= 1 and 0 <= w1, w2 <= `LARGEST`.
-
-    Raises
-    ------
-    ValueError
-        Fewer than four cells, or people or minutes do not differ, so that the parameters are not identified.
+    Shapes and units: scores (C,), n_people (C,), minutes (C,). Raises ValueError.
     """
     y, n, t = (np.asarray(values, dtype=float) for values in (scores, n_people, minutes))
     known = np.isfinite(y)
@@ -241,28 +226,7 @@ def analyse_learning_curves(
 
     Source: the paper, Figures "curves" and "duration", Tables "gridfull", "grid8m", "gridfp".
 
-    Parameters
-    ----------
-    cohort : Cohort
-        With series for shorter scans, phenotypes for prediction, two sessions for identification.
-    settings : Analysis
-        Representations, targets, preset, kernel, seed; ``scan_minutes`` and ``sample_sizes``.
-    minutes : sequence of float
-        Scan lengths besides the full one, in the place of ``scan_minutes``; by default doubling from 1.2 minutes.
-    sizes : sequence of int
-        Numbers of training people, and of people to identify, besides all, in the place of ``sample_sizes``.
-
-    Returns
-    -------
-    dict of str to Table
-        ``learning_curves`` (one row per target, representation, size, length and fold), ``learning_gains`` (paired
-        differences per cell), ``scaling_law``; ``identification_curves`` (one row per subset of people) and
-        ``identification_gains``. Rows that the cohort does not allow are left out.
-
-    Raises
-    ------
-    Unfit
-        A length or size that is not possible, or a cohort without phenotypes and without repeated sessions.
+    Raises Unfit.
     """
     sizes = sizes or settings.sample_sizes
     lengths = choose_minutes(cohort, minutes or settings.scan_minutes)
@@ -282,15 +246,7 @@ def analyse_learning_curves(
 
 
 class PredictionCurves:
-    """Collects the scores of every scan length, one kernel each, for all numbers of training people.
-
-    Parameters
-    ----------
-    study : Study
-        Of the full scans: its people, targets and folds hold for every length.
-    sizes : sequence of int
-        Training people, besides all.
-    """
+    """Collects the scores of every scan length, one kernel each, for all numbers of training people."""
 
     def __init__(self, study: Study, sizes: Sequence[int] = ()) -> None:
         self.study = study
@@ -331,21 +287,7 @@ class PredictionCurves:
 
 
 def fit_laws(frame: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Fit the scaling law to the mean correlation of the cells of every continuous target and representation.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Table ``learning_curves``.
-    study : Study
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns of `LAW`; no row where the law cannot be fitted.
-    dict
-        Why it could not.
-    """
+    """Fit the scaling law to the mean correlation of the cells of every continuous target and representation."""
     rows, refused = [], {}
     for target in (each.name for each in study.targets if not each.is_binary):
         for name, own in frame[frame["target"] == target].groupby("representation", sort=False):
@@ -372,10 +314,7 @@ STREAM = 20
 def choose_sizes(folds: Sequence[Fold], asked: Sequence[int] = ()) -> tuple[int, ...]:
     """Numbers of training people: those asked for, else `SIZES`, and at last all, called by the largest training set.
 
-    Raises
-    ------
-    Unfit
-        A number is larger than a training set, or smaller than two people per inner fold.
+    Raises Unfit.
     """
     sets = [fold.train.size for fold in folds]
     smallest, largest = min(sets), max(sets)
@@ -419,15 +358,7 @@ def _shrink(fold: Fold, size: int, seed: int) -> Fold:
 def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
     """Predict all targets of a study whose folds train on some of the people.
 
-    Parameters
-    ----------
-    solver : Solver
-        Of all people.
-    kernel : ndarray, shape (n, n), or None
-        Kernel that `solver` was factorised from. Where few people train, decomposing their block of it in every
-        fold is cheaper than leaving the others out of the large inverse; the predictions are the same.
-    study : Study
-        With the folds of `shrink_folds`.
+    Shapes and units: kernel (n, n).
     """
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):

@@ -78,17 +78,7 @@ def _targets(curves: pd.DataFrame | None) -> list[tuple[str, pd.DataFrame]]:
 
 
 class _Curves:
-    """Curves of one target, or of identification.
-
-    Parameters
-    ----------
-    name, label, score : str
-        Scored quantity, name of the score on an axis, and its column.
-    chance : float
-        Score of guessing; NaN where it depends on the number of people.
-    who : str
-        The people along the axis.
-    """
+    """Curves of one target, or of identification."""
 
     def __init__(self, name: str, label: str, score: str, chance: float, who: str) -> None:
         self.name, self.label, self.score, self.chance, self.who = name, label, score, chance, who

@@ -106,23 +106,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
 
     Source: the paper, Table "mainfull" and Appendix "AOMIC parcellation sweep".
 
-    Parameters
-    ----------
-    cohorts : mapping of str to Cohort
-        By parcellation; at least two.
-    settings : Analysis
-        As of the prediction. Embeddings belong to one parcellation and take no part.
-
-    Returns
-    -------
-    dict of str to Table
-        ``parcellation_sweep`` (one row per parcellation, target, representation and fold), ``parcellation_gains``
-        (representations compared within each parcellation), ``parcellation_comparisons`` (parcellations compared).
-
-    Raises
-    ------
-    Unfit
-        Fewer than two parcellations, no person described by all of them, or no representation of connectomes.
+    Raises Unfit.
     """
     shared, settings = _share(cohorts, settings)
     sweep = _Sweep()
@@ -140,10 +124,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
 def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
     """Keep the scans (person and session) that every cohort has.
 
-    Raises
-    ------
-    Unfit
-        There is no such scan.
+    Raises Unfit.
     """
     keys = {
         atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))

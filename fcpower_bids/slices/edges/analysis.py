@@ -53,12 +53,7 @@ def check_choices(cohort: Cohort, settings: EdgeAnalysis) -> None:
 def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
     """Test every edge against every target.
 
-    Raises
-    ------
-    Unfit
-        The targets, covariates or blocks do not allow it.
-    NotInCohort
-        There are no phenotypes.
+    Raises Unfit, NotInCohort.
     """
     names, people = _choose(cohort, settings)
     exchange = plan_exchange(cohort, people, settings)

@@ -22,16 +22,7 @@ LEVEL = 0.95
 def partial_correlation(t: ArrayLike, df: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Partial correlation of edge and target given the covariates, with its 95 % interval by Fisher's z.
 
-    Parameters
-    ----------
-    t : array_like, shape (E,)
-    df : int
-        Residual degrees of freedom of the model.
-
-    Returns
-    -------
-    r, low, high : ndarray, shape (E,)
-        The limits are NaN with fewer than two degrees of freedom.
+    Shapes and units: t (E,); returns r (E,), low (E,), high (E,).
     """
     values = np.asarray(t, dtype=np.float64)
     r = values / np.sqrt(values**2 + df)
@@ -44,17 +35,7 @@ def partial_correlation(t: ArrayLike, df: int) -> tuple[FloatArray, FloatArray, 
 def cohens_d(t: ArrayLike, df: int, length: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Difference of two classes given the covariates, in residual standard deviations, with its exact 95 % interval.
 
-    Parameters
-    ----------
-    t : array_like, shape (E,)
-    df : int
-        Residual degrees of freedom of the model.
-    length : float
-        `EdgeModel.length` of the class as 0 and 1; sqrt(n0 n1 / n) without covariates.
-
-    Returns
-    -------
-    d, low, high : ndarray, shape (E,)
+    Shapes and units: t (E,); returns d (E,), low (E,), high (E,).
 
     Notes
     -----
@@ -69,17 +50,7 @@ def cohens_d(t: ArrayLike, df: int, length: float) -> tuple[FloatArray, FloatArr
 def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
     """Name the pairs of networks that have edges, and say of which pair each edge is.
 
-    Parameters
-    ----------
-    networks : sequence of str, length P
-        Network of each parcel.
-
-    Returns
-    -------
-    names : list of (str, str)
-        K pairs, networks in the order of their first parcel.
-    pair : ndarray of int, shape (E,)
-        Of the edges in the order of ``numpy.triu_indices(P, 1)``.
+    Returns pair (E,).
     """
     labels = list(dict.fromkeys(networks))
     place = np.array([labels.index(name) for name in networks])
@@ -93,11 +64,7 @@ def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
 def average_pairs(features: FeatureSource, pair: Rows) -> FloatArray:
     """Mean of the edges of each pair of networks, shape (n, K).
 
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-    pair : ndarray of int, shape (E,)
-        Of `number_pairs`.
+    Shapes and units: features (n, E), pair (E,).
     """
     sums = np.zeros((features.shape[0], int(pair.max()) + 1))
     for start in range(0, features.shape[1], PANEL):
@@ -161,12 +128,7 @@ class EdgeModel:
         The addition drops out of the t; the rest are products of the residuals with the target and the covariates
         in permuted order. Sites and the mean drop out too, because people change places within their sites.
 
-        Parameters
-        ----------
-        residuals : ndarray, shape (n, E)
-            Of length 1 each.
-        orders : ndarray of int, shape (B, n)
-            ``core.regression.targets.permuted_rows``, within the sites.
+        Shapes and units: residuals (n, E), orders (B, n).
         """
         r = self.tested[orders] @ residuals
         rest = 1 - r * r
@@ -194,19 +156,7 @@ class EdgeModel:
 def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | None = None) -> EdgeModel:
     """Prepare the linear model of the edges.
 
-    Parameters
-    ----------
-    target : array_like, shape (n,)
-        Numbers, or 0 and 1.
-    covariates : array_like, shape (n, c)
-        May depend on each other and on the sites.
-    sites : array_like, shape (n,), optional
-        Each has a mean of its own.
-
-    Raises
-    ------
-    Unfit
-        The target does not vary, sites and covariates explain it, or hardly a degree of freedom is left.
+    Shapes and units: target (n,), covariates (n, c), sites (n,). Raises Unfit.
     """
     values = np.asarray(target, dtype=np.float64)
     number = np.zeros(len(values), dtype=np.intp) if sites is None else family_numbers(sites, len(values))
@@ -274,15 +224,7 @@ def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, 
 
     Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041).
 
-    Parameters
-    ----------
-    graph : ndarray of int, shape (m,)
-        Connectome of each edge above the threshold, from 0.
-    first, second : ndarray of int, shape (m,)
-        Its parcels.
-    excess : ndarray, shape (m,)
-        Edges above the threshold.
-    n_parcels : int
+    Shapes and units: graph (m,), first (m,), second (m,), excess (m,).
     """
     if not len(graph):
         none = np.zeros(0, dtype=np.intp)
@@ -382,19 +324,7 @@ def permute_edges(
 ) -> EdgeTests:
     """Fit the model to every edge, and again after every permutation; each edge is read once.
 
-    Parameters
-    ----------
-    features : FeatureSource, shape (all people, E)
-        In the order of ``numpy.triu_indices(P, 1)``.
-    people : ndarray of int, shape (n,)
-        Rows that the model is of.
-    model : EdgeModel
-    orders : ndarray of int, shape (B, n)
-        Permutations of these people.
-    threshold : float
-        |t| above which an edge counts to a network.
-    memory : float
-        Bytes that a block of edges may take with its residuals and permuted t.
+    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes).
 
     Notes
     -----

@@ -297,18 +297,7 @@ LABELS = ("t", "slope", "p")
 def matrices_of(
     target: str, representation: str, tests: EdgeTests, weight: float, parcels: Sequence[str], facts: Mapping[str, Any]
 ) -> dict[str, Table]:
-    """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal.
-
-    Parameters
-    ----------
-    target, representation : str
-    tests : EdgeTests
-    weight : float
-        Factor of the edges in the features.
-    parcels : sequence of str, length P
-    facts : mapping
-        For the sidecars.
-    """
+    """Return t, slope and corrected p of all edges as symmetric matrices (P, P); ``n/a`` on the diagonal."""
     each = [Column.number(name, f"Edge with {name}") for name in parcels]
     spec = replace(MATRIX, columns=join_columns(MATRIX.columns["Node"], *each))
     values = dict(zip(LABELS, (tests.t, tests.slope / weight, tests.p_family_wise), strict=True))

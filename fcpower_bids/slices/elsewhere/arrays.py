@@ -21,24 +21,7 @@ MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
 def read_array(path: Path, key: str = "") -> Read:
     """Read one array.
 
-    Parameters
-    ----------
-    path : Path
-        ``.tsv .csv .txt .1D .npy .npz .mat .h5 .hdf5 .pconn.nii .ptseries.nii``.
-    key : str
-        Which variable of a file that holds several; may be left out where it holds one numeric array.
-
-    Returns
-    -------
-    values : ndarray
-        As stored: of two dimensions, or a vector.
-    names : tuple of str
-        Names of the columns; empty where the file has none.
-
-    Raises
-    ------
-    DatasetError
-        If the file cannot be read, or does not hold what is asked for.
+    Raises DatasetError.
     """
     reader = next((reader for ending, reader in READERS.items() if path.name.lower().endswith(ending)), None)
     if reader is None:

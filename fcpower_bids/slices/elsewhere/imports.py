@@ -75,13 +75,7 @@ def path_of(output_dir: Path, entities: Entities, atlas: Entities, output: Outpu
 
 
 def write_imported(output_dir: Path, of_recording: Sequence[Imported]) -> list[Path]:
-    """Write the files of one recording under all its parcellations, the quality table last.
-
-    Returns
-    -------
-    list of Path
-        Everything written.
-    """
+    """Write the files of one recording under all its parcellations, the quality table last."""
     paths: list[Path] = []
     for one in of_recording:
         facts = _facts(one)
@@ -142,12 +136,7 @@ def bring_sources(settings: Settings) -> None:
 
     A recording that cannot be read is a failed one with its reason; it stops no other.
 
-    Raises
-    ------
-    UsageError
-        A source is of no known layout, or the output folder lies in it.
-    DatasetError
-        A source has nothing to offer, or two files would have one name.
+    Raises UsageError, DatasetError.
     """
     sources = list(_sources(settings))
     if not sources:

@@ -74,10 +74,7 @@ class Offered:
 def label_of(text: str, path: Path) -> str:
     """Return a text as the label of a BIDS entity, which has letters and digits only.
 
-    Raises
-    ------
-    DatasetError
-        If nothing is left.
+    Raises DatasetError.
     """
     label = re.sub(r"[^A-Za-z0-9]", "", text)
     if not label:
@@ -88,10 +85,7 @@ def label_of(text: str, path: Path) -> str:
 def check_names(offered: list[Offered]) -> None:
     """Refuse two files that would be written under one name.
 
-    Raises
-    ------
-    DatasetError
-        Names both.
+    Raises DatasetError.
     """
     seen: dict[tuple[Entities, Entities], Path] = {}
     for one in offered:
@@ -153,10 +147,7 @@ def layout_names() -> tuple[str, ...]:
 def load_layout(name: str) -> Layout:
     """Load a shipped layout.
 
-    Raises
-    ------
-    UsageError
-        If there is none of this name.
+    Raises UsageError.
     """
     import yaml  # only where a source is named
 
@@ -179,10 +170,7 @@ def recognise(root: Path) -> str | None:
 def find_offered(root: Path, layout: Layout) -> list[Offered]:
     """Find every recording that a source offers, the series before the matrix where it has both.
 
-    Raises
-    ------
-    DatasetError
-        If the folder is not there or has nothing of this layout.
+    Raises DatasetError.
     """
     if not root.is_dir():
         raise DatasetError(f"The folder {root} is not there. Check the path (and the mount of a container).")

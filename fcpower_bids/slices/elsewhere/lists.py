@@ -22,18 +22,7 @@ COLUMNS = (
 def read_list(table: Path) -> list[Offered]:
     """Read a list of series or connectomes.
 
-    Parameters
-    ----------
-    table : Path
-        TSV with ``participant_id`` and ``path`` (relative to the table), and as needed ``session_id``, ``task``,
-        ``run``, ``kind`` (``series`` or ``matrix``), ``key``, ``scale`` (``r`` or ``z``), ``order`` (``upper`` or
-        ``lower``), ``orientation`` (``time`` or ``parcels``: the rows of a series), ``atlas``,
-        ``repetition_time`` (s), ``minutes``, ``mean_fd`` (mm), ``strategy``.
-
-    Raises
-    ------
-    DatasetError
-        If a column is missing or unknown, or a value is none of those allowed.
+    Raises DatasetError.
     """
     sheet = read_spreadsheet(table)
     lacking = [name for name in ("participant_id", "path") if name not in sheet.names]

@@ -43,10 +43,7 @@ def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
     These embeddings show who can be embedded, and identify people, which needs no training. Predictions do not
     use them: see `cross_validate_refitted`. A scan that cannot be embedded is a row of NaN and a note.
 
-    Raises
-    ------
-    Unfit
-        No scan can be embedded, or there are no series.
+    Raises Unfit.
     """
     embeddings, notes = dict(cohort.embeddings), list(cohort.notes)
     for label in missing_embeddings(cohort):
@@ -70,10 +67,7 @@ def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
 def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
     """Encoders that are fitted here and of which nothing is stored.
 
-    Raises
-    ------
-    Unfit
-        There are no series to fit them to.
+    Raises Unfit.
     """
     if cohort.refits and not has_series(cohort):
         raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
@@ -85,12 +79,6 @@ def cross_validate_refitted(label: str, study: Study) -> NestedResult:
 
     Everyone is embedded once for every distinct training set. The inner folds share the statistics of their outer
     training set, which hold no target and no test person.
-
-    Parameters
-    ----------
-    label : str
-        Of the embedding; the cohort of the study has its encoder in ``refits``.
-    study : Study
     """
     return cross_validate_anew(
         lambda training_sets: (
@@ -114,18 +102,7 @@ def embed_relative_to(label: str, study: Study, training_sets: Sequence[Rows]) -
 
 
 def tell_statistics(cohort: Cohort) -> dict[str, Any]:
-    """Say where the cohort statistics of every embedding come from, and where they may leak.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        As it was loaded, with the embeddings that are stored.
-
-    Returns
-    -------
-    dict
-        For a sidecar: ``CohortStatistics``, by label; empty where no embedding has any.
-    """
+    """Say where the cohort statistics of every embedding come from, and where they may leak."""
     told = {}
     for label in dict.fromkeys([*cohort.embeddings, *cohort.refits]):
         stored = cohort.embedding_facts.get(label, {}).get("statistics")
@@ -270,24 +247,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: the paper, Tables "bench", "cohorts", "adhd", "paired" and "paired-aomic".
 
-    Parameters
-    ----------
-    cohort : Cohort
-        Scans, phenotypes, and embeddings by label; several labels of one encoder (full scan, windows) are several
-        representations. Encoders in ``refits`` are fitted to the training people of every fold.
-    settings : Analysis
-        As of the prediction; `kernel` is not used. All embeddings of the cohort take part besides what is named.
-
-    Returns
-    -------
-    dict of str to Table
-        ``encoders`` (one row per representation and target: input, pooled and per-fold score), ``encoder_folds``
-        (one row per target, representation and fold), ``encoder_comparisons`` (every pair).
-
-    Raises
-    ------
-    Unfit
-        Fewer than two representations, or neither phenotypes nor repeated sessions.
+    Raises Unfit.
     """
     told = tell_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)

@@ -30,15 +30,7 @@ def cka(E: Tensor, K: Tensor) -> Tensor:
 
     <H K_s H, H K H>_F = sum(e * (K e)) with e = H E, so no student kernel is formed unless d > B.
 
-    Parameters
-    ----------
-    E : Tensor, shape (B, d)
-    K : Tensor, shape (B, B)
-
-    Returns
-    -------
-    Tensor
-        Scalar in [-1, 1], [0, 1] for a positive semidefinite K.
+    Shapes and units: E (B, d), K (B, B).
     """
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
@@ -61,16 +53,7 @@ def cka_debiased(E: Tensor, K: Tensor) -> Tensor:
     On real data the diagonal is most of the norm of the centred teacher kernel, so the biased CKA of random
     embeddings is high; this one leaves the diagonal out (Song et al. 2012; not in the paper).
 
-    Parameters
-    ----------
-    E : Tensor, shape (B, d)
-    K : Tensor, shape (B, B)
-        B > 3.
-
-    Returns
-    -------
-    Tensor
-        Scalar in [-1, 1].
+    Shapes and units: E (B, d), K (B, B).
     """
     E, K = _at_least_float32(E, K)
     e = E - E.mean(0)
@@ -93,18 +76,7 @@ def teacher_logits(K: Tensor, temperature: float = 0.2) -> Tensor:
 def kl(E: Tensor, K: Tensor, temperature: float = 0.07, teacher_temperature: float = 0.2) -> Tensor:
     """Mean over i of KL(softmax_{j != i} t_i || softmax_{j != i} s_i), Equation 6 of the paper.
 
-    Parameters
-    ----------
-    E : Tensor, shape (B, d)
-    K : Tensor, shape (B, B)
-        Correlation kernel (unit diagonal).
-    temperature, teacher_temperature : float
-        T and T_t.
-
-    Returns
-    -------
-    Tensor
-        Scalar, not negative.
+    Shapes and units: E (B, d), K (B, B).
     """
     E, K = _at_least_float32(E, K)
     n = len(K)

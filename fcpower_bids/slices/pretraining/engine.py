@@ -26,21 +26,7 @@ def draw_batch(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Draw distinct recordings and one window of each.
 
-    Parameters
-    ----------
-    places : ndarray of int, shape (n,)
-        Windows that each recording has, at least one.
-    size : int
-    key : tuple of int
-        Seed: (seed, stream, step).
-    uniform : str
-        Unit with equal chance: ``"windows"`` (the paper; windows are drawn one after the other, and those of a
-        recording that is in the batch already are passed over) or ``"recordings"``.
-
-    Returns
-    -------
-    members, chosen : ndarray of int, shape (size,)
-        Recordings, and which of their windows.
+    Shapes and units: places (n,); returns members (size,), chosen (size,).
     """
     rng = np.random.default_rng(key)
     if uniform == "windows":  # the largest of log(weight) + Gumbel noise are a weighted draw without replacement
@@ -72,19 +58,7 @@ class Gradient:
     def accumulate(self, x: Tensor, K: Tensor, key: tuple[int, int]) -> Tensor:
         """Add the gradient of the global loss to the parameters.
 
-        Parameters
-        ----------
-        x : Tensor, shape (b, T, P)
-            Windows of this process, in the order of the ranks.
-        K : Tensor, shape (B, B)
-            Teacher kernel of the windows of all processes.
-        key : tuple of int
-            (seed, step).
-
-        Returns
-        -------
-        Tensor
-            The loss, the same on every process.
+        Shapes and units: x (b, T, P), K (B, B).
         """
         if self.chunk is None or self.chunk >= len(x):
             value = self.loss(self._gather(self._embed(x, key, 0), with_gradient=True), K)
@@ -166,15 +140,7 @@ def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
 
     All cross-spectra are unchanged, hence the covariance too ("No positive pair", Appendix K of the paper).
 
-    Parameters
-    ----------
-    x : Tensor, shape (n, T, P)
-    phases : Tensor, shape (n, T // 2 + 1)
-        From `surrogate_phases`.
-
-    Returns
-    -------
-    Tensor, shape (n, T, P)
+    Shapes and units: x (n, T, P), phases (n, T // 2 + 1); returns (n, T, P).
     """
     spectrum = torch.fft.rfft(x, dim=1)
     rotation = torch.polar(torch.ones_like(phases), phases).to(spectrum)

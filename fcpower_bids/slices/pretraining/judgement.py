@@ -31,13 +31,7 @@ Features = Callable[[NDArray[np.floating]], FloatArray]
 def connectivity_edges(windows: ArrayLike) -> FloatArray:
     """Edges of FC of every window, centred and of unit norm.
 
-    Parameters
-    ----------
-    windows : array_like, shape (n, T, P)
-
-    Returns
-    -------
-    ndarray of float64, shape (n, P (P - 1) / 2)
+    Shapes and units: windows (n, T, P).
     """
     return _unit_edges(pearson_connectivity(np.asarray(one, np.float64)) for one in np.asarray(windows))
 
@@ -73,10 +67,7 @@ class WhitenedComponents:
 def fit_components(features: ArrayLike, d: int) -> WhitenedComponents:
     """Fit the first `d` principal components, or as many as n people allow.
 
-    Parameters
-    ----------
-    features : array_like, shape (n, E)
-    d : int
+    Shapes and units: features (n, E).
     """
     features = np.asarray(features, np.float64)
     mean = features.mean(axis=0)
@@ -168,14 +159,7 @@ class Judge:
         )
 
     def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
-        """Score the model and what needs no training.
-
-        Returns
-        -------
-        table : DataFrame
-            Rows of ``alignment``.
-        verdict : Verdict
-        """
+        """Score the model and what needs no training."""
         teacher = self.held_out.corpus.kernel_of(self.held_out.rows).cpu().double().numpy()
         random = [FBert(model.config, seed).to(next(model.parameters())) for seed in RANDOM_SEEDS]
         each = {MODEL: [encode(model)], RANDOM: [encode(one) for one in random], **self._plain(model)}
@@ -293,16 +277,7 @@ def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[An
 
     Alignment that only separates groups (datasets, sites) is 0 here.
 
-    Parameters
-    ----------
-    kernel, teacher : ndarray, shape (n, n)
-    groups : ndarray, shape (n,)
-        Groups of fewer than four take no part.
-
-    Returns
-    -------
-    float
-        NaN where there is one group, or none is large enough.
+    Shapes and units: kernel (n, n), teacher (n, n), groups (n,).
     """
     names = np.unique(groups)
     if len(names) < 2:
@@ -327,13 +302,7 @@ def unbiased_centred(kernel: FloatArray) -> FloatArray:
 
 
 def two_windows(held_out: HeldOut, window: int) -> dict[str, NDArray[Any]]:
-    """The first and the last window of every held-out person: of two recordings, or of one that holds two windows.
-
-    Returns
-    -------
-    dict
-        ``person`` (n,), and ``row_0``, ``place_0``, ``row_1``, ``place_1`` (n,).
-    """
+    """The first and the last window of every held-out person: of two recordings, or of one that holds two windows."""
     table, places = held_out.corpus.table.iloc[held_out.rows], held_out.corpus.places(window)
     apart = held_out.corpus.windows_apart(window)
     people = (table["dataset"] + "/" + table["subject"]).to_numpy(dtype=str)

@@ -44,16 +44,7 @@ def peak_megabytes() -> float:
 class Clock:
     """Speed since the last reading.
 
-    Parameters
-    ----------
-    step : int
-        Where the run starts.
-    steps : int
-        Where it ends.
-    flops : int
-        Per step, over all processes.
-    limit : float
-        Operations per second that the devices reach in a large matrix product.
+    Shapes and units: limit (second).
     """
 
     def __init__(self, step: int, steps: int, flops: int, limit: float) -> None:
@@ -76,10 +67,7 @@ class Clock:
 def open_tensorboard(folder: Path) -> Any:
     """Writer of TensorBoard event files below the output folder.
 
-    Raises
-    ------
-    UsageError
-        TensorBoard is not installed.
+    Raises UsageError.
     """
     from lightning.fabric.loggers import TensorBoardLogger  # loads torch
 
@@ -132,10 +120,7 @@ class SlurmStep(SLURMEnvironment):
 def layout(config: PretrainConfig) -> tuple[int, int]:
     """Processes per node, and nodes: as asked for, or as they were started.
 
-    Raises
-    ------
-    UsageError
-        The started processes differ from the request.
+    Raises UsageError.
     """
     by = started()
     if by is None:
@@ -233,10 +218,7 @@ def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> 
 
     Where torchrun or srun started the processes, the others end silently when there is an error to report.
 
-    Raises
-    ------
-    FcPowerError
-        As raised by `work` on the first process.
+    Raises FcPowerError.
     """
     try:
         fabric, spawns = make_fabric(config), started() is None and layout(config)[0] > 1

@@ -199,20 +199,7 @@ class RunFolder:
     ) -> None:
         """Write the checkpoint of a step, whole or not at all; the ones before it stay.
 
-        Parameters
-        ----------
-        step : int
-        model, optimizer : FBert, Optimizer
-        card : ModelCard
-        steps : int
-            Length of the schedule.
-        interim : bool
-            Between two regular checkpoints; the next one of either kind replaces it.
-
-        Raises
-        ------
-        DatasetError
-            It could not be written; says which checkpoint the run goes on from.
+        Raises DatasetError.
         """
 
         def write(folder: Path) -> None:
@@ -249,12 +236,7 @@ class RunFolder:
 
         `steps` may be more than before: the schedule goes on as that of the longer run.
 
-        Raises
-        ------
-        UsageError
-            The folder holds a run with other choices or another corpus.
-        DatasetError
-            The newest checkpoint is damaged.
+        Raises UsageError, DatasetError.
         """
         folder = self._newest()
         if folder is None:

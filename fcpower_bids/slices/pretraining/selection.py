@@ -39,17 +39,7 @@ VIEWS = 8
 def split_families(families: ArrayLike, share: float, seed: int) -> NDArray[np.intp]:
     """Assign whole families to training, selection and confirmation.
 
-    Parameters
-    ----------
-    families : array_like of str, shape (n,)
-    share : float
-        Of the families that are held out; half of them, rounded up, select.
-    seed : int
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
-        `TRAIN`, `SELECT` or `CONFIRM` per recording.
+    Shapes and units: families (n,); returns (n,).
     """
     unique, member = np.unique(np.asarray(families), return_inverse=True)
     role = np.full(len(unique), TRAIN)
@@ -155,19 +145,7 @@ class Choice:
 def choose_checkpoint(scores: ArrayLike) -> Choice:
     """Choose the checkpoint with the best score on the first half.
 
-    Parameters
-    ----------
-    scores : array_like, shape (n_checkpoints, 2)
-        Score on the selecting and on the confirming half.
-
-    Returns
-    -------
-    Choice
-
-    Raises
-    ------
-    ValueError
-        No checkpoint, or scores that are not finite.
+    Shapes and units: scores (n_checkpoints, 2). Raises ValueError.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if not len(scores) or not np.isfinite(scores).all():

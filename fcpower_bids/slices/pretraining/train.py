@@ -84,29 +84,7 @@ def pretrain(
 ) -> Pretrained:
     """Pretrain F-BERT on a corpus pack, or go on with an interrupted run in `output`.
 
-    Parameters
-    ----------
-    corpus : Path
-        From `fcpower_bids.slices.pretraining.corpus.packing.pack_corpus`, or in the layout of the public corpus.
-    output : Path
-        Folder of the run; see `fcpower_bids.slices.pretraining.run_state`.
-    config : PretrainConfig, optional
-        Default: the paper's.
-    stop_step : int, optional
-        Stop (and write a checkpoint) after this step; the schedule is still that of ``config.steps``.
-    probe : callable, optional
-        Downstream score of held-out recordings that selects the checkpoint instead of the alignment.
-
-    Returns
-    -------
-    Pretrained
-
-    Raises
-    ------
-    DatasetError
-        The pack is damaged or has too few recordings, or a checkpoint cannot be written.
-    UsageError
-        Impossible choices, evaluation data in the corpus, or `output` holds another run.
+    Raises DatasetError, UsageError.
     """
     config = config or PretrainConfig()
     work = partial(_as_dict, corpus=corpus, output=output, config=config, stop_step=stop_step, probe=probe)

@@ -105,10 +105,7 @@ class PublishedEncoder:
     def columns(self, parcel_names: Sequence[str]) -> Columns:
         """Position in the input of each parcel of the model, -1 for one that the model can do without.
 
-        Raises
-        ------
-        RecordingError
-            Parcels are missing.
+        Raises RecordingError.
         """
         return parcel_order(self.recipe.atlas).match(parcel_names, self.coordinates(parcel_names))
 
@@ -127,26 +124,7 @@ class PublishedEncoder:
     ) -> NDArray[np.float32]:
         """Embed recordings: the mean over the windows of each.
 
-        Parameters
-        ----------
-        series : sequence of n array_like, shapes (T_i, P)
-            Cleaned parcel series.
-        parcel_names : sequence of P str
-            Names of the columns; their order is free.
-        repetition_time : float or sequence of n float
-            Seconds.
-        read : {"sequence", "windows"}
-            Not used: these models have windows of their own.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, n_dimensions)
-
-        Raises
-        ------
-        RecordingError
-            Parcels are missing or without data, the repetition time cannot be used, the recording is too short, or
-            cohort statistics are needed and were not given.
+        Shapes and units: repetition_time (seconds); returns (n, n_dimensions). Raises RecordingError.
         """
         if self.needs_statistics and self.statistics is None:
             raise RecordingError(
@@ -231,10 +209,7 @@ class PublishedEncoder:
     def resampled(self, series: FloatArray, repetition_time: float) -> FloatArray:
         """Bring a recording to the repetition time of the model, or leave it as the protocol asks.
 
-        Raises
-        ------
-        RecordingError
-            Not a repetition time, or too long to be made shorter without inventing volumes.
+        Raises RecordingError.
         """
         if np.isnan(repetition_time):
             raise RecordingError(
@@ -258,10 +233,7 @@ class PublishedEncoder:
     def windows(self, series: FloatArray, frames: int) -> FloatArray:
         """Cut (T, P) into ceil(T / frames) windows (n, frames, P), evenly spread so that they cover all of it.
 
-        Raises
-        ------
-        RecordingError
-            The recording is shorter than one window.
+        Raises RecordingError.
         """
         if len(series) < frames:
             raise RecordingError(
@@ -281,10 +253,7 @@ class PublishedEncoder:
 def ready(encoder: Self, parcel_names: Sequence[str] | None, published: PublishedOptions = DEFAULTS) -> Self:
     """Compare the parcels at loading, once, instead of at the first recording.
 
-    Raises
-    ------
-    CheckpointError
-        They are not those of the encoder.
+    Raises CheckpointError.
     """
     encoder = replace(encoder, places=published.places)
     if parcel_names is not None:

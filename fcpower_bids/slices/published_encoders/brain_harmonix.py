@@ -148,10 +148,7 @@ class HarmonixEncoder(PublishedEncoder):
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
         """Scale, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p).
 
-        Raises
-        ------
-        RecordingError
-            The repetition time is outside what the patch can follow, or there is not one whole patch.
+        Raises RecordingError.
         """
         if not SHORTEST <= repetition_time <= LONGEST:
             raise RecordingError(

@@ -155,10 +155,7 @@ class BrainLMEncoder(PublishedEncoder):
 def image_rows(path: Path) -> NDArray[np.intp]:
     """Read the coordinates (index, x, y, z) and return the stable order of ascending y.
 
-    Raises
-    ------
-    CheckpointError
-        Not 424 rows with the indices 1 to 424 in order.
+    Raises CheckpointError.
     """
     try:
         table = np.loadtxt(path, dtype=np.float32, ndmin=2)

@@ -60,17 +60,7 @@ class ParcelOrder:
     def match(self, names: Sequence[str], coordinates: ArrayLike | None = None) -> Columns:
         """Position in `names` of each parcel of this order.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Parcels of a recording, in any order; further parcels are ignored.
-        coordinates : array_like, shape (len(names), 3), optional
-            Their MNI centroids in mm, used where no spelling fits.
-
-        Raises
-        ------
-        RecordingError
-            A name occurs twice, or parcels are missing; in one sentence that names them.
+        Raises RecordingError.
         """
         where = {name: i for i, name in enumerate(names)}
         if len(where) != len(names):
@@ -110,14 +100,7 @@ class ParcelOrder:
 def parcel_order(atlas: str) -> ParcelOrder:
     """Return the order of a known atlas.
 
-    Parameters
-    ----------
-    atlas : {"Schaefer100", "Schaefer400", "Schaefer400x17", "TianS3", "Buckner7", "Schaefer450x17", "Schaefer450"}
-
-    Raises
-    ------
-    UsageError
-        No such order.
+    Raises UsageError.
     """
     if atlas in ("Schaefer450", "Schaefer450x17"):
         return _merged(atlas, parcel_order("TianS3"), parcel_order(atlas.replace("450", "400")))
@@ -137,10 +120,7 @@ def parcel_order(atlas: str) -> ParcelOrder:
 def match_labels(names: Sequence[str], n_labels: int = 424) -> Columns:
     """Position in `names` of the parcels that are named by their label 1 ... n_labels, as ``parcel001``.
 
-    Raises
-    ------
-    RecordingError
-        The names do not end in the labels 1 ... n_labels, each once.
+    Raises RecordingError.
     """
     found = [re.fullmatch(r"[A-Za-z]\w*?_?0*([1-9]\d*)|0*([1-9]\d*)", name) for name in names]
     labels: Mapping[int, int] = {int(match[1] or match[2]): i for i, match in enumerate(found) if match}

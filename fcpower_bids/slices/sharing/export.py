@@ -59,23 +59,7 @@ Left out: {left_out}.
 
 
 def labels_in(text: str, labels: Iterable[str], *, short: bool) -> set[str]:
-    """Return the labels that a text names.
-
-    Parameters
-    ----------
-    text : str
-    labels : iterable of str
-        Without ``sub-``.
-    short : bool
-        Look for those of fewer than five characters too: as words where they hold a letter (A7, Kim), within a sentence
-        where they begin with zero (01: alone it may be a session), and after "participant" and the like where they are
-        one letter or read as a number (X, 12).
-
-    Returns
-    -------
-    set of str
-        Upper and lower case count as one in labels of five characters and more.
-    """
+    """Return the labels that a text names."""
     lowered = text.lower()
     words = set(re.findall(r"[a-z0-9+]+", lowered))
     found = set()
@@ -138,26 +122,7 @@ class _Words:
 def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
     """Write the copy.
 
-    Parameters
-    ----------
-    output_dir : Path
-        Outputs of the participant level, and of the group level where there are any.
-    share : Path
-        New, empty, or an earlier copy, which is replaced.
-
-    Returns
-    -------
-    n_files : int
-        How many were written.
-    left_out : list of str
-        Files left out, and why.
-
-    Raises
-    ------
-    DatasetError
-        If there are no outputs.
-    UsageError
-        If the copy cannot be where it is asked for.
+    Raises DatasetError, UsageError.
     """
     everyone = _statuses(output_dir)
     statuses = [status for status in everyone if status.state in (DONE, EXCLUDED)]

@@ -39,19 +39,7 @@ def merge_shared(
 ) -> tuple[dict[str, str], list[str], list[str]]:
     """Return the text of every shared file by its name, the links that lead nowhere, and decisions about absent people.
 
-    Parameters
-    ----------
-    output_dir : Path
-        Of all; it may hold some.
-    held : Source or None
-        Its content.
-    staged : sequence of (Source, Path)
-        The source, and the folder of its files.
-
-    Raises
-    ------
-    DatasetError
-        Two of them contradict each other.
+    Raises DatasetError.
     """
     everything = [*([(held, output_dir)] if held else []), *staged]
     description, lost = _description(everything, output_dir)
@@ -266,19 +254,7 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
     refused; the table and the index of all are left to others. A page is not taken where its participant has
     recordings in several sources: it would lack some.
 
-    Parameters
-    ----------
-    output_dir : Path
-    sources : iterable of (str, Path)
-        The site, empty for jobs of one dataset, and a place of `find_sources`.
-
-    Raises
-    ------
-    DatasetError
-        A source holds no outputs or is damaged; two of them have a recording with different ends or files, or are
-        of different choices or atlases.
-    UsageError
-        The folder or one above it is a file, or it lies in outputs that are combined.
+    Raises DatasetError, UsageError.
     """
     if (file := file_in_the_way(output_dir)) is not None:
         raise UsageError(f"{file} is a file, so the outputs of all cannot be put into {output_dir}. Choose a folder.")

@@ -73,10 +73,7 @@ class Source:
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield names and contents, people and datasets called as in the outputs of all.
 
-        Raises
-        ------
-        DatasetError
-            A file is damaged, or closed.
+        Raises DatasetError.
         """
         try:
             if self.path.is_dir():
@@ -123,10 +120,7 @@ def _rename(text: str, labels: Mapping[str, str]) -> str:
 def find_sources(path: Path, site: str = "") -> list[Source]:
     """Outputs at a place: those of a folder or of a zip, else those of every folder and zip that are in the folder.
 
-    Raises
-    ------
-    DatasetError
-        There are none.
+    Raises DatasetError.
     """
     found = list(_find(path, site))
     if not found:
@@ -205,10 +199,7 @@ def label_people(found: Sequence[Source], held: Source | None, output_dir: Path)
     A label that another site has too, or that the outputs hold from elsewhere, gets the name of its site before it;
     who came from the same site before keeps the label of that time.
 
-    Raises
-    ------
-    DatasetError
-        A label with its site is that of another person already.
+    Raises DatasetError.
     """
     known = known_labels(output_dir)
     owners: dict[str, set[str]] = {}

@@ -68,12 +68,7 @@ class Combat:
 class HarmonisedFeatures:
     """Features of people without what was estimated to be the effect of their site, adjusted as they are read.
 
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-    combat : Combat
-    sites : ndarray of str, shape (n,)
-    kept : ndarray, shape (n, c)
+    Shapes and units: features (n, E), sites (n,), kept (n, c).
     """
 
     def __init__(self, features: FeatureSource, combat: Combat, sites: Labels, kept: FloatArray) -> None:
@@ -93,19 +88,7 @@ def fit_combat(features: FeatureSource, sites: Labels, kept: FloatArray, train: 
     Source: Johnson et al. 2007 (doi:10.1093/biostatistics/kxj037), parametric empirical Bayes; for connectomes Yu et
     al. 2018 (doi:10.1002/hbm.24241). What is kept is regressed out before and put back after.
 
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-    sites : ndarray of str, shape (n,)
-    kept : ndarray, shape (n, c)
-        Covariates whose effect is kept, such as age; none missing.
-    train : ndarray of int
-        No other person has any influence. Sites with fewer than `SMALLEST_SITE` of them are not estimated.
-
-    Raises
-    ------
-    Unfit
-        The kept columns are confounded with the sites.
+    Shapes and units: features (n, E), sites (n,), kept (n, c). Raises Unfit.
     """
     names, counts = np.unique(sites[train], return_counts=True)
     names = names[counts >= SMALLEST_SITE]
@@ -184,10 +167,7 @@ RULE = (
 def check_harmonisation(settings: GroupLevel) -> None:
     """Refuse a harmonisation that would give the target to the model, or that lacks sites.
 
-    Raises
-    ------
-    Unfit
-        There is no site column, or a target is among what is kept.
+    Raises Unfit.
     """
     if settings.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")

@@ -89,23 +89,7 @@ def analyse_harmonisation(cohort: Cohort, settings: Analysis) -> dict[str, Table
     far above that within sites; a handling that removes it brings both together. Handlings that hold sites out test
     other people per fold than the rest, so the scores are given side by side and not tested against one another.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        As for the prediction, with ``site_column`` and ``harmonise_keep``.
-
-    Returns
-    -------
-    dict of str to Table
-        ``harmonisation``, one row per target, representation, predictor and handling.
-
-    Raises
-    ------
-    NotInCohort
-        No column of sites was named.
-    Unfit
-        As `prediction.analyse_prediction`, or what is to be kept is a target.
+    Raises NotInCohort, Unfit.
     """
     _check(settings)
     rows: list[dict[str, Any]] = []

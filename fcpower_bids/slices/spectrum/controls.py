@@ -153,23 +153,7 @@ def analyse_controls(cohort: Cohort, settings: ControlAnalysis) -> dict[str, Tab
 
     Source: the paper, Table "top-k eigenvectors" and Appendix "Where the gain comes from".
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        As for the prediction; ``learned_filters``, and the remedies of distances that need full rank.
-
-    Returns
-    -------
-    dict of str to Table
-        ``spectral_controls`` (a row per target and control), ``spectral_controls_folds``, ``spectral_matched`` (the
-        same leading eigenvectors, flattened against raw) and ``spectral_reliability`` (FC and FC^alpha; halves of the
-        scans where the series are there).
-
-    Raises
-    ------
-    Unfit
-        As `prediction.analyse_prediction`, or another kernel than the correlation kernel is asked for.
+    Raises Unfit.
     """
     study = _open(cohort, settings)
     controls = _Controls(study)
@@ -351,19 +335,6 @@ def tabulate_matched(entries: Entries, n_parcels: int) -> Table:
     """Test flattened against raw eigenvalues at equal numbers of leading eigenvectors.
 
     Source: the paper, Table "top-k eigenvectors".
-
-    Parameters
-    ----------
-    entries : Entries
-        With those of `top_name`, and ``fc`` and ``fc_power`` for all eigenvectors.
-    n_parcels : int
-        How many eigenvectors all are.
-
-    Returns
-    -------
-    Table
-        A row per target and number from 5 on; the difference is flattened minus raw. One eigenvector alone gives the
-        same features under both weightings, so there is nothing to test.
     """
     pairs = {(top_name(number, "power"), top_name(number, "raw")): number for number in TOP_MODES if number > 1}
     pairs = {pair: number for pair, number in pairs.items() if set(pair) <= entries.results.keys()}

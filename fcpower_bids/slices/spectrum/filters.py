@@ -107,14 +107,7 @@ def _logarithm(
 def ambiguous_cuts(eigenvalues: FloatArray, cuts: tuple[int, ...], tolerance: float) -> int:
     """Count the people of whom a cut after one of these modes falls inside a cluster of equal eigenvalues.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray, shape (n, P)
-        Descending.
-    cuts : tuple of int
-        Numbers of modes above the cut; 0 and P cut nothing.
-    tolerance : float
-        A cut among eigenvalues that are zero to rounding does not matter.
+    Shapes and units: eigenvalues (n, P).
     """
     count = 0
     for values in eigenvalues:
@@ -143,16 +136,7 @@ def clipped(values: FloatArray, tolerance: float) -> FloatArray:
 def knot_weights(eigenvalues: FloatArray, tolerance: float) -> FloatArray:
     """Basis of the random filters: functions of log lambda that are 1 at their knot and fall to 0 at the next ones.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray, shape (n, P)
-        The range of all of them is divided evenly by the knots.
-    tolerance : float
-
-    Returns
-    -------
-    ndarray, shape (n, N_KNOTS, P)
-        They add up to 1 for every mode in the range of its connectome.
+    Shapes and units: eigenvalues (n, P); returns (n, N_KNOTS, P).
     """
     inside = np.stack([in_range(values, tolerance) for values in eigenvalues])
     logs = np.log(np.where(inside, eigenvalues, 1.0))
@@ -164,12 +148,7 @@ def knot_weights(eigenvalues: FloatArray, tolerance: float) -> FloatArray:
 def random_heights(number: int, seed: int) -> Iterator[tuple[bool, FloatArray]]:
     """Draw random filters by their weights at the knots, log-uniform, every second one monotone.
 
-    Yields
-    ------
-    monotone : bool
-        Whether the weights were sorted.
-    heights : ndarray, shape (N_KNOTS,)
-        The filter is ``heights @ knot_weights``.
+    Returns heights (N_KNOTS,).
     """
     rng = np.random.default_rng(seed)
     lowest, highest = np.log(RANDOM_RANGE)
@@ -190,10 +169,7 @@ def dot_kernel(name: str, features: FeatureSource) -> FloatArray:
     The two that are not normalised per person are divided by their mean diagonal, so that one grid of penalties suits
     all four.
 
-    Raises
-    ------
-    Unfit
-        The name is unknown.
+    Raises Unfit.
     """
     if name not in DOT_PRODUCTS:
         raise ValueError(f"There is no kernel called '{name}'. Choose from: {', '.join(DOT_PRODUCTS)}.")
@@ -220,19 +196,7 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
 def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
     """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`.
 
-    Parameters
-    ----------
-    metric : str
-    family : PowerFamily
-        FC of n people and its eigendecompositions.
-    settings : Analysis
-        ``alpha`` for the power-Euclidean metric; the remedies of those that need full rank.
-
-    Raises
-    ------
-    Unfit
-        The metric is unknown, a connectome is rank-deficient without a remedy, or a metric that takes an
-        eigendecomposition per pair would take too long.
+    Raises Unfit.
     """
     if metric in PAIRWISE:
         return _by_pair(metric, family.connectivity, settings)

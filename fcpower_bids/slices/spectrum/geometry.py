@@ -146,21 +146,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Source: the paper, Figures "powermap", "heat" and "geo" and the figure of the scaled eigenvectors; Appendices
     "The scaled eigenvectors before and after the transform", "The transform as a geodesic" and "as a heat kernel".
 
-    Parameters
-    ----------
-    cohort : Cohort
-    settings : Analysis
-        ``alpha`` and the seed of the random projection.
-
-    Returns
-    -------
-    dict of str to Table
-        ``spectrum_histogram``, ``spectrum_ranks``, ``spectrum_path``, ``spectrum_sphere``, ``spectrum_matrices``.
-
-    Raises
-    ------
-    Unfit
-        There is no scan, or a connectome has missing values.
+    Raises Unfit.
     """
     check_choices(cohort, settings)
     spectra = _decompose(cohort, settings)

@@ -207,14 +207,7 @@ def draw_spectra(
 ) -> str:
     """Draw where the eigenvalues lie, and their mean by rank, for several exponents.
 
-    Parameters
-    ----------
-    histograms : mapping of float to (ndarray, ndarray)
-        By exponent: bin edges (log10 of the eigenvalue) and shares.
-    ranks : mapping of float to ndarray, shape (P, 2)
-        By exponent: mean and standard deviation over people.
-    star : float
-        Exponent of FC^alpha.
+    Shapes and units: ranks (P, 2).
     """
     sheet = Drawing(9.6, 3.0)
     left, right = lay_out(sheet, 1, 2, (46, 10, 20, 32), (58, 0))
@@ -291,13 +284,7 @@ def draw_paths(panels: Sequence[tuple[str, str, Mapping[str, np.ndarray]]], alph
 
 
 def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
-    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is.
-
-    Parameters
-    ----------
-    modes : mapping of str to (ndarray, float)
-        By title: coordinates of shape (P, 2), and the radius of the sphere. Everything is drawn over the radius.
-    """
+    """Draw scaled eigenvectors as arrows from the centre, and the sphere that says how long one of them is."""
     limit = max(float(np.abs(places).max() / radius) for places, radius in modes.values()) * 1.05
     sheet = Drawing(4.8, 2.7)
     boxes = lay_out(sheet, 1, len(modes), (6, 6, 20, 6), (6, 0))

@@ -88,16 +88,7 @@ def filter_grams(
 ) -> FilterGrams:
     """Multiply the edges of everyone under every basis filter.
 
-    Parameters
-    ----------
-    eigenvectors : callable
-        Returns those of each person in turn, (P, P) in columns; called once for every panel of rows.
-    weights : ndarray, shape (n, B, P)
-        Weight of each mode under each basis filter, none negative.
-    dtype : float64 or float32
-        Of the products. In single precision, half the time, kernels are off by some 1e-6.
-    panel_bytes : float
-        Memory for the edges that are multiplied at a time; decides how many rows of the connectomes a panel has.
+    Shapes and units: weights (n, B, P).
     """
     n, n_filters, n_parcels = weights.shape
     packed = np.zeros((n_filters * (n_filters + 1) // 2, n * (n + 1) // 2), dtype)
@@ -252,22 +243,7 @@ def inner_loss(
 ) -> tuple[float, FloatArray, float]:
     """Squared error of ridge predictions of each inner fold from the others, over the target's variance.
 
-    Parameters
-    ----------
-    kernel : ndarray, shape (n, n)
-    penalty : float
-    target : ndarray, shape (n,)
-        Known in every inner fold.
-    inner : sequence of ndarray of int
-        The training rows divided into validation sets.
-
-    Returns
-    -------
-    loss : float
-    by_kernel : ndarray, shape (n, n)
-        Its derivative by each entry of the kernel.
-    by_penalty : float
-        Its derivative by the penalty.
+    Shapes and units: kernel (n, n), target (n,); returns by_kernel (n, n).
     """
     everyone = np.concatenate(inner)
     scale = everyone.size * target[everyone].var()
@@ -299,22 +275,7 @@ def learn_filter(
 
     Source: the paper, Appendix "Where the gain comes from", filters optimised on the prediction loss.
 
-    Parameters
-    ----------
-    grams : FilterGrams
-        Of `bin_weights`; the coefficients are exp(theta).
-    form : BinnedFilter or NetworkFilter
-    target : ndarray, shape (n,)
-        Only the rows of `inner` are read.
-    inner : sequence of ndarray of int
-        Inner folds of the training people.
-    n_iterations : int
-        Steps of L-BFGS.
-
-    Returns
-    -------
-    ndarray, shape (B,)
-        theta, the corrections on the log scale, cut to +/-5.
+    Shapes and units: target (n,); returns (B,).
     """
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -346,16 +307,7 @@ FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
 class LearnedFilters:
     """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes.
 
-    Parameters
-    ----------
-    study : Study
-    family : PowerFamily
-        With eigendecompositions that were kept.
-
-    Raises
-    ------
-    Unfit
-        The cohort is too large for memory.
+    Raises Unfit.
     """
 
     def __init__(self, study: Study, family: PowerFamily) -> None:

@@ -122,23 +122,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Source: the paper, Appendix "The transform screen".
 
-    Parameters
-    ----------
-    cohort : Cohort
-        Series are read for precision and partial correlation alone.
-    settings : Analysis
-        As for the prediction; ``fit_transforms_on``, and the remedies of maps that need full rank.
-
-    Returns
-    -------
-    dict of str to Table
-        ``transform_screen`` (a row per target and transform; impossible ones are refused with a reason)
-        and ``transform_screen_folds``.
-
-    Raises
-    ------
-    Unfit
-        As `prediction.analyse_prediction`.
+    Raises Unfit.
     """
     study = _open(cohort, settings)
     entries, rows, fit_transforms_on = Entries(study, FC_POWER), ScreenRows(study), study.preset.fit_transforms_on
@@ -158,13 +142,7 @@ def analyse_transforms(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
 
 class ScreenRows:
-    """The features of each row of the screen.
-
-    Parameters
-    ----------
-    study : Study
-        People, targets and folds.
-    """
+    """The features of each row of the screen."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.settings = study, study.settings

@@ -30,16 +30,7 @@ KINDS = (".tsv", ".npy")
 def read_series(path: Path, volumes: float | None = None) -> NDArray[np.float64]:
     """Read a series: an array, or a table (header of parcel names, one row per volume, ``n/a`` for no data): (T, P).
 
-    Parameters
-    ----------
-    path : Path
-    volumes : float, optional
-        How many it should have, to notice one that was cut at the end of a line.
-
-    Raises
-    ------
-    RecordingError
-        It cannot be read, has gaps, or another length.
+    Raises RecordingError.
     """
     try:
         if path.suffix == ".npy":
@@ -68,28 +59,7 @@ def find_series(
 ) -> Iterator[Source]:
     """Find every participant-level series below an output folder, for `pack_corpus`.
 
-    Parameters
-    ----------
-    folder : Path
-        Output folder of the participant level.
-    dataset : str
-        Name of the dataset; with the subject it identifies a person in the corpus.
-    contains : str
-        Only files with this in their name, e.g. ``"atlas-Schaefer2018_seg-7n_scale-400"``.
-    families : dict, optional
-        Subject label to family label; people who are not in it are their own family.
-    licence : str
-
-    Yields
-    ------
-    metadata : dict
-    load : callable
-        Returns the series (T, P).
-
-    Raises
-    ------
-    DatasetError
-        The JSON of a table cannot be read, or its RepetitionTime is impossible.
+    Raises DatasetError.
     """
     families = families or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]

@@ -28,10 +28,7 @@ def write_arrays(
     ``safetensors.numpy`` writes the buffer of an array as it lies in memory and calls it row-major: a column-major
     array (what pandas gives) would come back scrambled, in silence. So every array is laid out here.
 
-    Raises
-    ------
-    FcPowerError
-        The file does not read back as it was written; nothing is left behind.
+    Raises FcPowerError.
     """
     with atomic(path, flush=flush) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, part, metadata)
@@ -118,12 +115,7 @@ class Corpus(ABC):
     def to(self: C, device: torch.device, resident_mb: int | None = None) -> C:
         """Hold the kernel on a device, and the windows too where they fit.
 
-        Parameters
-        ----------
-        device : torch.device
-        resident_mb : int, optional
-            Size in MB up to which windows are held. Default: half of the free memory of a GPU, and nothing elsewhere,
-            where files that are read again and again are in memory as it is.
+        Shapes and units: resident_mb (MB).
         """
         moved = replace(self, kernel=self.kernel.to(device))
         if self.n_bytes > (_room(device) if resident_mb is None else resident_mb * 1_000_000):
@@ -133,13 +125,7 @@ class Corpus(ABC):
     def windows(self, rows: Indices, places: Indices, length: int) -> Tensor:
         """Cut one window out of each of B recordings: (B, length, P) float32 on the device.
 
-        Parameters
-        ----------
-        rows : ndarray of int, shape (B,)
-            Rows of the table.
-        places : ndarray of int, shape (B,)
-            Which of the windows of each recording, from 0.
-        length : int
+        Shapes and units: rows (B,), places (B,).
         """
         index = self._index(rows, places, length)
         return self._cut(index, self._copied(index), length)

@@ -33,10 +33,7 @@ def prove_pack(folder: Path, table: pd.DataFrame, alpha: float, kernel: NDArray[
 
     One recording of every shard and the ends of the table: less than a second for a pack of one shard.
 
-    Raises
-    ------
-    DatasetError
-        They disagree; names recording, file and remedy.
+    Raises DatasetError.
     """
     chosen = {*table.groupby("shard").head(1).index, 0, len(table) // 2, len(table) - 1}
     vectors = []
@@ -155,11 +152,7 @@ class Pack(Corpus):
 def load_corpus(folder: Path) -> Pack:
     """Open a corpus pack.
 
-    Raises
-    ------
-    DatasetError
-        A file is missing or damaged, the pack is of another format, its kernel belongs to other recordings, or its
-        teacher is not that of its series: pack again.
+    Raises DatasetError.
     """
     facts, table, kernel, volumes = _read(folder)
     _check_place_of_rows(folder, table, volumes)
@@ -226,10 +219,7 @@ KINDS = {"alpha": (int, float), "parcel_names": (list,), "atlas": (str,), "sha25
 def read_facts(folder: Path) -> dict[str, Any]:
     """Read ``pack.json``; its entries are of their kind, so that what fails later is no fault of the file.
 
-    Raises
-    ------
-    ValueError
-        It is no JSON object, or an entry is missing or of another kind.
+    Raises ValueError.
     """
     facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     if not isinstance(facts, dict):
@@ -244,10 +234,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack.
 
-    Raises
-    ------
-    ValueError
-        It is no table, or was cut.
+    Raises ValueError.
     """
     path = folder / "recordings.tsv"
     table = pd.read_csv(
@@ -275,17 +262,7 @@ def _volumes(folder: Path, number: int, parcels: int) -> int:
 def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
     """Refuse to train on recordings of the evaluation set.
 
-    Parameters
-    ----------
-    table : DataFrame
-        With the columns ``dataset``, ``subject``, ``id``.
-    evaluation : iterable of str
-        ``dataset`` (all of it) or ``dataset/subject``.
-
-    Raises
-    ------
-    UsageError
-        Names the recordings in both.
+    Raises UsageError.
     """
     forbidden = set(evaluation)
     people = table["dataset"] + "/" + table["subject"]
@@ -318,14 +295,7 @@ class Part:
 
 
 class Parts:
-    """The folder of the parts of one pack.
-
-    Parameters
-    ----------
-    folder : Path
-    facts : dict of str
-        Facts that parts share with their pack: exponent, parcels.
-    """
+    """The folder of the parts of one pack."""
 
     def __init__(self, folder: Path, **facts: str) -> None:
         self.folder, self.facts = folder, {"format": str(FORMAT), **facts}

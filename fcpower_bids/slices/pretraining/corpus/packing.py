@@ -59,38 +59,7 @@ def pack_corpus(
     A recording with NaN or constant parcels is left out with a warning and listed in ``excluded.tsv``. A run that was
     interrupted goes on with the recording it was at.
 
-    Parameters
-    ----------
-    recordings : iterable of (dict, callable)
-        The callable returns the cleaned series (T, P). The dict has ``id, dataset, subject, parcel_names,
-        repetition_time`` (s; NaN where it is not known) and optionally ``session, family, licence, source``. The same
-        ``source`` and repetition time
-        as before say that the content is the same, and it is not read again.
-        A recording whose ``id`` is known but whose content changed replaces the old one.
-    folder : Path
-        The pack; made if it does not exist.
-    alpha : float
-        Exponent of the teacher FC^alpha, one per pack.
-    atlas : str
-        Name of the parcellation, for the card of models trained on the pack.
-    evaluation : iterable of str
-        ``dataset`` or ``dataset/subject`` that must not be in the corpus.
-    n_processes : int
-        Recordings that are prepared at a time.
-
-    Returns
-    -------
-    DataFrame
-        One row per recording of the pack.
-
-    Raises
-    ------
-    DatasetError
-        The pack has another alpha, or no recording can be packed.
-    RecordingError
-        A recording has other parcels than the pack.
-    UsageError
-        A recording belongs to the evaluation set.
+    Raises DatasetError, RecordingError, UsageError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sources = list(recordings)

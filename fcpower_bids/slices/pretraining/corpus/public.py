@@ -110,16 +110,7 @@ def is_public(folder: Path) -> bool:
 
 
 def open_corpus(folder: Path, output: Path, roi_labels: Sequence[str] = ()) -> Corpus:
-    """Open our pack, or a corpus in the public layout.
-
-    Parameters
-    ----------
-    folder : Path
-    output : Path
-        Folder of the run, where `prepare_corpus` left the kernel of a public corpus.
-    roi_labels : sequence of str
-        Names of the parcels, where the corpus does not say them.
-    """
+    """Open our pack, or a corpus in the public layout."""
     if not is_public(folder):
         return load_corpus(folder)
     arrays = _Arrays.read(folder)
@@ -160,10 +151,7 @@ def prepare_corpus(folder: Path, output: Path) -> None:
 def fetch_corpus(name: str) -> Path:
     """Download a corpus from the hub (26 GB), or find it in the hub's cache, and return its folder.
 
-    Raises
-    ------
-    DatasetError
-        The hub does not give it.
+    Raises DatasetError.
     """
     from huggingface_hub import snapshot_download  # only a download needs it
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -314,23 +302,7 @@ def write_public(pack: Path, folder: Path, window: int = 80) -> int:
     its ``corpus.json`` has the facts that the layout lacks: parcels, exponent, atlas, families, repetition times,
     and the signatures of the whole recordings.
 
-    Parameters
-    ----------
-    pack : Path
-    folder : Path
-        Appears whole or not at all.
-    window : int
-        Volumes.
-
-    Returns
-    -------
-    int
-        Number of windows.
-
-    Raises
-    ------
-    DatasetError
-        No recording is as long as a window.
+    Raises DatasetError.
     """
     corpus = load_corpus(pack)
     counts = corpus.table["T"].to_numpy(dtype=np.intp) // window

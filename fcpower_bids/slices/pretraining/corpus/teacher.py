@@ -29,20 +29,7 @@ from fcpower_bids.workers import begin_worker
 def teacher_vector(series: ArrayLike, alpha: float) -> FloatArray:
     """Edges of FC^alpha of a whole recording, centred on their mean and of unit norm: z_i of the paper, Section 3.4.
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Every parcel covered. Eigenvalues outside the range of a rank-deficient FC get weight 0.
-    alpha : float
-
-    Returns
-    -------
-    ndarray of float64, shape (P (P - 1) / 2,)
-
-    Raises
-    ------
-    fcpower_bids.core.connectome.connectivity.ParcelError
-        A parcel is NaN, partly missing or constant (its position is named).
+    Shapes and units: series (T, P). Raises ParcelError.
     """
     return teacher_vector_and_rank(series, alpha)[0]
 
@@ -78,21 +65,7 @@ def teacher_kernel(
 ) -> NDArray[np.float32]:
     """K = Z Z' over n recordings, two blocks of vectors in memory at a time, products in double precision.
 
-    Parameters
-    ----------
-    block : callable
-        ``block(start, stop)`` returns the teacher vectors of these recordings, shape (stop - start, E).
-    n : int
-    size : int
-        Recordings per block: memory is 16 * size * E bytes (1.7 GB for 1,024 recordings of 450 parcels), and every
-        vector is read n / size times.
-    known : ndarray of float32, shape (m, m), optional
-        Kernel of the first m recordings, which is not computed again.
-
-    Returns
-    -------
-    ndarray of float32, shape (n, n)
-        Exactly symmetric with unit diagonal.
+    Shapes and units: size (bytes), known (m, m); returns (n, n).
     """
     K = np.empty((n, n), np.float32)
     m = 0 if known is None else len(known)
@@ -129,17 +102,7 @@ def kernel_corpus(path: Path) -> str | None:
 def write_kernel(
     path: Path, corpus_sha256: str, recordings: Sequence[str], block: Callable[[int, int], ArrayLike]
 ) -> None:
-    """Compute and store the kernel of recordings; rows that the file has already are taken from it.
-
-    Parameters
-    ----------
-    path : Path
-    corpus_sha256 : str
-    recordings : sequence of str
-        Hexadecimal digest of each recording; those that the file has come first, in its order.
-    block : callable
-        As in `teacher_kernel`.
-    """
+    """Compute and store the kernel of recordings; rows that the file has already are taken from it."""
     digests = np.array([list(bytes.fromhex(name)) for name in recordings], np.uint8).reshape(len(recordings), -1)
     kernel = teacher_kernel(block, len(recordings), known=_known(path, digests))
     write_arrays({"kernel": kernel, "digests": digests}, path, {"corpus_sha256": corpus_sha256})
@@ -196,10 +159,7 @@ class Prepared:
 def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
     """Read, standardise and decompose one recording, unless its content is known.
 
-    Raises
-    ------
-    RecordingError
-        The series do not have the parcels that their names say.
+    Raises RecordingError.
     """
     metadata, load = source
     series = np.asarray(load())
@@ -223,17 +183,7 @@ def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
 def prepare_all(
     sources: Iterable[Source], alpha: float, known: Mapping[str, str], n_processes: int
 ) -> Iterator[Prepared]:
-    """Prepare recordings in processes of their own; they come back in their order.
-
-    Parameters
-    ----------
-    sources : iterable of (dict, callable)
-    alpha : float
-    known : dict
-        Digest of each recording that is stored, by its id.
-    n_processes : int
-        1: in this process.
-    """
+    """Prepare recordings in processes of their own; they come back in their order."""
     if n_processes == 1:
         for source in sources:
             yield prepare(source, alpha, known.get(source[0]["id"]))
