@@ -12,9 +12,11 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 
 from fcpower_bids.demo import DemoDesign, make_dataset  # noqa: E402
+from fcpower_bids.plugins import SLICES  # noqa: E402
 from tests.running import PLAIN, run_app  # noqa: E402
 
-REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE_DATA = Path(os.environ.get("FCPOWER_SHARED", ROOT.parent / "shared"))
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +55,12 @@ def troubled_run(troubled_demo):
     """The troubled demo with default settings and ``--strict``."""
     folder, _ = troubled_demo
     return run_app(folder, folder.parent / "troubled_out", "--atlas", "builtin", "--strict")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Tests that import a slice go with it: where its folder is removed, the rest is collected."""
+    absent = [name for name in SLICES if not (ROOT / "fcpower_bids" / "slices" / name / "__init__.py").is_file()]
+    if not absent or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return True if any(f"slices.{name}" in text for name in absent) else None
