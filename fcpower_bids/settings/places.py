@@ -17,7 +17,9 @@ class Places(Choices):
     level: str
     work_dir: Path | None = option(None, "resources", "folder for intermediate results [OUTPUT_DIR/work]", "-w")
 
-    replace: bool = option(False, "group", "results of other targets or people of this name may be replaced")
+    replace: bool = option(
+        False, "group", "results of another question (targets, people, sites, folds) may be replaced"
+    )
     name: str = option("", "group", "name of these results: group/NAME/ and group_NAME.html [group/ and group.html]")
 
     @property
