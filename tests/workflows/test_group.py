@@ -15,6 +15,7 @@ from fcpower_bids.claims import Claims
 from fcpower_bids.errors import DatasetError, Incomplete
 from fcpower_bids.outputs.status import Status, write_status
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.settings import Settings
 from fcpower_bids.store import beside
 from fcpower_bids.workflows import locking
 from fcpower_bids.workflows.group import run_group
@@ -252,10 +253,12 @@ def test_what_the_last_analysis_would_refuse_is_refused_before_the_first(setting
 
 
 def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_named(lines, settings, capsys):
-    chosen = lines(analyses=("qc_fc",), nbs_threshold=3.0, sample_sizes=(9,))
+    given = {"nbs_threshold": (3.0, "edges"), "sample_sizes": ((9,), "learning_curves")}
+    there = {name: one for name, one in given.items() if name in Settings.__dataclass_fields__}
+    chosen = lines(analyses=("qc_fc",), **{name: value for name, (value, _) in there.items()})
     assert sorted(line for line in chosen if "not asked for." in line) == [
-        "--nbs-threshold is for --analyses edges, which was not asked for.",
-        "--sample-sizes is for --analyses learning_curves, which was not asked for.",
+        f"--{name.replace('_', '-')} is for --analyses {reader}, which was not asked for."
+        for name, (_, reader) in there.items()
     ]
     settings.results_page.unlink()
     settings.results_page.mkdir()
