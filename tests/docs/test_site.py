@@ -213,3 +213,10 @@ def sentences(page) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_sentence_is_longer_than_forty_words(page):
     assert [one for one in sentences(page) if len(one.split()) > 40] == []
+
+
+def test_the_answers_of_the_architecture_are_files():
+    answers = read(DOCS / "architecture.md").partition("## Where is ...?")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+\.py)`", answers)
+    assert len(files) > 10
+    assert [name for name in files if not (SOURCE / name).is_file() and "NAME" not in name] == []
