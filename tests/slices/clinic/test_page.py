@@ -98,6 +98,6 @@ def test_it_is_silent_and_says_the_gravest_first(opened):
     headline = opened.evaluate("document.querySelector('#scan1 h2').innerText")
     assert headline.removeprefix("! ") == "age, without what goes with sex and mean_fd: 61.23, interval 49.10 to 73.36."
     limits = opened.evaluate("document.body.innerText")
-    assert "The number is no age itself: what goes with sex and mean_fd was taken off, so that 0 is" in limits
+    assert "The number is no age itself: the share of sex and mean_fd was taken off, so that 0 is" in limits
     card = opened.evaluate("document.querySelector('#model').innerText")
     assert "r 0.30 at the median of 3 held-out sites, 0.10 to 0.70" in card
