@@ -24,9 +24,8 @@ from safetensors.torch import save_file
 
 from fcpower_bids.encoders import PUBLISHED
 from fcpower_bids.encoders.checkpoint_files import same_key
-from fcpower_bids.encoders.statistics import write_statistics
+from fcpower_bids.encoders.statistics import CohortStatistics, write_statistics
 from fcpower_bids.slices.published_encoders import brain_harmonix, brain_jepa, brain_semantoks, brainlm, brainmass
-from fcpower_bids.slices.published_encoders.cohort import CohortStatistics
 from fcpower_bids.slices.published_encoders.parcel_orders import BUCKNER, parcel_order
 
 CHILD = """
