@@ -13,6 +13,8 @@ from fcpower_bids.analyses import ALL, ANALYSES
 from fcpower_bids.cli.completion import with_names
 from fcpower_bids.cli.options import known_names
 from fcpower_bids.cli.parser import build_parser
+from fcpower_bids.cli.run import commands
+from fcpower_bids.settings import LEVELS
 
 
 def offered(line: str, folder: Path) -> set[str]:
@@ -36,7 +38,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("fcpower_bids in out participant --atl", {"--atlas", "--atlases", "--atlas-dir"}),
         ("fcpower_bids in out participant --fd", {"--fd-thresh"}),
         ("fcpower_bids in out participant --combine-runs ", {"none", "concat", "average"}),
-        ("fcpower_bids in out p", {"participant", "pack", "pretrain"}),
+        *([("fcpower_bids in out p", {"participant", "pack", "pretrain"})] if "pack" in LEVELS else ()),
         ("fcpower_bids in out participant --atlas bui", {"builtin"}),
         ("fcpower_bids in out participant --atlas builtin Schaefer30", {"Schaefer300", "Schaefer300x17"}),
         ("fcpower_bids in out participant --strategy 3", {"36P"}),
@@ -44,7 +46,7 @@ def offered(line: str, folder: Path) -> set[str]:
         ("fcpower_bids in out participant --encoder fbert-", {"fbert-1m", "fbert-8m"}),
         ("fcpower_bids in out group --analyses ", {ALL, *ANALYSES}),
         ("fcpower_bids prefetch --wei", {"--weights"}),
-        ("fcpower_bids predict --part", {"--participant-label"}),
+        *([("fcpower_bids predict --part", {"--participant-label"})] if "predict" in commands() else ()),
         ("fcpower_bids in out participant --transforms pow", {"power"}),
     ],
 )

@@ -103,7 +103,7 @@ def test_the_order_of_the_places_is_told():
             parse_settings(words)
     with pytest.raises(UsageError, match=r"Did you mean participant\?"):
         parse_settings(["in", "out", "partcipant"])
-    with pytest.raises(UsageError, match=r"comes one of participant, group, pack, pretrain\.$"):
+    with pytest.raises(UsageError, match=rf"comes one of {', '.join(LEVELS)}\.$"):
         parse_settings(["in", "out"])
 
 
