@@ -415,7 +415,7 @@ def fill_recording_tables(text: str, study: Path, place: Path) -> None:
     assert recording_tables.fill_columns(page) == page
 
 
-@kind(r"python -m fcpower_bids\.encoders\.cohort ")
+@kind(r"python -m fcpower_bids\.slices\.published_encoders\.cohort ")
 def compute_cohort_statistics(text: str, study: Path, place: Path) -> None:
     words = shlex.split(text)[3:]
     pattern = next(word for word in words if "*" in word)
@@ -430,7 +430,7 @@ def compute_cohort_statistics(text: str, study: Path, place: Path) -> None:
     assert (place / "aux" / cohort.FILE).is_file()
 
 
-@kind(r"python -m fcpower_bids\.encoders\.audit ")
+@kind(r"python -m fcpower_bids\.slices\.published_encoders\.audit ")
 def parse_audit(text: str, study: Path, place: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "_audit_files", lambda chosen: {"declared": chosen.repetition_time})

@@ -13,8 +13,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from fcpower_bids.slices.pretraining.corpus import derived_series
 from fcpower_bids.slices.pretraining.corpus import opened as shards
-from fcpower_bids.slices.pretraining.corpus import packing as derived_series
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
 from fcpower_bids.store import beside
 from tests.slices.pretraining.conftest import made_recordings
