@@ -26,7 +26,7 @@ from fcpower_bids.core.regression.nested import NestedResult, nested_cv
 from fcpower_bids.core.regression.presets import PAPER
 from fcpower_bids.core.regression.ridge import KernelPenalties, open_kernel
 from fcpower_bids.executors import executing, processes, share
-from fcpower_bids.resources import MEGA, giving
+from fcpower_bids.resources import MEGA, memory_limit
 from fcpower_bids.settings import Resources
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     def ways() -> NestedResult:
         return nested_cv(open_kernel(kernel, PAPER.penalties), target, folds, each=share)
 
-    with giving(4 * 1.5 * kernel.nbytes / MEGA):
+    with memory_limit(4 * 1.5 * kernel.nbytes / MEGA):
         if not isinstance(open_kernel(kernel, PAPER.penalties), KernelPenalties):
             raise SystemExit("That is memory enough for all penalties.")
         reference = measure("alone, one penalty at a time", ways)

@@ -63,7 +63,7 @@ class Claims:
     _stop: Event = field(default_factory=Event)
     _heart: Thread | None = None
 
-    def take(self, names: Iterable[str]) -> set[str]:
+    def acquire(self, names: Iterable[str]) -> set[str]:
         """Claim the names that no other run holds, and return them."""
         return {name for name in names if name in self._held or self._take(name)}
 
@@ -84,10 +84,10 @@ class Claims:
             if self._holder(name) == self.run:
                 self._path(name).unlink(missing_ok=True)
 
-    def bury(self) -> None:
+    def clear_stale(self) -> None:
         """Remove what killed runs have left: their claims, each taken over first, and then their own files."""
         names = [path.name.removesuffix(".claim") for path in self.folder.glob("*.claim")]
-        self.release(self.take([name for name in names if name not in self._held]))
+        self.release(self.acquire([name for name in names if name not in self._held]))
         for mark in self.folder.glob("*.run"):
             if not self._is_alive(mark.stem, ""):
                 mark.unlink(missing_ok=True)
@@ -252,7 +252,7 @@ def turn(folder: Path, name: str, patience: float = 60.0) -> Iterator[None]:
     """
     with claims_in(folder) as claims:
         until = time.monotonic() + patience
-        while not claims.take([name]) and time.monotonic() < until:
+        while not claims.acquire([name]) and time.monotonic() < until:
             time.sleep(POLL_SECONDS / 10)
         yield
 
@@ -261,4 +261,4 @@ def sweep_pages(output_dir: Path) -> None:
     """Remove what killed runs have left of pages, which are written in turn, but for those that are being written."""
     if left := [name for name in leftovers(output_dir) if name.endswith(".html")]:
         with claims_in(output_dir / CLAIMS) as claims:
-            sweep(output_dir / name for name in claims.take(left))
+            sweep(output_dir / name for name in claims.acquire(left))

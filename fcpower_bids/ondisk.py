@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.resources import room, scratch
+from fcpower_bids.resources import available_bytes, scratch
 from fcpower_bids.store import atomic, stored_path, write_text
 
 FORMAT = 2
@@ -146,7 +146,7 @@ def put_on_disk(arrays: Sequence[NDArray[np.floating]], folder: Path | None, mos
 def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.floating] | ScratchRows:
     """Return an array to be filled by rows: on disk where it would take more memory than there is for one array."""
     folder = scratch()
-    if folder is None or shape[0] * shape[1] * np.dtype(dtype).itemsize <= room():
+    if folder is None or shape[0] * shape[1] * np.dtype(dtype).itemsize <= available_bytes():
         return np.empty(shape, dtype)
     return ScratchRows(folder, shape, dtype)
 

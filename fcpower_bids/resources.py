@@ -25,7 +25,7 @@ def cores() -> int:
 
 
 @contextmanager
-def giving(mem_mb: float, scratch: Path | None = None) -> Iterator[None]:
+def memory_limit(mem_mb: float, scratch: Path | None = None) -> Iterator[None]:
     """Let a run have this memory in MB, 0 for the usual, and a folder for arrays that do not fit."""
     tokens = _GIVEN.set(mem_mb), _SCRATCH.set(scratch)
     try:
@@ -40,7 +40,7 @@ def scratch() -> Path | None:
     return _SCRATCH.get()
 
 
-def room() -> int:
+def available_bytes() -> int:
     """Bytes that one large array may take: a quarter of what was given, else 2 GB.
 
     The machine's memory is not read: some rows and the precision of very large features follow from this number, and

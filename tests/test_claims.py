@@ -20,7 +20,7 @@ import sys, time
 from pathlib import Path
 from fcpower_bids.claims import Claims
 own = Claims(Path(sys.argv[1]))
-print(*sorted(own.take(sys.argv[2:])), flush=True)
+print(*sorted(own.acquire(sys.argv[2:])), flush=True)
 time.sleep(600)
 """
 
@@ -38,12 +38,12 @@ def folder(tmp_path):
 
 def test_one_of_two_gets_it_and_the_other_after(folder):
     first, second = Claims(folder), Claims(folder)
-    assert first.take("ab") == {"a", "b"}
-    assert second.take("abc") == {"c"}
+    assert first.acquire("ab") == {"a", "b"}
+    assert second.acquire("abc") == {"c"}
     assert f"process {os.getpid()}" in second.owner("a")
     assert second.owner("d") is None
     first.release(["a"])
-    assert second.take("ab") == {"a"}
+    assert second.acquire("ab") == {"a"}
     first.close()
     second.close()
     assert not folder.exists()
@@ -52,12 +52,12 @@ def test_one_of_two_gets_it_and_the_other_after(folder):
 def test_a_killed_run_is_taken_over_at_once(folder):
     process, got = hold(folder, "a", "b")
     own = Claims(folder)
-    assert (got, own.take("ab")) == (["a", "b"], set())
+    assert (got, own.acquire("ab")) == (["a", "b"], set())
     process.kill()
     process.wait()
     assert own.owner("a") is None
-    assert own.take("ab") == {"a", "b"}
-    assert Claims(folder).take("ab") == set()
+    assert own.acquire("ab") == {"a", "b"}
+    assert Claims(folder).acquire("ab") == set()
 
 
 @in_namespaces
@@ -101,28 +101,28 @@ def elsewhere(folder, name, silent):
 def test_another_machine_is_believed_while_it_says_that_it_lives(folder):
     elsewhere(folder, "a", claims.STALE_SECONDS / 2)
     own = Claims(folder)
-    assert own.take("a") == set()
+    assert own.acquire("a") == set()
     assert own.owner("a") == "u@far, process 1, since then"
 
 
 def test_another_machine_that_has_long_been_silent_is_taken_over_by_one(folder):
     elsewhere(folder, "a", claims.STALE_SECONDS * 2)
     runs = [Claims(folder) for _ in range(3)]
-    assert sorted(len(run.take("a")) for run in runs) == [0, 0, 1]
+    assert sorted(len(run.acquire("a")) for run in runs) == [0, 0, 1]
 
 
 def test_a_claim_that_is_just_being_written_is_held(folder):
     folder.mkdir()
     (folder / "a.claim").touch()
     own = Claims(folder)
-    assert own.take("a") == set()
+    assert own.acquire("a") == set()
     os.utime(folder / "a.claim", (0, 0))  # its writer was killed in the middle
-    assert own.take("a") == {"a"}
+    assert own.acquire("a") == {"a"}
 
 
 def test_who_was_taken_over_does_not_give_back_what_is_not_his(folder):
     first = Claims(folder)
-    first.take("a")
+    first.acquire("a")
     (folder / "a.claim").write_text("another")
     first.close()
     assert (folder / "a.claim").read_text() == "another"
@@ -131,7 +131,7 @@ def test_who_was_taken_over_does_not_give_back_what_is_not_his(folder):
 def test_claims_are_given_back_after_an_error(folder):
     def fail():
         with claims_in(folder) as own:
-            own.take("a")
+            own.acquire("a")
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
@@ -145,8 +145,8 @@ def test_what_a_killed_run_left_is_buried_and_what_a_living_one_holds_is_not(fol
     killed.wait()
     living, _ = hold(folder, "sub-03")
     with claims_in(folder) as mine:
-        assert mine.take(["sub-04"]) == {"sub-04"}
-        mine.bury()
+        assert mine.acquire(["sub-04"]) == {"sub-04"}
+        mine.clear_stale()
         assert {path.name for path in folder.glob("*.claim")} == {"sub-03.claim", "sub-04.claim"}
         assert len(list(folder.glob("*.run"))) == 2
     living.kill()
@@ -165,6 +165,6 @@ def test_the_last_of_the_others_may_remove_the_folder_at_any_moment(folder, monk
 
     monkeypatch.setattr(Path, "mkdir", make_and_lose)
     with claims_in(folder) as mine:
-        assert mine.take("a") == {"a"}
+        assert mine.acquire("a") == {"a"}
     assert len(removed) == 3
     assert not folder.exists()

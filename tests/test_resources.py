@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fcpower_bids.resources import MEGA, USUAL, cores, giving, room
+from fcpower_bids.resources import MEGA, USUAL, available_bytes, cores, memory_limit
 
 
 def test_a_large_array_may_take_a_quarter_of_what_was_given():
-    assert room() == USUAL == 2_000_000_000
-    with giving(100):
-        assert room() == 25 * MEGA
-        with giving(0):
-            assert room() == USUAL
-        assert room() == 25 * MEGA
+    assert available_bytes() == USUAL == 2_000_000_000
+    with memory_limit(100):
+        assert available_bytes() == 25 * MEGA
+        with memory_limit(0):
+            assert available_bytes() == USUAL
+        assert available_bytes() == 25 * MEGA
     assert cores() >= 1

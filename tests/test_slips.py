@@ -204,7 +204,7 @@ def test_a_slip_in_an_analysis_is_not_left_out_and_the_others_are_done(cohort, c
     assert f"logs/crashes/group_{place}.txt" in page
 
 
-@pytest.mark.parametrize("place", ["analysis.permute_edges", "results.cohens_d", "analysis.tell_edges"])
+@pytest.mark.parametrize("place", ["analysis.permute_edges", "results.cohens_d", "analysis.describe_edges"])
 def test_a_slip_in_the_tests_of_edges_is_ours(cohort, capsys, monkeypatch, place):
     monkeypatch.setattr(f"fcpower_bids.slices.edges.{place}", raising(IndexError("edge 15")))
     code, err = run_group(cohort, capsys, "--analyses", "edges", "--targets", "sex", "--permutations", "9")

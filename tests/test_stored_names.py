@@ -162,7 +162,7 @@ def test_a_claim_names_runs_alone(tmp_path):
     claim.write_text("../../diary")
     os.utime(claim, (0, 0))
     claims = Claims(tmp_path / "claims")
-    assert claims.take(["x"]) == {"x"}
+    assert claims.acquire(["x"]) == {"x"}
     claims.close()
     assert not list(tmp_path.rglob("*after*"))
 

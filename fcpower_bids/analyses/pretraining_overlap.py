@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.core.regression.scores import score_predictions
-from fcpower_bids.encoders.seen import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
+from fcpower_bids.encoders.training_people import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
 from fcpower_bids.predictors import split_entry
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns

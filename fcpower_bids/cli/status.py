@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Renew table and index, print what is not done and why, and return the exit code of a run with these ends."""
     choices = build_parser().parse_args(argv)
     output_dir = choices.output_dir
-    from fcpower_bids.workflows.overview import survey  # loads pandas, which no other word of the line needs
+    from fcpower_bids.workflows.status import survey  # loads pandas, which no other word of the line needs
 
     try:
         (output_dir / "logs" / "status").stat()  # is_dir() hides from Python 3.14 on that a folder is closed

@@ -160,7 +160,7 @@ def _rows(decision: Decision, meant: Sequence[Connectome], there: bool, path: Pa
         yield Exclusion(f"sub-{decision.wanted['sub']}", session, what, f"{which}{path.name} {ABSENT}")
 
 
-def tell_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
+def describe_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
     """Say which recordings the file leaves out, in one line; nothing where it leaves out none."""
     path = decisions_file(settings)
     if path is None:

@@ -21,7 +21,7 @@ from fcpower_bids.core.signal.plausibility import FOREIGN, SCALED, STEP_TOLD
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.spreadsheets import MISSING
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
-from fcpower_bids.outputs.folder_names import known_folders, tell_without_folders
+from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, parse_name
 from fcpower_bids.outputs.status import EMBEDDING, EXCLUDED, FAILED, RUNNING, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_cut_short, series_file
@@ -149,7 +149,7 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
     """
     folders = known_folders(settings.output_dir)
     bad = {
-        status.recording: dataclasses.replace(status, reason=tell_without_folders(status.reason, folders))
+        status.recording: dataclasses.replace(status, reason=describe_without_folders(status.reason, folders))
         for status in read_statuses(settings.output_dir, found[0])
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
@@ -249,7 +249,7 @@ def exclude_unreadable(
             one.participant,
             one.session,
             RECORDING,
-            f"{one.recording}: {tell_without_folders(unreadable[one.path], folders)}",
+            f"{one.recording}: {describe_without_folders(unreadable[one.path], folders)}",
         )
         for one in found
         if one.path in unreadable

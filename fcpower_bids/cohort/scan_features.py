@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fcpower_bids.cohort.features import Connectome
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
-from fcpower_bids.encoders.seen import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
+from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.names import TIMESERIES

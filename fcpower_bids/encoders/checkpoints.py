@@ -71,7 +71,7 @@ class ModelCard:
         Where in which training run the weights were taken.
     trained_on, held_out : tuple of str
         Digests of the people of the training, and of those kept out of it to choose and to confirm the checkpoint
-        (`fcpower_bids.encoders.seen`, with `corpus_sha256` as salt).
+        (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt).
     series_trained_on, series_held_out : tuple of str
         Digests of their series, which find them under another label. Empty where the corpus cannot say them.
     """

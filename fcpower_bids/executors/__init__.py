@@ -5,6 +5,6 @@ executor gives the same numbers to the last bit.
 """
 
 from fcpower_bids.executors.contract import Executor, WorkersLost
-from fcpower_bids.executors.select import executing, share
+from fcpower_bids.executors.select import executing, map_tasks
 
-__all__ = ["Executor", "WorkersLost", "executing", "share"]
+__all__ = ["Executor", "WorkersLost", "executing", "map_tasks"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fcpower_bids.errors import UsageError
 from fcpower_bids.executors.contract import Executor, Item, Result
 from fcpower_bids.executors.serial import Serial
-from fcpower_bids.resources import cores, giving
+from fcpower_bids.resources import cores, memory_limit
 from fcpower_bids.settings import Resources
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CHOSEN: ContextVar[Executor | None] = ContextVar("executor", default=None)
 
 
-def share(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def map_tasks(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """Map a function over items, in their order; this process computes unless an executor is active."""
     return (_CHOSEN.get() or Serial()).map(function, items)
 
@@ -38,7 +38,7 @@ def executing(settings: Resources, folder: Path | None = None) -> Iterator[Execu
     executor = make_executor(settings, folder)
     token = _CHOSEN.set(executor)
     try:
-        with giving(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)), _ending_workers():
+        with memory_limit(settings.mem_mb, folder), solving_with(make_dense(settings.solver_device)), _ending_workers():
             yield executor
     finally:
         _CHOSEN.reset(token)

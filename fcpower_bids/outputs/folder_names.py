@@ -20,7 +20,7 @@ def without_folders(text: str) -> str:
     return PLACE.sub(r"\1", text.replace("file:///", "/"))
 
 
-def tell_without_folders(text: str, folders: Iterable[str]) -> str:
+def describe_without_folders(text: str, folders: Iterable[str]) -> str:
     """Return a sentence whose files are named from their dataset on, or by their last part elsewhere."""
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(folder, Path(folder).name)

@@ -24,7 +24,7 @@ def group_alike(reasons: Sequence[Reason], text: Callable[[Reason], str], most: 
     return [part for group in groups.values() for part in ([[one] for one in group] if len(group) <= most else [group])]
 
 
-def tell_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
+def describe_reasons(statuses: Iterable[Status], every_one: bool = False) -> list[str]:
     """Return one line per recording, or per many with the same problem."""
     given = list(statuses)
     groups = group_alike(

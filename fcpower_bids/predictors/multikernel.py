@@ -14,7 +14,7 @@ from fcpower_bids.core.regression.presets import PredictionPreset
 from fcpower_bids.core.regression.ridge import FoldKernels, FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, simplex_weights
 from fcpower_bids.predictors.contract import Described, Predictor
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 
 
 class MultiKernel(Predictor):
@@ -34,7 +34,9 @@ class MultiKernel(Predictor):
         kernels = [each.similarity() for each in people]
         weights = simplex_weights(len(kernels))
         needed = len(weights) * len(preset.penalties) * kernels[0].nbytes
-        return KernelMixture(lambda own: regress_on_kernel(_mean(kernels, own), preset), weights, needed <= room())
+        return KernelMixture(
+            lambda own: regress_on_kernel(_mean(kernels, own), preset), weights, needed <= available_bytes()
+        )
 
     def _mix_in_folds(self, people: Sequence[Described], preset: PredictionPreset) -> Solver:
         """Return the same of features that are fitted to the training people of every fold."""

@@ -51,7 +51,7 @@ class Cohort:
         By the names of embeddings that are fed relative to a cohort: ``(training series) -> encoder`` as in `encoders`.
     seen : mapping of str to tuple of str
         By the names of ``embeddings``, per scan: whether the encoder was trained on it or its person (the keys of
-        `fcpower_bids.encoders.seen.SEEN`).
+        `fcpower_bids.encoders.training_people.SEEN`).
     centroids : ndarray, shape (P, 3), or None
         Where the parcels are, in mm; rows of NaN for parcels without voxels, None where nothing is known.
     joined : mapping of str to int

@@ -67,7 +67,7 @@ def refuse_unread(level: str, sections: Mapping[str, str], given: Iterable[str])
             yield f"--{name.replace('_', '-')} is an option of the {levels}; {level} does not use it. Leave it out."
 
 
-def tell_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
+def describe_unread(settings: Settings, analyses: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each choice at group level without a reader: its analysis, or folds of its own."""
     for field in dataclasses.fields(settings):
         reader = field.metadata.get("reader")

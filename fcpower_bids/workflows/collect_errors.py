@@ -72,7 +72,7 @@ class Attempts:
         self._causes.append(error)
         say(f"{name}: failed. {sentence}", self.settings)
 
-    def tell_if_nothing_can_be_done(self) -> None:
+    def describe_if_nothing_can_be_done(self) -> None:
         """Raise when the data or the choices allow nothing of all that was asked for."""
         reasons = self.left_out | self.refused
         if reasons and not self.done and not self.failed:

@@ -68,7 +68,7 @@ def nothing_to_combine(n_runs: int) -> str:
 def _combine_in_turn(calls: list[tuple[Any, ...]], claims: Claims, settings: Settings) -> None:
     """Combine unclaimed runs, then those that other processes have left unfinished."""
     while calls:
-        names = claims.take(whole.name for whole, *_ in calls)
+        names = claims.acquire(whole.name for whole, *_ in calls)
         mine = [call for call in calls if call[0].name in names]
         _combine_all([call for call in mine if not is_finished(settings.output_dir, call[0].name, call[-1])], settings)
         claims.release()

@@ -16,7 +16,7 @@ from fcpower_bids.analyses import ALL, ANALYSES, OF_COHORTS, analyses_to_run, ch
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
 from fcpower_bids.analyses.pretraining_overlap import EMBEDDED_PEOPLE, tabulate_people
 from fcpower_bids.claims import sweep_pages
-from fcpower_bids.cohort.decisions import tell_left_out
+from fcpower_bids.cohort.decisions import describe_left_out
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
@@ -28,18 +28,18 @@ from fcpower_bids.outputs.dataset import note_command
 from fcpower_bids.outputs.finished_analyses import FinishedAnalyses, analysis_key
 from fcpower_bids.outputs.group import LEFT_OUT, write_group_tables
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import giving
+from fcpower_bids.resources import memory_limit
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.settings.levels import tell_unread
+from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.cohorts import open_cohorts
 from fcpower_bids.workflows.collect_errors import CHECK, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.locking import one_at_a_time
-from fcpower_bids.workflows.overview import survey
 from fcpower_bids.workflows.run_progress import say
 from fcpower_bids.workflows.sources import import_sources, untouched
+from fcpower_bids.workflows.status import survey
 
 WITHOUT_TARGETS = frozenset({"fingerprinting", "qc_fc", "spectrum_geometry"})
 PERMUTATIONS = "Permutations"
@@ -58,7 +58,7 @@ def run_group(settings: Settings) -> int:
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
         _refuse_other_question(settings)
-    for line in tell_unread(settings, analyses_to_run(settings)):
+    for line in describe_unread(settings, analyses_to_run(settings)):
         say(line, settings)
     if settings.dry_run:
         return _dry_run(settings)
@@ -69,10 +69,10 @@ def run_group(settings: Settings) -> int:
             embed_stored(settings)
         except Incomplete as error:  # the others have their embedding
             attempts.fail("embedding", str(error), error)
-        with giving(settings.mem_mb):
+        with memory_limit(settings.mem_mb):
             cohort, by_atlas = open_cohorts(settings)
-        _tell_decisions(cohort, settings)
-        _tell_absent(settings)
+        _describe_decisions(cohort, settings)
+        _describe_absent(settings)
         with one_at_a_time(f"group_{settings.name or ''}", settings), executing(settings, settings.work / "shared"):
             _write_tables(cohort, by_atlas, attempts)
     from fcpower_bids.reports.cohort.page import write_group_report  # only the end of a run needs it
@@ -88,24 +88,24 @@ def run_group(settings: Settings) -> int:
 
 def _dry_run(settings: Settings) -> int:
     """Say what the analyses would see, and refuse what a run refuses before the first of them."""
-    with untouched(settings) as own, giving(settings.mem_mb):
+    with untouched(settings) as own, memory_limit(settings.mem_mb):
         import_sources(own)
         cohort, by_atlas = open_cohorts(own)
         if not settings.checks_only:
             _check_choices(analyses_to_run(settings), cohort, by_atlas, own)
-        _tell_absent(own)
-    _tell_decisions(cohort, own)
+        _describe_absent(own)
+    _describe_decisions(cohort, own)
     say(describe_cohort(cohort), settings)
     return 0
 
 
-def _tell_decisions(cohort: Cohort, settings: Settings) -> None:
+def _describe_decisions(cohort: Cohort, settings: Settings) -> None:
     """Name people left out by a decision: its file may be old."""
-    if told := tell_left_out(cohort.excluded, settings):
+    if told := describe_left_out(cohort.excluded, settings):
         say(told, settings)
 
 
-def _tell_absent(settings: Settings) -> None:
+def _describe_absent(settings: Settings) -> None:
     """Name a participant of the command line without a connectome, and how the label may be meant."""
     if not settings.participant_label:
         return
@@ -198,7 +198,7 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
                 each.facts[PERMUTATIONS] for each in tables.values() if PERMUTATIONS in each.facts
             ):
                 say(f"{name}: permutations: {told}", settings)
-    attempts.tell_if_nothing_can_be_done()
+    attempts.describe_if_nothing_can_be_done()
     outdated = {}
     for name in (each for each in finished.names if each in ANALYSES):
         if (

@@ -22,7 +22,7 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
     Items that another run has finished meanwhile are not done again. A killed run is waited for no longer.
     """
     with claims_in(settings.output_dir / CLAIMS) as claims:
-        names = claims.take(job[0].name for job in jobs if not is_done(job, settings))
+        names = claims.acquire(job[0].name for job in jobs if not is_done(job, settings))
         theirs = [job for job in jobs if job[0].name not in names and not is_done(job, settings)]
         _tell(theirs, claims, progress)
         others = {job[0].name for job in theirs}
@@ -31,7 +31,7 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
             _sweep([job for job in mine if job[0].name in names], settings)
         claims.release()
         while theirs:
-            if names := claims.take(job[0].name for job in theirs):
+            if names := claims.acquire(job[0].name for job in theirs):
                 free = [job for job in theirs if job[0].name in names]
                 run_jobs(free, settings, datasets, work, Progress(len(free), settings))
                 _sweep(free, settings)
@@ -39,7 +39,7 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
                 theirs = [job for job in theirs if job[0].name not in names]
             else:
                 time.sleep(POLL_SECONDS)
-        claims.bury()
+        claims.clear_stale()
 
 
 @contextmanager
@@ -47,13 +47,13 @@ def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
     """Hold the lock of an output folder; another run waits, and names the holder."""
     with claims_in(settings.output_dir / CLAIMS) as claims:
         told = False
-        while not claims.take([name]):
+        while not claims.acquire([name]):
             if not told:
                 say(f"Another run is at work on the same tables ({claims.owner(name)}); it is waited for.", settings)
                 told = True
             time.sleep(POLL_SECONDS)
         yield
-        claims.bury()
+        claims.clear_stale()
 
 
 def _sweep(jobs: Iterable[Job], settings: Settings) -> None:

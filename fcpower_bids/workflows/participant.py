@@ -35,10 +35,10 @@ from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.workers import FOR_PAGES, processes
 from fcpower_bids.workflows.locking import run_in_turn
-from fcpower_bids.workflows.overview import ALL_FAILED, SOME_FAILED, exit_code
 from fcpower_bids.workflows.preflight.listing import describe_plan
 from fcpower_bids.workflows.preflight.plan import Plan, plan_run
 from fcpower_bids.workflows.run_progress import Progress, say
+from fcpower_bids.workflows.status import ALL_FAILED, SOME_FAILED, exit_code
 
 PAGES = 8
 """Participants, at most, whose pages are made in one call of a process."""

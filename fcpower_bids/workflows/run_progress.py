@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from tqdm import tqdm
 
-from fcpower_bids.outputs.reasons import tell_reasons
+from fcpower_bids.outputs.reasons import describe_reasons
 from fcpower_bids.outputs.status import FAILED, Status
 from fcpower_bids.outputs.tables import write_declared
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -109,9 +109,9 @@ class Progress:
         """Print the status of the recordings, with the reason of each that is not done."""
         rows = table[table["state"] != "done"].itertuples()
         statuses = [Status(str(row.recording), str(row.state), str(row.stage), str(row.reason)) for row in rows]
-        for line in tell_reasons([one for one in statuses if one.state != FAILED], self.settings.verbose):
+        for line in describe_reasons([one for one in statuses if one.state != FAILED], self.settings.verbose):
             self.say(line)
-        for line in tell_reasons([one for one in statuses if one.state == FAILED], self.settings.verbose):
+        for line in describe_reasons([one for one in statuses if one.state == FAILED], self.settings.verbose):
             tqdm.write(line, file=sys.stderr)  # an error is printed with --quiet too
         counts = table["state"].value_counts()
         self.say(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing to do")

@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.analyses import ANALYSES, OF_COHORTS
 from fcpower_bids.executors import executing
 from fcpower_bids.ondisk import ScratchRows
-from fcpower_bids.resources import giving
+from fcpower_bids.resources import memory_limit
 from tests.analyses.cohorts import choose, demo_cohort
 
 CHOICES = {"targets": ("planted_score",), "repeats": 1, "folds": 3, "inner_folds": 2, "shrink_to_identity": 0.1}
@@ -50,7 +50,7 @@ def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monke
     found = []
     for folder in (None, tmp_path):
         assert made == []
-        with giving(LITTLE, folder):
+        with memory_limit(LITTLE, folder):
             found.append(ANALYSES[name](cohort, choose(**CHOICES, **TWO_PREDICTORS, permutations=20)))
     assert found[0].keys() == found[1].keys()
     for table in found[0]:

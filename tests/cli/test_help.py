@@ -18,7 +18,7 @@ from fcpower_bids.cli.run import main
 from fcpower_bids.errors import UsageError
 from fcpower_bids.plugins import SLICES, slices
 from fcpower_bids.settings import LEVELS
-from fcpower_bids.settings.levels import ALL_LEVELS, is_read, tell_unread
+from fcpower_bids.settings.levels import ALL_LEVELS, describe_unread, is_read
 from tests.docs.pages import DOCS, code_blocks, read
 
 BASE = ["in", "out", "participant"]
@@ -175,6 +175,6 @@ def test_the_page_about_xcp_d_shows_the_file_and_knows_what_is_understood():
 def test_folds_and_repeats_are_said_not_to_be_used_where_a_file_has_the_folds(tmp_path):
     (tmp_path / "mine.tsv").touch()
     given = ["in", "out", "group", "--folds-file", str(tmp_path / "mine.tsv"), "--repeats", "3", "--folds", "4"]
-    lines = list(tell_unread(parse_settings(given), ("prediction",)))
+    lines = list(describe_unread(parse_settings(given), ("prediction",)))
     assert lines == ["--folds is not used: mine.tsv has the folds.", "--repeats is not used: mine.tsv has the folds."]
-    assert not list(tell_unread(parse_settings(given[:3] + given[5:]), ("prediction",)))
+    assert not list(describe_unread(parse_settings(given[:3] + given[5:]), ("prediction",)))

@@ -47,7 +47,7 @@ def test_failed_running_and_abandoned_are_told_apart(exact_run, tmp_path, capsys
     write_status(output, Status("sub-08_task-rest", "running", "clean"))
     write_status(output, Status("sub-09_task-rest", "running", "clean"))
     own = Claims(output / "logs" / "claims")
-    own.take(["sub-08_task-rest"])
+    own.acquire(["sub-08_task-rest"])
     assert main(["status", str(output)]) == 4
     own.close()
     said = capsys.readouterr().out

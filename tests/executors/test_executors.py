@@ -14,7 +14,7 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.errors import Unfit, UsageError
-from fcpower_bids.executors import WorkersLost, executing, processes, share
+from fcpower_bids.executors import WorkersLost, executing, map_tasks, processes
 from fcpower_bids.settings import Resources
 
 KINDS = ("serial", "processes", "dask")
@@ -64,15 +64,15 @@ def test_results_come_in_order_and_equal_to_the_bit(executor, tmp_path):
     on_disk = np.load(tmp_path / "matrix.npy", mmap_mode="r")
     expected = [multiply(matrix, number) for number in range(12)]
     for given in (matrix, on_disk, np.asfortranarray(matrix)):
-        assert list(share(partial(multiply, given), range(12))) == expected
+        assert list(map_tasks(partial(multiply, given), range(12))) == expected
     offset = 3.0
-    assert list(share(lambda number: number + offset, [1, 2])) == [4.0, 5.0]
-    assert list(share(partial(multiply, matrix), [])) == []
+    assert list(map_tasks(lambda number: number + offset, [1, 2])) == [4.0, 5.0]
+    assert list(map_tasks(partial(multiply, matrix), [])) == []
 
 
 def test_an_error_made_for_people_stays_one(executor):
     with pytest.raises(Unfit, match="cannot be"):
-        list(share(refuse, [0, 1]))
+        list(map_tasks(refuse, [0, 1]))
 
 
 def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
@@ -80,10 +80,10 @@ def test_a_lost_worker_costs_its_task_and_no_result(executor, tmp_path):
         pytest.skip("this process is not to be killed")
     matrix = np.eye(200)
     work = partial(die_once, tmp_path / "killed", matrix)
-    assert list(share(work, range(6))) == [multiply(matrix, number) for number in range(6)]
+    assert list(map_tasks(work, range(6))) == [multiply(matrix, number) for number in range(6)]
     assert (tmp_path / "killed").exists()
     with pytest.raises(WorkersLost, match="memory"):
-        list(share(die, [0, 1]))
+        list(map_tasks(die, [0, 1]))
 
 
 def test_arrays_travel_in_files_and_mapped_ones_stay_where_they_are(tmp_path):
@@ -130,7 +130,7 @@ def test_a_run_without_workers_ends_with_a_sentence_after_its_patience(dask, tmp
         pytest.raises(WorkersLost, match=r"No worker came for 3 s: .*same command goes on"),
         executing(Resources(executor=str(file)), tmp_path),
     ):
-        list(share(multiply_two, [1, 2]))
+        list(map_tasks(multiply_two, [1, 2]))
     assert "waiting for workers" in capsys.readouterr().err
 
 
@@ -151,7 +151,7 @@ def test_the_words_of_the_scheduler_become_a_usage_error(dask, tmp_path, monkeyp
         pytest.raises(UsageError, match="refuses a job: sbatch: error: invalid partition specified: nowhere"),
         executing(Resources(executor=str(file)), tmp_path),
     ):
-        list(share(multiply_two, [1, 2]))
+        list(map_tasks(multiply_two, [1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_queue_is_told_and_jobs_that_can_begin_are_waited_for(dask, tmp_path
 SIGNALLED = """
 import sys, time
 from fcpower_bids.cli import run
-from fcpower_bids.executors import executing, share
+from fcpower_bids.executors import executing, map_tasks
 from fcpower_bids.settings import Resources
 from pathlib import Path
 
@@ -187,7 +187,7 @@ def level(settings):
     processes.WORTH = 0.0
     with executing(Resources(executor=executor, nprocs=int(nprocs)), Path(folder)):
         print("started", flush=True)
-        list(share(slow, range(8)))
+        list(map_tasks(slow, range(8)))
     return 0
 
 if __name__ == "__main__":

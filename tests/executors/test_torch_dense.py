@@ -12,7 +12,7 @@ from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import KernelPenalties, open_kernel
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.executors.select import make_dense
-from fcpower_bids.resources import MEGA, giving
+from fcpower_bids.resources import MEGA, memory_limit
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra 'encoder')")
 
@@ -65,7 +65,7 @@ def test_targets_of_the_inner_folds_and_one_penalty_at_a_time(features, targets,
     check_same(lambda: nested_cv(open_kernel(kernel, GRID), build, FOLDS, strict=True), device)
 
     def in_little_memory():
-        with giving(4 * 1.5 * kernel.nbytes / MEGA):
+        with memory_limit(4 * 1.5 * kernel.nbytes / MEGA):
             solver = open_kernel(kernel, GRID)
         assert isinstance(solver, KernelPenalties)
         return nested_cv(solver, targets, FOLDS)

@@ -272,7 +272,7 @@ def test_a_choice_that_nothing_reads_and_a_folder_in_the_place_of_the_page_are_n
 
 def test_a_second_run_waits_for_the_first_and_keeps_its_tables(lines, settings, monkeypatch):
     first = Claims(settings.output_dir / "logs" / "claims")
-    assert first.take(["group_"])
+    assert first.acquire(["group_"])
     waits = []
     monkeypatch.setattr(locking.time, "sleep", lambda seconds: (waits.append(seconds), first.close()))
     said = lines(analyses=("qc_fc",))

@@ -105,7 +105,7 @@ def test_a_disk_that_is_too_small_is_known_before_the_start(tree, monkeypatch):
 def test_what_another_run_is_at_work_on_is_said(tree):
     name = f"sub-01_task-rest_{MNI}"
     with claims_in(tree.out / CLAIMS) as others:
-        others.take([name])
+        others.acquire([name])
         _, text = plan_of(tree)
     assert f"Note: {name}: another run is at work on it (" in text
     assert "it is waited for" in text

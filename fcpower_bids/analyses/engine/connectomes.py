@@ -28,11 +28,11 @@ from fcpower_bids.core.regression.kernels import (
 )
 from fcpower_bids.core.regression.presets import PRESETS
 from fcpower_bids.errors import Unfit
-from fcpower_bids.executors import share
+from fcpower_bids.executors import map_tasks
 from fcpower_bids.ondisk import make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import room, scratch
+from fcpower_bids.resources import available_bytes, scratch
 from fcpower_bids.settings import Analysis
 
 ALPHA_GRID = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.65, 0.8, 1.0)
@@ -142,14 +142,14 @@ def concatenates(settings: Analysis) -> bool:
     return PRESETS[settings.preset].combination == "concat" and settings.combine_runs != "average"
 
 
-def tell_combination(settings: Analysis) -> str:
+def describe_combination(settings: Analysis) -> str:
     """Say, for a sidecar, what a person with several scans is described by."""
     if concatenates(settings):
         return "connectivity of the z-scored series of all scans put end to end; mean over the scans for embeddings"
     return "mean over the scans of the person (Fisher z for connectivity)"
 
 
-def tell_parcels(cohort: Cohort) -> dict[str, Any]:
+def describe_parcels(cohort: Cohort) -> dict[str, Any]:
     """Names, networks and, where they are known, places of the parcels, as columns of a table."""
     columns: dict[str, Any] = {"parcel": cohort.parcels, "network": cohort.networks}
     places = () if cohort.centroids is None else zip("xyz", np.asarray(cohort.centroids, dtype=float).T, strict=True)
@@ -169,7 +169,8 @@ class PowerFamily:
         if (keep or shared) and fits(n, self.n_parcels):
             keys = [connectivity.key(unit) for unit in range(n)]
             values, vectors = zip(
-                *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, room()), strict=True
+                *(shared or SharedSpectra(connectivity.edges)).gather(keys, self._decompose, available_bytes()),
+                strict=True,
             )
             self._kept = np.stack(values), list(vectors)
 
@@ -200,7 +201,7 @@ class PowerFamily:
     def _each_block(self, function: Callable[..., Any], units: Sequence[int]) -> Iterator[tuple[Sequence[int], Any]]:
         """Apply a function to the connectomes of a few units at a time."""
         blocks = [units[start : start + BLOCK] for start in range(0, len(units), BLOCK)]
-        results = share(partial(function, self.connectivity), blocks)
+        results = map_tasks(partial(function, self.connectivity), blocks)
         yield from zip(track(blocks, "eigendecompositions", self.settings), results, strict=True)
 
 
@@ -222,10 +223,10 @@ def _raise(connectivity: AveragedEdges, units: Sequence[int], alpha: float, tole
 
 def precision(shape: tuple[int, ...]) -> type[np.floating]:
     """Precision in which features of this shape are kept: double where that fits into the memory that was given."""
-    return np.float64 if shape[0] * shape[1] * 8 <= room() else np.float32
+    return np.float64 if shape[0] * shape[1] * 8 <= available_bytes() else np.float32
 
 
-def tell_precision(shape: tuple[int, ...]) -> str:
+def describe_precision(shape: tuple[int, ...]) -> str:
     """Say, for a sidecar, in which precision features of this shape were kept and multiplied."""
     if precision(shape) == np.float64:
         return "double"
@@ -240,9 +241,9 @@ def similarity(features: FeatureSource) -> FloatArray:
 def similarity_in_panels(features: FeatureSource) -> FeatureSource:
     """`similarity` where it fits into the memory that was given; else on disk, and never whole in memory."""
     n = features.shape[0]
-    if scratch() is None or n * n * 8 <= room():
+    if scratch() is None or n * n * 8 <= available_bytes():
         return similarity(features)
     kind = precision(features.shape)
     kernel = make_room((n, n), kind)
-    fill_correlations(features, kernel, room() // (PANEL_COPIES * 8 * n), kind)
+    fill_correlations(features, kernel, available_bytes() // (PANEL_COPIES * 8 * n), kind)
     return kernel

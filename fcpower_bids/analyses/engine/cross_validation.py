@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.ridge import FoldSolver, Solver, SubsetSolver
 from fcpower_bids.core.regression.scores import Training
 from fcpower_bids.core.regression.solvers.mixture import KernelMixture, choose_mixtures
 from fcpower_bids.core.regression.targets import TargetBuilder
-from fcpower_bids.executors import share
+from fcpower_bids.executors import map_tasks
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS
 from fcpower_bids.progress import track
 
@@ -79,7 +79,7 @@ def run_nested_cv(
     here = isinstance(base, FoldSolver) or not getattr(base, "dense", HOST).shared
 
     def each(function: Callable[[Fold], Outcome], items: Sequence[Fold], /) -> Iterable[Outcome]:
-        return watch(map(function, items) if here else share(function, items))
+        return watch(map(function, items) if here else map_tasks(function, items))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

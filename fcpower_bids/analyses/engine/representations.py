@@ -22,7 +22,7 @@ from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.ondisk import make_room
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 from fcpower_bids.transforms import TRANSFORMS
 from fcpower_bids.transforms.connectomes import make_transform
@@ -54,7 +54,7 @@ class Representation:
         if self._features is not None:
             return self._features
         features = self._compute()
-        if getattr(features, "nbytes", 0) <= room():
+        if getattr(features, "nbytes", 0) <= available_bytes():
             self._features = features
         return features
 

@@ -20,7 +20,7 @@ from fcpower_bids.errors import FcPowerError, Unfit
 from fcpower_bids.ondisk import ScratchRows, make_room
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 
 
@@ -112,7 +112,7 @@ def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, 
         return ()
     chosen = sorted(set(asked)) or list(LENGTHS)
     chosen = [length for length in chosen if length < shortest - 1e-6]
-    most = max(1, int(room() // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
+    most = max(1, int(available_bytes() // (4 * cohort.edges.shape[0] * cohort.edges.shape[1])))
     if len(chosen) > most:
         chosen = [chosen[i] for i in np.unique(np.linspace(len(chosen) - 1, 0, most).round().astype(int))]
     return tuple(chosen)

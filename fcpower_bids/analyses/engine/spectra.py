@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 
 Spectrum = tuple[FloatArray, FloatArray]
 """Eigenvalues (P,) in descending order, and eigenvectors (P, P) in columns."""
@@ -61,4 +61,4 @@ def shared_spectra(edges: FeatureSource) -> SharedSpectra | None:
 
 def fits(n: int, n_parcels: int) -> bool:
     """Whether the spectra of n connectomes of P parcels fit into the memory of one large array."""
-    return n * n_parcels * (n_parcels + 1) * 8 <= room()
+    return n * n_parcels * (n_parcels + 1) * 8 <= available_bytes()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_precision
+from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_precision
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Protocol, plan_protocol
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
@@ -86,8 +86,8 @@ class Study:
             "NumberOfPeople": len(self.people.names),
             "Alpha": self.settings.alpha,
             "Kernel": f"{self.settings.kernel}; linear on z-scored features for embeddings",
-            "FeaturesOfAPerson": tell_combination(self.settings),
-            "Precision": tell_precision((len(self.people.names), self.cohort.edges.shape[1])),
+            "FeaturesOfAPerson": describe_combination(self.settings),
+            "Precision": describe_precision((len(self.people.names), self.cohort.edges.shape[1])),
             "PositiveClasses": {each.name: each.positive for each in self.targets if each.is_binary},
             **({"Solver": dense().name} if dense() is not HOST else {}),
             **self.protocol.facts(self.targets),

@@ -271,7 +271,7 @@ def shares_of(target: str, shares: Sequence[SiteShare], settings: GroupLevel) ->
     return sorted((each for each in shares if each.target in names), key=lambda each: -each.share)
 
 
-def tell_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
+def describe_handling(column: str, held_out: str | None, settings: GroupLevel) -> str:
     """How choices, or the folds of a file, deal with a column of sites, one sentence; empty where they do not."""
     named = column == settings.site_column
     if column == held_out:

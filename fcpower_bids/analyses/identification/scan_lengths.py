@@ -14,7 +14,7 @@ from fcpower_bids.analyses.engine.series import has_series
 from fcpower_bids.core.inference.identification import identifiability, identify
 from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 
 LENGTHS = (1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
@@ -69,7 +69,7 @@ def choose_lengths(shortest: float, n_values: int) -> tuple[float, ...]:
     """Lengths in minutes up to that of the shortest scan, which is always the last; fewer where memory is short."""
     lengths = [minutes for minutes in LENGTHS if minutes < shortest - 1e-9]
     lengths = [*lengths, shortest] if shortest >= LENGTHS[0] else []
-    most = max(1, int(room() // (4 * n_values)))
+    most = max(1, int(available_bytes() // (4 * n_values)))
     if len(lengths) > most:
         lengths = [lengths[i] for i in np.unique(np.linspace(len(lengths) - 1, 0, most).round().astype(int))]
     return tuple(lengths)

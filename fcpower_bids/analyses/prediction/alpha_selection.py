@@ -22,7 +22,7 @@ from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 
@@ -218,7 +218,7 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
     family = PowerFamily(combine_scans(study.cohort, study.people.scans, study.settings), study.settings, keep=True)
     nodes = chebyshev_nodes()
     spectra, size = family.spectra, n * family.connectivity.shape[1] * 8
-    if spectra is None or 4 * size > room():
+    if spectra is None or 4 * size > available_bytes():
         return alignment_curves(family.kernel, masks, targets, nodes), "left out: the cohort is too large for memory"
     last: dict[float, tuple[FloatArray, FloatArray]] = {}
 

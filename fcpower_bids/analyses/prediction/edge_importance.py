@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import linalg
 
 from fcpower_bids.analyses.engine.columns import KEY_COLUMNS, PARCEL_COLUMNS
-from fcpower_bids.analyses.engine.connectomes import tell_parcels
+from fcpower_bids.analyses.engine.connectomes import describe_parcels
 from fcpower_bids.analyses.engine.representations import Representation
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.core.arrays import FloatArray, Rows
@@ -91,7 +91,7 @@ class EdgeImportance:
             self.edges.append((keys, values))
             self.networks += [keys | row for row in self._average(values)]
             means = _of_parcels(values, len(self.study.cohort.parcels))
-            self.parcels.append(pd.DataFrame({**keys, **tell_parcels(self.study.cohort), **means}))
+            self.parcels.append(pd.DataFrame({**keys, **describe_parcels(self.study.cohort), **means}))
 
     def tables(self, facts: Mapping[str, Any]) -> dict[str, Table]:
         """Return ``importance_edges`` and ``importance_networks``."""

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
-from fcpower_bids.analyses.engine.connectomes import tell_combination, tell_parcels
+from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_parcels
 from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
@@ -104,13 +104,13 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         q = _false_discovery(p)
         summary.append({"representation": each.name, **_summarise(r, p, q, distance, len(motion))})
         means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
-        parcels.append(pd.DataFrame({"representation": each.name, **tell_parcels(cohort), **means}))
+        parcels.append(pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means}))
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
         edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
     if not edges:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
-        "FeaturesOfAPerson": tell_combination(settings),
+        "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people),
         "PeopleWithoutMotion": _without_motion(cohort, people),
     }

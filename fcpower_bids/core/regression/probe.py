@@ -15,7 +15,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.core.regression.ridge import Sides, Split, SubsetSolver, check_penalties
 from fcpower_bids.errors import Unfit
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 
 PRIMAL_WIDTH = 512
 """Up to this many features the regression is solved for the weights, above it for one coefficient per person."""
@@ -161,7 +161,7 @@ class LinearProbe:
             _Panel(np.asarray(self.features[:, start : start + PANEL], dtype=float), dtype)
             for start in range(0, n_features, PANEL)
         )
-        if n * n_features * np.dtype(dtype).itemsize > room():
+        if n * n_features * np.dtype(dtype).itemsize > available_bytes():
             return each
         self._kept.extend(each)  # in place: regressions for other penalties share it
         return self._kept

@@ -18,7 +18,7 @@ from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.dense import HOST, TOO_SMALL, Dense, dense, norm_of, strips
 from fcpower_bids.errors import Unfit
 from fcpower_bids.ondisk import put_on_disk
-from fcpower_bids.resources import room, scratch
+from fcpower_bids.resources import available_bytes, scratch
 
 DROPPED = "Penalty {:g} was dropped: with it the kernel is singular to working precision."
 MAPPED = 2**28
@@ -234,7 +234,7 @@ def open_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True
     Parameters, errors and numbers are those of `factorise_kernel`.
     """
     grid = check_penalties(penalties)
-    if grid.size * kernel.nbytes <= room():
+    if grid.size * kernel.nbytes <= available_bytes():
         return factorise_kernel(kernel, grid, intercept)
     _check_kernel(kernel)
     # Rounding of the order n eps |K| is all that can make K + l I singular: only penalties near it are tried.
@@ -369,7 +369,7 @@ class FoldKernels:
     """
 
     def __init__(self, compute: Callable[[Rows], FloatArray], memory: float | None = None) -> None:
-        self.compute, self.memory = compute, room() / 2 if memory is None else memory
+        self.compute, self.memory = compute, available_bytes() / 2 if memory is None else memory
         self._kept: dict[bytes, FloatArray] = {}
 
     def __call__(self, train: Rows) -> FloatArray:

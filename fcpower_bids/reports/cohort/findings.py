@@ -216,7 +216,7 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
         + (f"; squared errors {counted}, {say_p(of_people)}" if "p_people" in row else "")
     )
     said = _judge_difference(row, f"{later}", f"{earlier}", where, numbers)
-    return f"{said} {_tell_offset(row, later, earlier)}" if by_site else said
+    return f"{said} {_describe_offset(row, later, earlier)}" if by_site else said
 
 
 def _judge_difference(row: pd.Series, later: str, earlier: str, where: str, numbers: str) -> str:
@@ -235,7 +235,7 @@ def _judge_difference(row: pd.Series, later: str, earlier: str, where: str, numb
     return f"{later} is {better} than {earlier}{where} ({numbers})."
 
 
-def _tell_offset(row: pd.Series, later: str, earlier: str) -> str:
+def _describe_offset(row: pd.Series, later: str, earlier: str) -> str:
     """The level of a new site, which is its own question."""
     numbers = f"difference in size {row['offset_difference']:+.2f}, {say_p(float(row['p_offset']))}"
     if row["p_offset"] >= SIGNIFICANT:

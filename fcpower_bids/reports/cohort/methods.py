@@ -192,12 +192,12 @@ def count_permutations(summary: pd.DataFrame) -> int:
     return int(summary["n_permutations"].fillna(0).max()) if "n_permutations" in summary else 0
 
 
-def tell_table(tables: GroupTables, table: str) -> dict[str, Any]:
+def describe_table(tables: GroupTables, table: str) -> dict[str, Any]:
     """Facts of the sidecar of a table, and which values it has."""
-    return tell_rows(tables.rows(table), table, tables)
+    return describe_rows(tables.rows(table), table, tables)
 
 
-def tell_rows(rows: pd.DataFrame, table: str, tables: GroupTables) -> dict[str, Any]:
+def describe_rows(rows: pd.DataFrame, table: str, tables: GroupTables) -> dict[str, Any]:
     """Facts of the sidecar of a table, and which values these rows of it have."""
     shown = {column: rows[column].dropna().unique().tolist() for column in SHOWN if column in rows}
     names = rows["reference"].dropna().unique() if "reference" in rows else ()
@@ -215,4 +215,4 @@ def raised(title: str) -> str:
     return re.sub(r"\^([\d.α]+)", r"^\1^", title)
 
 
-PARAGRAPHS = (Paragraph("alpha_selection", "alpha", FOLDER / "alpha_selection.md", tell_table),)
+PARAGRAPHS = (Paragraph("alpha_selection", "alpha", FOLDER / "alpha_selection.md", describe_table),)

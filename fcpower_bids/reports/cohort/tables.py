@@ -20,7 +20,7 @@ from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, FcPowerError
 from fcpower_bids.outputs.crashes import explain
-from fcpower_bids.outputs.folder_names import known_folders, tell_without_folders
+from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
 from fcpower_bids.outputs.group import LEFT_OUT, find_table
 from fcpower_bids.outputs.tables import read_json
 from fcpower_bids.predictors import KERNEL_RIDGE, PREDICTORS, split_entry
@@ -162,7 +162,7 @@ class GroupTables:
         if not isinstance(error, FcPowerError):
             self.failures[part] = reason
             self.causes.append(error)
-        return tell_without_folders(reason, known_folders(self.root))
+        return describe_without_folders(reason, known_folders(self.root))
 
     def frame(self, name: str) -> pd.DataFrame | None:
         """Read a table; None where it is not there, has no rows, or is broken."""
@@ -171,7 +171,7 @@ class GroupTables:
             try:
                 table = read_long(self.path(name), declared()[name]) if self.path(name).is_file() else None
             except DatasetError as error:
-                self.problems[name] = tell_without_folders(str(error), known_folders(self.root))
+                self.problems[name] = describe_without_folders(str(error), known_folders(self.root))
             self._frames[name] = None if table is None or table.empty else table
         return self._frames[name]
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.measures.quality import QUALITY
-from fcpower_bids.outputs.folder_names import known_folders, tell_without_folders
+from fcpower_bids.outputs.folder_names import describe_without_folders, known_folders
 from fcpower_bids.outputs.recording_tables import VOLUMES
 from fcpower_bids.outputs.status import EMBEDDING, Status, read_status
 from fcpower_bids.outputs.tables import MISSING, read_declared, read_json, read_table, refuse_pipe
@@ -212,7 +212,7 @@ def _told(output_dir: Path, status: Status) -> Status:
     """Leave the user's folders out of a reason: pages are passed on, logs are not."""
     if not status.reason:
         return status
-    return dataclasses.replace(status, reason=tell_without_folders(status.reason, known_folders(output_dir)))
+    return dataclasses.replace(status, reason=describe_without_folders(status.reason, known_folders(output_dir)))
 
 
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
@@ -225,7 +225,7 @@ def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Ac
         try:
             _sort_in(stored_path(output_dir, output), account, views, thorough)
         except DatasetError as error:
-            account.broken.append(tell_without_folders(str(error), known_folders(output_dir)))
+            account.broken.append(describe_without_folders(str(error), known_folders(output_dir)))
     account.views.extend(views.values())
     return account
 

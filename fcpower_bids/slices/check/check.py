@@ -12,9 +12,9 @@ from fcpower_bids.slices.check.findings import (
     Finding,
     check_damage,
     check_seen,
+    describe_negative,
     tabulate_combined,
     tabulate_findings,
-    tell_negative,
 )
 from fcpower_bids.slices.check.pairs import CHECK_PAIRS, build_similarity, check_copies, check_pairs
 
@@ -31,7 +31,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *_joins(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
-        *tell_negative(combined.frame),
+        *describe_negative(combined.frame),
     ]
     tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}
     return tables, alike

@@ -15,12 +15,12 @@ from fcpower_bids.analyses.engine.targets import (
     SIGNIFICANT,
     SiteShare,
     Targets,
+    describe_handling,
     find_site_shares,
     held_out_column,
     read_targets,
     site_columns,
     site_labels,
-    tell_handling,
 )
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.recognition import recognise_groups
@@ -99,7 +99,7 @@ def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Anal
     by_person = {name: dict(zip(table.index, site_labels(table, name).tolist(), strict=True)) for name in columns}
     held_out = held_out_column(cohort.folds, by_person)
     for share in find_site_shares(table, targets, settings):
-        yield _site_share(share, tell_handling(share.column, held_out, settings))
+        yield _site_share(share, describe_handling(share.column, held_out, settings))
     for column in columns:
         known = table[column].notna().to_numpy()
         sites = table[column].astype(str).to_numpy()[known]

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.analyses.engine.connectomes import combine_scans, tell_combination
+from fcpower_bids.analyses.engine.connectomes import combine_scans, describe_combination
 from fcpower_bids.analyses.engine.representations import EMBEDDING, expand_names
 from fcpower_bids.analyses.pretraining_overlap import ENOUGH, mark_people
-from fcpower_bids.encoders.seen import TRAINED, UNKNOWN
+from fcpower_bids.encoders.training_people import TRAINED, UNKNOWN
 from fcpower_bids.errors import Unfit, UsageError
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
@@ -104,10 +104,10 @@ def tabulate_combined(cohort: Cohort, settings: Analysis) -> Table:
         values = np.linalg.eigvalsh(connectomes.connectome(unit)) if connectomes else np.empty(0)
         rows.append((persons.iloc[scans[0]], len(scans), int((values < NEGATIVE).sum()), float(values[0])))
     frame = pd.DataFrame(rows, columns=list(CHECK_COMBINED.columns))
-    return Table(frame, CHECK_COMBINED, {"Rule": tell_combination(settings)})
+    return Table(frame, CHECK_COMBINED, {"Rule": describe_combination(settings)})
 
 
-def tell_negative(combined: pd.DataFrame) -> Iterator[Finding]:
+def describe_negative(combined: pd.DataFrame) -> Iterator[Finding]:
     """Name the people of ``check_combined`` whose connectome no series could have."""
     found = combined[combined["negative_eigenvalues"] > 0].sort_values("lowest_eigenvalue", kind="stable")
     if found.empty:

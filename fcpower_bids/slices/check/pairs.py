@@ -102,11 +102,11 @@ def check_pairs(
     rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, told)]
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
-        *_tell_same(frame[frame["verdict"] == SAME], persons),
-        *_tell_accepted(frame[frame["verdict"] == SAME], [f"sub-{label}" for label in accepted]),
-        *_tell_swaps(swaps, persons, sessions),
-        *_tell_misnamed(frame[frame["verdict"] == MISNAMED]),
-        *_tell_strange(frame[frame["verdict"] == STRANGE]),
+        *_describe_same(frame[frame["verdict"] == SAME], persons),
+        *_describe_accepted(frame[frame["verdict"] == SAME], [f"sub-{label}" for label in accepted]),
+        *_describe_swaps(swaps, persons, sessions),
+        *_describe_misnamed(frame[frame["verdict"] == MISNAMED]),
+        *_describe_strange(frame[frame["verdict"] == STRANGE]),
     ]
     alike = dict.fromkeys((str(persons[pair.first]), str(persons[pair.second])) for pair in same)
     return Table(frame, CHECK_PAIRS, FACTS), findings, tuple(alike)
@@ -177,7 +177,7 @@ def _names(frame: pd.DataFrame) -> str:
     return name_some([f"{one} and {other}" for one, other in pairs])
 
 
-def _tell_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
+def _describe_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
     if frame.empty:
         return
     people = len(set(frame["participant_id"]) | set(frame["other"]))
@@ -194,7 +194,7 @@ def _tell_same(frame: pd.DataFrame, persons: NDArray[Any]) -> Iterator[Finding]:
     )
 
 
-def _tell_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Finding]:
+def _describe_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Finding]:
     """Every pair that the user accepts: the alarm stays, and says what it now means; one that is not alike is none."""
     found = {frozenset(pair) for pair in zip(frame["participant_id"], frame["other"], strict=True)}
     for one, other in zip(named[::2], named[1::2], strict=True):
@@ -220,7 +220,7 @@ def _tell_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Findin
             )
 
 
-def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
+def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
     told = dict.fromkeys(
         (str(persons[swap.pairs[0][0]]), str(persons[swap.pairs[1][0]]), str(sessions[swap.pairs[0][1]]))
         for swap in swaps
@@ -241,7 +241,7 @@ def _tell_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]
         )
 
 
-def _tell_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
+def _describe_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
     if not frame.empty:
         columns = (frame[name].astype(str) for name in ("participant_id", "session", "other"))
         said = [
@@ -262,7 +262,7 @@ def _tell_misnamed(frame: pd.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _tell_strange(frame: pd.DataFrame) -> Iterator[Finding]:
+def _describe_strange(frame: pd.DataFrame) -> Iterator[Finding]:
     if not frame.empty:
         yield Finding(
             "unusually alike",

@@ -21,7 +21,7 @@ from fcpower_bids.reports.cohort.comparisons import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.cohort.methods import Paragraph, tell_rows, tell_table
+from fcpower_bids.reports.cohort.methods import Paragraph, describe_rows, describe_table
 from fcpower_bids.reports.cohort.tables import (
     SIGNIFICANT,
     Grid,
@@ -353,14 +353,14 @@ CURVES_PART = Part(curves_section, "curves", "More people, longer scans", place=
 SWEEP_PART = Part(sweep_section, "sweep", "Parcellations", place=130, quoted=True)
 
 
-def _tell_sweep(tables: GroupTables, table: str) -> dict[str, Any]:
+def _describe_sweep(tables: GroupTables, table: str) -> dict[str, Any]:
     rows = tables.rows(table)
-    return tell_rows(rows[rows["people"] == "shared"], table, tables)
+    return describe_rows(rows[rows["people"] == "shared"], table, tables)
 
 
 HERE = Path(__file__).parent
-METHODS_LEARNING = Paragraph("learning_curves", "learning_curves", HERE / "methods_learning.md", tell_table)
+METHODS_LEARNING = Paragraph("learning_curves", "learning_curves", HERE / "methods_learning.md", describe_table)
 METHODS_IDENTIFICATION = Paragraph(
-    "learning_curves", "identification_curves", HERE / "methods_identification.md", tell_table
+    "learning_curves", "identification_curves", HERE / "methods_identification.md", describe_table
 )
-METHODS_SWEEP = Paragraph("parcellation_sweep", "parcellation_sweep", HERE / "methods_sweep.md", _tell_sweep)
+METHODS_SWEEP = Paragraph("parcellation_sweep", "parcellation_sweep", HERE / "methods_sweep.md", _describe_sweep)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import tell_combination
+from fcpower_bids.analyses.engine.connectomes import describe_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names
@@ -19,11 +19,11 @@ from fcpower_bids.analyses.engine.targets import Target, choose_targets
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs, permute_edges
 from fcpower_bids.slices.edges.options import EdgeChoices
-from fcpower_bids.slices.edges.results import Question, Tested, tell_edges
+from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
 from fcpower_bids.slices.edges.tables import STRONGEST, TABLES
 
 __all__ = ["TABLES", "analyse_edges", "check_choices"]
@@ -60,7 +60,7 @@ def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
     questions = list(_ask(cohort, exchange, settings))
     tested = list(_test(cohort, people, names, questions, settings))
     tested.sort(key=lambda each: questions.index(each.question))
-    return tell_edges(tested, cohort, _facts(cohort, exchange, questions, settings))
+    return describe_edges(tested, cohort, _facts(cohort, exchange, questions, settings))
 
 
 def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
@@ -112,7 +112,7 @@ def _test(
                 found, of_pairs = (
                     None
                     if source is None
-                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, room())
+                    else permute_edges(source, asked.people, asked.model, asked.orders, threshold, available_bytes())
                     for source, threshold in ((features, asked.threshold), (means, np.inf))
                 )
             assert found is not None
@@ -149,7 +149,7 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
         "SiteColumn": settings.site_column,
         "FamilyColumn": settings.family_column,
         "Alpha": settings.alpha,
-        "FeaturesOfAPerson": tell_combination(settings),
+        "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people.names),
         "ListedEdges": f"All significant ones, and the {STRONGEST} with the largest |t|.",
         **exchange.facts([each.target for each in questions], covariates),

@@ -277,7 +277,7 @@ def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
 PART = Part(edges_section, "edges", "Connections that go with a phenotype", place=70, quoted=True, answers=ANSWERS)
 
 
-def _tell_edges(tables: GroupTables, table: str) -> dict[str, Any]:
+def _describe_edges(tables: GroupTables, table: str) -> dict[str, Any]:
     summary = tables.rows(table)
     fewest_and_most = (f"{n:,}" for n in (summary["n_people"].min(), summary["n_people"].max()))
     return {
@@ -288,4 +288,4 @@ def _tell_edges(tables: GroupTables, table: str) -> dict[str, Any]:
     }
 
 
-METHODS = Paragraph("edges", "edges_summary", Path(__file__).with_name("methods.md"), _tell_edges, heading=True)
+METHODS = Paragraph("edges", "edges_summary", Path(__file__).with_name("methods.md"), _describe_edges, heading=True)

@@ -153,7 +153,7 @@ class Tested:
         }
 
 
-def tell_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any]) -> dict[str, Table]:
+def describe_edges(tested: Sequence[Tested], cohort: Cohort, facts: Mapping[str, Any]) -> dict[str, Table]:
     """Make the tables."""
     frames = (
         (EDGES, [_list_edges(each, cohort) for each in tested]),

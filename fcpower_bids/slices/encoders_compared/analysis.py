@@ -101,7 +101,7 @@ def embed_relative_to(label: str, study: Study, training_sets: Sequence[Rows]) -
         yield np.stack([np.mean([vectors[scan] for scan in own.tolist()], axis=0) for own in people])
 
 
-def tell_statistics(cohort: Cohort) -> dict[str, Any]:
+def describe_statistics(cohort: Cohort) -> dict[str, Any]:
     """Say where the cohort statistics of every embedding come from, and where they may leak."""
     told = {}
     for label in dict.fromkeys([*cohort.embeddings, *cohort.refits]):
@@ -249,7 +249,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Raises Unfit.
     """
-    told = tell_statistics(cohort)
+    told = describe_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)
     names, study, settings = _open(cohort, settings)
     entries = _score(study) if study else None

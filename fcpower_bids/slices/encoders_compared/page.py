@@ -19,7 +19,7 @@ from fcpower_bids.reports.cohort.comparisons import (
     targets_of,
 )
 from fcpower_bids.reports.cohort.findings import by_representation
-from fcpower_bids.reports.cohort.methods import Paragraph, tell_table
+from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_names
 from fcpower_bids.reports.cohort.sections.identification import describe_identification
 from fcpower_bids.reports.cohort.tables import (
@@ -245,4 +245,4 @@ def _pair_grid(pairs: pd.DataFrame, tables: GroupTables) -> Iterator[Grid]:
 
 ENCODER_PART = Part(encoder_section, "encoder", "Encoder against connectivity", place=140)
 COMPARISON_PART = Part(comparison_section, "encoders", "Comparison of encoders", place=150, quoted=True)
-METHODS = Paragraph("encoder_comparison", "encoders", Path(__file__).with_name("methods.md"), tell_table)
+METHODS = Paragraph("encoder_comparison", "encoders", Path(__file__).with_name("methods.md"), describe_table)

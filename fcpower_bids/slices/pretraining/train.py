@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.seen import people_digests, series_digests
+from fcpower_bids.encoders.training_people import people_digests, series_digests
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus

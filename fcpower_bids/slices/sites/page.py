@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
-from fcpower_bids.reports.cohort.methods import Paragraph, tell_table
+from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
 from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Part, Section, count, make_grid, missing
 from fcpower_bids.slices.sites.comparison import HANDLINGS, HARMONISATION
 
@@ -117,4 +117,4 @@ def _interval(part: pd.DataFrame) -> str:
 
 
 PART = Part(sites_section, "sites", "Sites", place=60, quoted=True)
-METHODS = Paragraph("harmonisation", "harmonisation", Path(__file__).with_name("methods.md"), tell_table)
+METHODS = Paragraph("harmonisation", "harmonisation", Path(__file__).with_name("methods.md"), describe_table)

@@ -27,7 +27,7 @@ from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.spectrum.filters import (
@@ -232,16 +232,16 @@ class _Controls:
     def _random_filters(self) -> None:
         about = {"control": "random_filter", "weighting": "other"}
         needed = 4 * FilterGrams.size(len(self.eigenvalues), N_KNOTS)
-        if needed > room():
+        if needed > available_bytes():
             reason = (
-                f"Random filters would need {needed / 1e9:.1f} GB, above {room() / 1e9:.1f}; give more memory "
-                "(--mem-mb), or use fewer people."
+                f"Random filters would need {needed / 1e9:.1f} GB, above {available_bytes() / 1e9:.1f}; give more "
+                "memory (--mem-mb), or use fewer people."
             )
             self.entries.refuse("random_filters", reason, **about)
             return
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
-        most = PANEL_BYTES if self.family.spectra is not None else room()
+        most = PANEL_BYTES if self.family.spectra is not None else available_bytes()
         grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, most)
         drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
         for index, (monotone, heights) in enumerate(

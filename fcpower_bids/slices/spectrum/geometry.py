@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans, tell_combination
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, combine_scans, describe_combination
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
@@ -153,7 +153,7 @@ def analyse_geometry(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     alpha, facts = (
         settings.alpha,
         FACTS
-        | {"Alpha": settings.alpha, "FeaturesOfAPerson": tell_combination(settings)}
+        | {"Alpha": settings.alpha, "FeaturesOfAPerson": describe_combination(settings)}
         | _summary(spectra, settings.alpha),
     )
     tables = (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fcpower_bids.reports.cohort.methods import Paragraph, tell_table
+from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
 from fcpower_bids.reports.cohort.tables import GroupTables, Part, Section, count
 from fcpower_bids.reports.kit.charts import GREY, Chart, lay_out, reaching
 from fcpower_bids.reports.kit.figures import AFTER, BEFORE, draw_powers
@@ -304,4 +304,6 @@ def draw_sphere(modes: Mapping[str, tuple[np.ndarray, float]]) -> str:
 
 
 PART = Part(spectrum_section, "spectrum", "The spectrum", place=160, quoted=True)
-METHODS = Paragraph("spectrum_geometry", "spectrum_path", Path(__file__).with_name("methods_geometry.md"), tell_table)
+METHODS = Paragraph(
+    "spectrum_geometry", "spectrum_path", Path(__file__).with_name("methods_geometry.md"), describe_table
+)

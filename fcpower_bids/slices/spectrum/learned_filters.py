@@ -20,7 +20,7 @@ from fcpower_bids.core.regression.nested import NestedResult
 from fcpower_bids.core.regression.penalties import regress_on_kernel
 from fcpower_bids.errors import Unfit
 from fcpower_bids.progress import track
-from fcpower_bids.resources import room
+from fcpower_bids.resources import available_bytes
 
 Floats = NDArray[np.floating]
 
@@ -313,10 +313,10 @@ class LearnedFilters:
     def __init__(self, study: Study, family: PowerFamily) -> None:
         n = len(study.people.names)
         needed = 8 * FilterGrams.size(n, N_BINS)
-        if family.spectra is None or needed > room():
+        if family.spectra is None or needed > available_bytes():
             raise Unfit(
                 f"Learned filters would need {needed / 1e9:.1f} GB for {n} people next to their eigenvectors, and the "
-                f"limit is {room() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
+                f"limit is {available_bytes() / 1e9:.1f} GB; give more memory (--mem-mb), or use fewer people."
             )
         self.study = study
         values, vectors = family.spectra

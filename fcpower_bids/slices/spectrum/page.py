@@ -25,7 +25,7 @@ from fcpower_bids.reports.cohort.comparisons import (
     score_label,
     targets_of,
 )
-from fcpower_bids.reports.cohort.methods import Paragraph, raised, tell_table
+from fcpower_bids.reports.cohort.methods import Paragraph, describe_table, raised
 from fcpower_bids.reports.cohort.sections.prediction import reliability_grid
 from fcpower_bids.reports.cohort.tables import (
     Grid,
@@ -260,12 +260,12 @@ SCREEN_PART = Part(screen_section, "screen", "Transforms of the connectome", pla
 CONTROLS_PART = Part(controls_section, "controls", "Where the gain comes from", place=110, quoted=True)
 
 
-def _tell_screen(tables: GroupTables, table: str) -> dict[str, Any]:
-    told = tell_table(tables, table)
+def _describe_screen(tables: GroupTables, table: str) -> dict[str, Any]:
+    told = describe_table(tables, table)
     power = PAPER_SCREEN["fc_power"], tables.title("fc_power")
     return told | {"transforms": [raised(str(name).replace(*power)) for name in told["shown"].get("transform", ())]}
 
 
 HERE = Path(__file__).parent
-METHODS_SCREEN = Paragraph("transform_screen", "transform_screen", HERE / "methods_screen.md", _tell_screen)
-METHODS_CONTROLS = Paragraph("spectral_controls", "spectral_controls", HERE / "methods_controls.md", tell_table)
+METHODS_SCREEN = Paragraph("transform_screen", "transform_screen", HERE / "methods_screen.md", _describe_screen)
+METHODS_CONTROLS = Paragraph("spectral_controls", "spectral_controls", HERE / "methods_controls.md", describe_table)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fcpower_bids.inputs.query import Problem
 from fcpower_bids.outputs.names import output_folder
-from fcpower_bids.outputs.reasons import MOST_ALIKE, group_alike, tell_reasons
+from fcpower_bids.outputs.reasons import MOST_ALIKE, describe_reasons, group_alike
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, SKIPPED, Status
 from fcpower_bids.settings import Settings
 from fcpower_bids.workflows.preflight.plan import Plan, Ready
@@ -35,7 +35,7 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
         lines.append(f"... and {len(plan.ready) - len(shown)} more that can be processed (--verbose lists them).")
     lines.append("")
     untold = [status for status in plan.expected if status.reason]
-    lines += tell_reasons(untold, settings.verbose)
+    lines += describe_reasons(untold, settings.verbose)
     lines += [f"Note: {note}" for note in group_notes(plan.notes, settings.verbose)]
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
     code = plan.exit_code(settings.strict)

@@ -28,8 +28,8 @@ from fcpower_bids.workers import unsearched
 from fcpower_bids.workflows.combine_runs import STAGE as COMBINE
 from fcpower_bids.workflows.combine_runs import nothing_to_combine
 from fcpower_bids.workflows.execution.batches import Job, is_done
-from fcpower_bids.workflows.overview import exit_code
 from fcpower_bids.workflows.preflight.places import check_folders, check_room, others_at_work
+from fcpower_bids.workflows.status import exit_code
 
 ATLAS, INPUTS, BANDPASS, EMBED = "atlas", "inputs", "bandpass", "embed"
 """Steps that the statuses name."""

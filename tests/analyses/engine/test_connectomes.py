@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, similarity, tell_precision
+from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, describe_precision, similarity
 from fcpower_bids.core.connectome.connectivity import average_connectivity, pearson_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix, vectorise_edges
 from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.executors import executing, processes
 from fcpower_bids.ondisk import ScratchRows
-from fcpower_bids.resources import giving
+from fcpower_bids.resources import memory_limit
 from tests.analyses.cohorts import choose
 
 
@@ -70,21 +70,21 @@ def test_little_memory_costs_precision_of_seven_digits_and_no_eigenvectors_are_k
     full = PowerFamily(averaged, choose(), keep=True)
     expected, plain = full.kernel(0.35), similarity(averaged)
     assert full.spectra is not None
-    assert tell_precision(averaged.shape) == "double"
-    with giving(0.004):
+    assert describe_precision(averaged.shape) == "double"
+    with memory_limit(0.004):
         short = PowerFamily(averaged, choose(), keep=True)
         assert short.spectra is None
         assert short.features(0.35).dtype == np.float32
-        assert "less than 1e-6" in tell_precision(averaged.shape)
+        assert "less than 1e-6" in describe_precision(averaged.shape)
         np.testing.assert_allclose(short.kernel(0.35), expected, rtol=0, atol=1e-6)
         np.testing.assert_allclose(similarity(averaged), plain, rtol=0, atol=1e-6)
 
 
 def test_features_beyond_the_memory_lie_on_disk_with_the_same_bits(tmp_path):
     averaged = AveragedEdges(draw_edges(np.random.default_rng(2), 40, 20), [[i] for i in range(40)])
-    with giving(0.004):
+    with memory_limit(0.004):
         expected = PowerFamily(averaged, choose()).features(0.35)
-        with giving(0.004, tmp_path):
+        with memory_limit(0.004, tmp_path):
             found = PowerFamily(averaged, choose()).features(0.35)
             assert isinstance(found, ScratchRows)
             np.testing.assert_array_equal(found[:], expected)

@@ -8,7 +8,7 @@ import pytest
 from fcpower_bids.analyses.engine import connectomes
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily
 from fcpower_bids.analyses.engine.spectra import sharing_spectra
-from fcpower_bids.resources import giving
+from fcpower_bids.resources import memory_limit
 from tests.analyses.engine.test_connectomes import choose, draw_edges
 
 EDGES = draw_edges(np.random.default_rng(0), 8, 30)
@@ -47,7 +47,7 @@ def test_each_connectome_is_decomposed_once_for_all_analyses_with_the_same_bits(
 
 
 def test_what_is_not_asked_for_is_forgotten_where_room_is_short(decomposed):
-    with sharing_spectra(EDGES), giving(4 * 9 * 30 * 31 * 8 / 2**20):
+    with sharing_spectra(EDGES), memory_limit(4 * 9 * 30 * 31 * 8 / 2**20):
         PowerFamily(SCANS, choose())
         PowerFamily(PEOPLE, choose())
         PowerFamily(AveragedEdges(EDGES, [[1, 2]]), choose())

@@ -12,7 +12,7 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.core.regression.ridge import KernelPenalties, KernelSolver, Split, factorise_kernel, open_kernel
 from fcpower_bids.core.regression.targets import composite_target
-from fcpower_bids.resources import giving
+from fcpower_bids.resources import memory_limit
 
 NOBODY = np.empty(0, np.intp)
 
@@ -115,7 +115,7 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
     y[:3, 1] = np.nan
     grid = [0.01, 1.0, 100.0]
     together = open_kernel(kernel, grid, intercept)
-    with giving(0.01):
+    with memory_limit(0.01):
         apart = open_kernel(kernel, grid, intercept)
     assert isinstance(together, KernelSolver)
     assert isinstance(apart, KernelPenalties)
@@ -135,7 +135,7 @@ def test_one_penalty_after_the_other_gives_the_same_to_the_last_bit(intercept):
 def test_with_little_memory_the_same_penalties_are_dropped():
     features = np.random.default_rng(8).standard_normal((30, 10))
     kernel = features @ features.T
-    with giving(0.01):
+    with memory_limit(0.01):
         with pytest.warns(UserWarning, match="Penalty 0 was dropped"):
             apart = open_kernel(kernel, [0.0, 1e-14, 1.0])
         with pytest.raises(ValueError, match="singular for every penalty"):
@@ -152,7 +152,7 @@ def test_what_is_sent_to_others_lies_on_disk_and_gives_the_same_bits(tmp_path, m
     features = rng.standard_normal((150, 40))
     targets, folds = np.where(rng.random((150, 2)) < 0.1, np.nan, features[:, :2]), replicated_folds(150, 5, 3, 1)
     monkeypatch.setattr("fcpower_bids.core.regression.dense.STRIP", 16)
-    with giving(0, tmp_path):
+    with memory_limit(0, tmp_path):
         solver = factorise_kernel(correlation_kernel(features), [0.1, 1.0])
     sent = [pickle.loads(pickle.dumps(solver)) for _ in range(2)]  # noqa: S301 -- made here
     assert len(list(tmp_path.iterdir())) == len(solver.inverses)

@@ -16,9 +16,9 @@ from fcpower_bids.core.regression.nested import nested_cv
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.slices.encoders_compared.analysis import (
     cross_validate_refitted,
+    describe_statistics,
     embed_relative_to,
     embed_where_missing,
-    tell_statistics,
 )
 from tests.analyses.cohorts import choose
 
@@ -150,7 +150,9 @@ def test_stored_embeddings_stay_those_of_identification(relative):
     cohort = dataclasses.replace(cohort, embeddings={LABEL: stored}, embedding_facts=facts)
     assert embed_where_missing(cohort, choose()).embeddings[LABEL] is stored
     assert not encoder.fitted
-    assert tell_statistics(cohort)["CohortStatistics"][LABEL].endswith("those stored (read from the auxiliary files).")
+    assert describe_statistics(cohort)["CohortStatistics"][LABEL].endswith(
+        "those stored (read from the auxiliary files)."
+    )
 
 
 def test_statistics_of_a_file_are_never_silent(relative):
@@ -162,7 +164,7 @@ def test_statistics_of_a_file_are_never_silent(relative):
     told = tables["encoders"].facts["CohortStatistics"]
     assert list(told) == [LABEL]
     assert told[LABEL].startswith("Read from the auxiliary files, which may be of people who are tested here (a leak).")
-    assert tell_statistics(dataclasses.replace(cohort, embedding_facts={})) == {}
+    assert describe_statistics(dataclasses.replace(cohort, embedding_facts={})) == {}
 
 
 def test_scans_that_cannot_be_embedded_are_left_out_with_a_note(relative):

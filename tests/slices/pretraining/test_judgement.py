@@ -17,7 +17,7 @@ from fcpower_bids.cli.parser import parse_settings
 from fcpower_bids.cli.run import main
 from fcpower_bids.encoders import load_encoder
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.seen import person_digest
+from fcpower_bids.encoders.training_people import person_digest
 from fcpower_bids.slices.pretraining.corpus.pack import Pack
 from fcpower_bids.slices.pretraining.engine import EVALUATION, draw_batch
 from fcpower_bids.slices.pretraining.judgement import fit_components, within_alignment

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fcpower_bids.encoders import load_encoder
-from fcpower_bids.encoders.seen import person_digest, series_digest, series_signature
+from fcpower_bids.encoders.training_people import person_digest, series_digest, series_signature
 from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.selection import TRAIN, split_families
 from tests.slices.pretraining.conftest import made_recordings

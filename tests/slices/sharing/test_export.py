@@ -17,7 +17,7 @@ import pytest
 
 import fcpower_bids
 from fcpower_bids.cli.run import main
-from fcpower_bids.outputs.folder_names import tell_without_folders, without_folders
+from fcpower_bids.outputs.folder_names import describe_without_folders, without_folders
 from fcpower_bids.slices.sharing.export import labels_in
 from tests.running import contents
 
@@ -181,7 +181,7 @@ def test_paths_are_told_from_other_slashes(text, short):
     ],
 )
 def test_sentences_name_files_from_their_dataset_on(text, short):
-    assert tell_without_folders(text, ["/my data/in"]) == short
+    assert describe_without_folders(text, ["/my data/in"]) == short
 
 
 @pytest.mark.parametrize(

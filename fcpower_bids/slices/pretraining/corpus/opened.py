@@ -110,7 +110,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def signatures(self, rows: Indices) -> list[str]:
-        """Signatures of whole recordings (`fcpower_bids.encoders.seen`); none where only windows of them are left."""
+        """Signatures of whole recordings (`encoders.training_people`); none where only windows are left."""
 
     def to(self: C, device: torch.device, resident_mb: int | None = None) -> C:
         """Hold the kernel on a device, and the windows too where they fit.

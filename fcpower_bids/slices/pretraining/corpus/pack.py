@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.core.connectome.edges import edge_count
-from fcpower_bids.encoders.seen import signature, signature_volumes
+from fcpower_bids.encoders.training_people import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
