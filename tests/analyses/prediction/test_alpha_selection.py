@@ -97,7 +97,7 @@ def test_alignment_optimum_is_the_maximum_of_the_exact_curve(cohort):
 def test_alignment_without_memory_leaves_the_closed_form_out(cohort, monkeypatch):
     from fcpower_bids.analyses.prediction import alpha_selection
 
-    monkeypatch.setattr(alpha_selection, "room", lambda: 10)
+    monkeypatch.setattr(alpha_selection, "available_bytes", lambda: 10)
     tables = select(cohort, alpha_selection="align", targets=("planted_score",))
     assert tables["alpha_optimum"].frame["slope"].isna().all()
     assert "too large" in tables["alpha_optimum"].facts["DerivativeCheck"]

@@ -78,7 +78,7 @@ def test_features_that_are_not_kept_are_read_again(monkeypatch):
     features, y = rng.standard_normal((30, 50)), rng.standard_normal((30, 1))
     folds = replicated_folds(30, 3, 2, 1)
     kept = nested_cv(LinearProbe(features, PENALTIES), y, folds)
-    monkeypatch.setattr("fcpower_bids.core.regression.probe.room", lambda: 0)
+    monkeypatch.setattr("fcpower_bids.core.regression.probe.available_bytes", lambda: 0)
     again = nested_cv(LinearProbe(features, PENALTIES), y, folds)
     np.testing.assert_array_equal(np.concatenate(again.predicted), np.concatenate(kept.predicted))
 

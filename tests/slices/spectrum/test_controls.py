@@ -248,7 +248,7 @@ def test_test_people_do_not_touch_a_learned_filter(learned, monkeypatch):
 
 
 def test_learned_filters_are_opt_in_and_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.room", lambda: 1e6)
+    monkeypatch.setattr("fcpower_bids.slices.spectrum.learned_filters.available_bytes", lambda: 1e6)
     small = dataclasses.replace(cohort, series=())
     tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}, learned_filters=True))
     scores = tables["spectral_controls"].frame.set_index("representation")
@@ -257,7 +257,7 @@ def test_learned_filters_are_opt_in_and_refused_where_memory_is_short(cohort, mo
 
 
 def test_random_filters_are_refused_where_memory_is_short(cohort, monkeypatch):
-    monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.room", lambda: 1e5)
+    monkeypatch.setattr("fcpower_bids.slices.spectrum.controls.available_bytes", lambda: 1e5)
     small = dataclasses.replace(cohort, series=())
     tables = ANALYSES["spectral_controls"](small, choose(**CHOICES | {"repeats": 1}))
     scores = tables["spectral_controls"].frame.set_index("representation")
