@@ -25,7 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from fcpower_bids.core.connectome.edges import edge_count
 from fcpower_bids.core.regression.targets import permuted_rows
-from fcpower_bids.slices.edges.equations import BLOCK, ORDERS, build_model, permute_edges
+from fcpower_bids.slices.edges.equations import build_model
+from fcpower_bids.slices.edges.permuted import BLOCK, ORDERS, permute_edges
 
 SEED = 7
 PLANTED = 9

@@ -10,21 +10,23 @@ one line here.
 from importlib import import_module
 from typing import Any
 
-from fcpower_bids.plugins import places
+from fcpower_bids.plugins import extend, places
 from fcpower_bids.registry import Registry
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Analysis
 
 ANALYSES = Registry(
     "analysis",
-    {
-        "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
-        "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
-        "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
-        "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
-    }
-    | places("analyses")
-    | places("analyses_of_cohorts"),
+    extend(
+        {
+            "prediction": "fcpower_bids.analyses.prediction.prediction:analyse_prediction",
+            "fingerprinting": "fcpower_bids.analyses.identification.fingerprinting:analyse_fingerprinting",
+            "alpha_selection": "fcpower_bids.analyses.prediction.alpha_selection:analyse_alpha",
+            "qc_fc": "fcpower_bids.analyses.quality.qc_fc:analyse_qc_fc",
+        },
+        "analyses",
+        "analyses_of_cohorts",
+    ),
 )
 
 OF_COHORTS = frozenset(places("analyses_of_cohorts"))

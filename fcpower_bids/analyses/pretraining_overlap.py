@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.representations import EMBEDDING
+from fcpower_bids.analyses.engine.representations import EMBEDDING, encoders_of
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, SEEN, TRAINED, UNKNOWN
 from fcpower_bids.predictors import split_entry
@@ -64,15 +64,12 @@ PREDICTION_UNSEEN = TableSpec(
 
 
 def mark_people(cohort: Cohort, representation: str) -> dict[str, str]:
-    """Whether the encoder of a representation has seen each person; nothing where it is of no encoder."""
-    kind, _, label = split_entry(representation)[0].partition(":")
-    if kind != EMBEDDING:
-        return {}
+    """Whether an encoder of a representation has seen each person; nothing where it is of no encoder."""
     people = cohort.scans["participant_id"].astype(str).tolist()
-    states = cohort.seen.get(label, (UNKNOWN,) * len(people))
     found: dict[str, str] = {}
-    for person, state in zip(people, states, strict=True):
-        found[person] = min(found.get(person, state), state, key=ORDER.index)
+    for label in encoders_of(split_entry(representation)[0]):
+        for person, state in zip(people, cohort.seen.get(label, (UNKNOWN,) * len(people)), strict=True):
+            found[person] = min(found.get(person, state), state, key=ORDER.index)
     return found
 
 
@@ -118,14 +115,18 @@ def enough_unseen(cohort: Cohort, representations: Sequence[str], people: NDArra
 
 
 def score_unseen(
-    cohort: Cohort, names: Sequence[str], people: Iterable[str], predictions: Iterable[pd.DataFrame]
+    cohort: Cohort,
+    names: Sequence[str],
+    people: Iterable[str],
+    predictions: Iterable[pd.DataFrame],
+    classes: Collection[str],
 ) -> pd.DataFrame:
-    """Rows of ``prediction_unseen`` from those of ``predictions``; none where no person was seen."""
+    """Rows of ``prediction_unseen`` from those of ``predictions``; ``classes`` are the targets of two."""
     rows = []
     trained = trained_people(cohort, names) & set(people)
     for part in predictions if trained else ():
         target, name = part[["target", "representation"]].iloc[0]
-        score = "auc" if set(part["observed"].dropna()) <= {0.0, 1.0} else "r"
+        score = "auc" if target in classes else "r"
         rest = part[~part["participant_id"].astype(str).isin(trained)]
         n = rest.dropna(subset="observed")["participant_id"].nunique()
         rows.append(

@@ -44,14 +44,14 @@ LITTLE = 0.2
 
 @pytest.mark.parametrize("name", ["prediction", "fingerprinting", "qc_fc", "edges"])
 def test_features_on_disk_give_the_tables_of_those_in_memory(cohort, name, monkeypatch, tmp_path):
-    made = []
+    made, asked = [], {"representations": ("fc_power",)} if name == "edges" else {}
     start = ScratchRows.__init__
     monkeypatch.setattr(ScratchRows, "__init__", lambda self, *given: made.append(given[1]) or start(self, *given))
     found = []
     for folder in (None, tmp_path):
         assert made == []
         with memory_limit(LITTLE, folder):
-            found.append(ANALYSES[name](cohort, choose(**CHOICES, **TWO_PREDICTORS, permutations=20)))
+            found.append(ANALYSES[name](cohort, choose(**CHOICES, **TWO_PREDICTORS, **asked, permutations=20)))
     assert found[0].keys() == found[1].keys()
     for table in found[0]:
         pd.testing.assert_frame_equal(found[0][table].frame, found[1][table].frame, check_exact=True)

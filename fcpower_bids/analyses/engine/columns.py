@@ -39,7 +39,12 @@ SCORE_COLUMNS: Columns = join_columns(
     Column.number("mae_norm", "Mean absolute error over the standard deviation of the training people"),
     Column.number("mse", "Mean squared error, in the squared unit of the target", "MSE"),
     Column.number("mse_norm", "Mean squared error over the variance of the training people"),
-    Column.number("auc", "Area under the ROC curve, for targets of two classes", "AUC"),
+    Column.number(
+        "auc",
+        "Area under the ROC curve, for targets of two classes; with covariates among people of the same ones (overlap "
+        "weights)",
+        "AUC",
+    ),
     Column.number(
         "balanced_accuracy", "Mean of sensitivity and specificity, for targets of two classes", "Balanced accuracy"
     ),
@@ -53,7 +58,11 @@ PERSON = Column.text("participant_id", "Person", "Person")
 PERSON_COLUMNS: Columns = join_columns(
     PERSON,
     KEY_COLUMNS,
-    Column.number("observed", "Target as the fold defines it: residual of the covariates, composite, or class 0/1"),
+    Column.number(
+        "observed",
+        "Target as the fold defines it: residual of the covariates (of a class: minus its "
+        "probability given them), composite, or class 0/1",
+    ),
     Column.number("predicted", "Prediction by a model that has seen neither this person nor their family"),
 )
 LENGTH_COLUMNS: Columns = join_columns(

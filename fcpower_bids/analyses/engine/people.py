@@ -71,8 +71,8 @@ def choose_people(
     everyone = sorted(set(cohort.scans["participant_id"].astype(str)))
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
-    numbers = _covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
-    kept = _covariate_columns(table, cohort.scans, settings.harmonise_keep, ())
+    numbers = covariate_columns(table, cohort.scans, covariates, (settings.site_column,))
+    kept = covariate_columns(table, cohort.scans, settings.harmonise_keep, ())
     complete = set(numbers.index[numbers.notna().all(axis=1) & kept.notna().all(axis=1)])
     left_out = {
         "PeopleWithoutPhenotypes": [name for name in everyone if name not in table.index],
@@ -161,7 +161,7 @@ def labels_of(table: pd.DataFrame, column: str | None, kind: str) -> NDArray[np.
     return labels.astype(str).to_numpy(dtype=str)
 
 
-def _covariate_columns(
+def covariate_columns(
     table: pd.DataFrame, scans: pd.DataFrame, names: Sequence[str], classes: Collection[str | None]
 ) -> pd.DataFrame:
     """Numeric columns; text, and what is named as classes, becomes indicators of all classes but the first."""

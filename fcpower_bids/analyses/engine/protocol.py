@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.people import People, split_pairs
+from fcpower_bids.analyses.engine.people import People, column_of, join_families, split_pairs
 from fcpower_bids.analyses.engine.targets import (
     SiteShare,
     Target,
@@ -23,6 +23,7 @@ from fcpower_bids.analyses.engine.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import Labels, Rows
+from fcpower_bids.core.inference.identification import units_of
 from fcpower_bids.core.regression.folds import (
     Fold,
     cbig_folds,
@@ -74,6 +75,14 @@ class Exchange:
         columns = [self.columns[one] for one in dict.fromkeys(each.column for each in self.shares(target))]
         return np.array(["/".join(labels) for labels in zip(*columns, strict=True)]) if columns else None
 
+    def variance_groups(self, target: Target) -> Labels:
+        """Groups that may be spread differently, shape (n,): the sites, and the classes of a target of two."""
+        sites, n = self.sites_of(target.name), len(self.people.names)
+        labels = np.full(n, "all") if sites is None else sites
+        if target.is_binary:
+            labels = np.array([f"{label}/{each:g}" for label, each in zip(labels, target.measures[:, 0], strict=True)])
+        return labels
+
     def orders(self, target: Target, number: int) -> Rows:
         """Draw orders of the people who have a target, shape (number, n): families whole, everyone at their site."""
         known = np.flatnonzero(target.known)
@@ -100,6 +109,58 @@ def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchang
     columns = {name: site_labels(people.phenotypes, name) for name in site_columns(table, settings)}
     found = find_site_shares(table, read_targets(table, cohort, settings), settings) if columns else ()
     return Exchange(people, settings, columns, found)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanBlocks:
+    """Blocks of people whose scans are compared with each other.
+
+    Attributes
+    ----------
+    sites : mapping of str to str, or None
+        Site of every person: the column that is named, else those that are recognised by their names.
+    families : mapping of str to str, or None
+    columns : tuple of str
+        Those of the sites.
+    """
+
+    sites: Mapping[str, str] | None
+    families: Mapping[str, str] | None
+    columns: tuple[str, ...]
+
+    def sites_of(self, persons: Labels) -> Labels | None:
+        """Site of each scan, shape (N,)."""
+        return None if self.sites is None else np.array([self.sites[person] for person in persons.tolist()], dtype=str)
+
+    def orders(self, persons: Labels, number: int, seed: int) -> Rows:
+        """Draw orders of people, shape (number, N): families whole, everyone at their site."""
+        return permuted_rows(len(persons), number, seed, units_of(persons, self.families), self.sites_of(persons))
+
+    def facts(self) -> dict[str, Any]:
+        """Describe them for a sidecar."""
+        sites = {"SiteColumns": list(self.columns)} if self.columns else {}
+        return sites | ({} if self.families is None else {"Unit": FAMILY})
+
+
+def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis) -> ScanBlocks:
+    """Find sites and families of people with scans; a person without phenotypes is a family, of a site not known."""
+    names = sorted(set(persons))
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    columns = site_columns(table, settings) if settings.site_column is None else [settings.site_column]
+    table = table.reindex(names)
+    labels = [site_labels(column_of(table, column).to_frame(), column) for column in columns]
+    sites = ["/".join(each) for each in zip(*labels, strict=True)]
+    families = None
+    if settings.family_column is not None:
+        column = column_of(table, settings.family_column)
+        families = column.astype(str).where(column.notna(), np.array(names)).to_numpy(dtype=str)
+    families = join_families(families, names, split_pairs(cohort, settings)[1])
+    return ScanBlocks(
+        dict(zip(names, sites, strict=True)) if sites else None,
+        None if families is None else dict(zip(names, families.tolist(), strict=True)),
+        tuple(columns),
+    )
 
 
 @dataclass(frozen=True, eq=False)

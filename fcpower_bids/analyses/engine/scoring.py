@@ -51,18 +51,6 @@ def main_score(target: Target) -> str:
     return "auc" if target.is_binary else "r"
 
 
-def observed_of(study: Study, result: NestedResult, fold: int) -> FloatArray:
-    """Values that predictions are compared with, shape (n_test, m): the target as built, or the true class.
-
-    A target of two classes stays 0 and 1 even where covariates are regressed from what the model is trained on.
-    """
-    observed = np.array(result.observed[fold])
-    for j, target in enumerate(study.targets):
-        if target.is_binary:
-            observed[:, j] = target.measures[result.folds[fold].test, 0]
-    return observed
-
-
 def score_targets(
     targets: Sequence[Target], observed: FloatArray, predicted: FloatArray, train: Training
 ) -> dict[str, FloatArray]:
@@ -83,8 +71,7 @@ def fold_rows(study: Study, name: str, result: NestedResult) -> Rows:
     rows: Rows = []
     at_edge = result.at_edge
     for i, fold in enumerate(result.folds):
-        observed = observed_of(study, result, i)
-        scores = score_targets(study.targets, observed, result.predicted[i], result.train[i])
+        scores = score_targets(study.targets, result.observed[i], result.predicted[i], result.train[i])
         for j, target in enumerate(study.targets):
             rows.append(
                 {
@@ -107,7 +94,7 @@ def pooled_rows(study: Study, name: str, result: NestedResult) -> Rows:
     rows: Rows = []
     for repeat in dict.fromkeys(fold.repeat for fold in result.folds):
         cells = [i for i, fold in enumerate(result.folds) if fold.repeat == repeat]
-        observed = np.concatenate([observed_of(study, result, i) for i in cells])
+        observed = np.concatenate([result.observed[i] for i in cells])
         train = pool_training([result.train[i] for i in cells], [len(result.observed[i]) for i in cells])
         predicted = np.concatenate([result.predicted[i] for i in cells])
         scores = score_targets(study.targets, observed, predicted, train)
@@ -129,9 +116,7 @@ def person_frame(study: Study, name: str, result: NestedResult, target: int) -> 
             "representation": name,
             "repeat": np.repeat([fold.repeat for fold in result.folds], sizes),
             "fold": np.repeat([fold.fold for fold in result.folds], sizes),
-            "observed": about.measures[tested, 0]
-            if about.is_binary
-            else np.concatenate([observed[:, target] for observed in result.observed]),
+            "observed": np.concatenate([observed[:, target] for observed in result.observed]),
             "predicted": np.concatenate([predicted[:, target] for predicted in result.predicted]),
         }
     )

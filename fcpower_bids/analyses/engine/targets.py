@@ -111,11 +111,9 @@ def join_target_builders(
     if not covariates.shape[1]:
         return join_targets([target.build(order) for order in orders for target in targets])
     residuals = [
-        residual_target(
-            join_targets([target.build(order) for target in targets]),
-            covariates if order is None else covariates[order],
-        )
+        residual_target(target.build(order), covariates if order is None else covariates[order], target.is_binary)
         for order in orders
+        for target in targets
     ]
     return join_targets(residuals)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import IDENTIFIES
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
+from fcpower_bids.analyses.engine.protocol import ScanBlocks, plan_scan_blocks
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.identification.scan_lengths import length_rows
 from fcpower_bids.analyses.pretraining_overlap import MARK, N_TRAINED, count_trained, enough_unseen, mark_rows
@@ -23,6 +24,7 @@ from fcpower_bids.core.inference.identification import (
     edge_reliability,
     identifiability,
     identify,
+    identify_within,
     permutation_null,
 )
 from fcpower_bids.core.inference.permutation import permutation_p_value
@@ -62,25 +64,26 @@ def analyse_fingerprinting(cohort: Cohort, settings: Analysis) -> dict[str, Tabl
     summary: Rows = []
     apart: Rows = []
     unseen = enough_unseen(cohort, names, persons)
+    blocks = plan_scan_blocks(cohort, persons.tolist(), settings)
     each = build_representations(cohort, groups, names, settings)
     for representation in track(each, "identification", settings, len(names)):
         similarity = representation.similarity()
         found[representation.name] = identify(similarity, persons, sessions)
         n_trained = count_trained(cohort, representation.name, set(persons.tolist()))
-        own = _summarise(representation.name, similarity, persons, sessions, settings)
+        own = _summarise(representation.name, similarity, persons, sessions, blocks, settings)
         summary += [{**row, "n_trained": n_trained} for row in own]
         if unseen.any():
             block = similarity[np.ix_(unseen, unseen)]
-            apart += _summarise(representation.name, block, persons[unseen], sessions[unseen], settings)
-    facts = SHARED_FACTS | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
+            apart += _summarise(representation.name, block, persons[unseen], sessions[unseen], blocks, settings)
+    facts = SHARED_FACTS | blocks.facts() | {"NumberOfScans": len(rows), "NumberOfPeople": len(set(persons.tolist()))}
     facts["Alpha"] = settings.alpha
     by_length, length_facts = length_rows(cohort, rows, settings)
     tables: tuple[tuple[TableSpec, Sequence[dict[str, Any]]], ...] = (
         (IDENTIFICATION, summary),
         (IDENTIFICATION_UNSEEN, apart),
         (IDENTIFICATION_SCANS, _mark(cohort, [row for name in found for row in _scans(name, found[name])])),
-        (IDENTIFICATION_COMPARISONS, _compare(found, settings)),
-        (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, settings)),
+        (IDENTIFICATION_COMPARISONS, _compare(found, blocks, settings)),
+        (IDENTIFICATION_ALPHA, _by_alpha(cohort, groups, persons, sessions, blocks, settings)),
         (IDENTIFICATION_ICC, icc_rows(cohort, groups, names, settings)),
         (IDENTIFICATION_LENGTH, by_length),
     )
@@ -118,7 +121,12 @@ def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp
 
 
 def _summarise(
-    name: str, similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], settings: Analysis
+    name: str,
+    similarity: FloatArray,
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    blocks: ScanBlocks,
+    settings: Analysis,
 ) -> Rows:
     """One row per pair of sessions, and one for all pairs where there are several."""
     labels = sorted(set(sessions.tolist()))
@@ -127,7 +135,7 @@ def _summarise(
     for pair in [*pairs, ("all", "all")] if len(pairs) > 1 else pairs:
         kept = np.isin(sessions, labels if pair[0] == "all" else pair)
         block = similarity[np.ix_(kept, kept)]
-        row = _describe(block, persons[kept], sessions[kept], pair, settings)
+        row = _describe(block, persons[kept], sessions[kept], pair, blocks, settings)
         rows.append({"representation": name, "first_session": pair[0], "second_session": pair[1], **row})
     return rows
 
@@ -138,13 +146,18 @@ def _people_in_both(persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[s
 
 
 def _describe(
-    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], pair: tuple[str, str], settings: Analysis
+    similarity: FloatArray,
+    persons: NDArray[Any],
+    sessions: NDArray[Any],
+    pair: tuple[str, str],
+    blocks: ScanBlocks,
+    settings: Analysis,
 ) -> dict[str, Any]:
-    found = identify(similarity, persons, sessions)
-    spread = found.bootstrap(seed=settings.random_seed)
+    found, sites = identify(similarity, persons, sessions), blocks.sites_of(persons)
+    spread = found.bootstrap(seed=settings.random_seed, families=blocks.families)
     directions = found.by_direction()
     n_permutations = settings.permutations or (PERMUTATIONS if len(persons) <= MANY else PERMUTATIONS // 5)
-    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed)
+    null = permutation_null(similarity, persons, sessions, n_permutations, settings.random_seed, sites)
     stands_out = identifiability(similarity, persons, sessions)
     return {
         "n_people": len(set(found.person.tolist())),
@@ -160,8 +173,22 @@ def _describe(
         "i_self": stands_out.i_self,
         "i_others": stands_out.i_others,
         "i_diff": stands_out.i_diff,
+        **_within(similarity, persons, sessions, sites),
         "p_permutation": permutation_p_value(found.accuracy, null),
         "n_permutations": len(null),
+    }
+
+
+def _within(
+    similarity: FloatArray, persons: NDArray[Any], sessions: NDArray[Any], sites: NDArray[Any] | None
+) -> dict[str, float]:
+    """The same among the people of the own site; nothing without sites."""
+    own = None if sites is None else identify_within(similarity, persons, sessions, sites)
+    return {
+        "n_sites": 1 if sites is None else len(set(sites.tolist())),
+        "accuracy_within": np.nan if own is None else own.accuracy,
+        "chance_within": np.nan if own is None else own.chance,
+        "i_diff_within": np.nan if own is None else identifiability(similarity, persons, sessions, sites).i_diff,
     }
 
 
@@ -181,10 +208,11 @@ def _scans(name: str, found: Identification) -> Rows:
     return frame.to_dict("records")  # type: ignore[return-value]
 
 
-def _compare(found: dict[str, Identification], settings: Analysis) -> Rows:
+def _compare(found: dict[str, Identification], blocks: ScanBlocks, settings: Analysis) -> Rows:
     rows: Rows = []
     for earlier, later in combinations(found, 2):
-        test = compare_identification(found[later], found[earlier], seed=settings.random_seed)
+        one, other = found[later], found[earlier]
+        test = compare_identification(one, other, seed=settings.random_seed, families=blocks.families)
         rows.append(
             {
                 "representation": later,
@@ -209,8 +237,10 @@ def _by_alpha(
     groups: Sequence[NDArray[np.intp]],
     persons: NDArray[Any],
     sessions: NDArray[Any],
+    blocks: ScanBlocks,
     settings: Analysis,
 ) -> Rows:
+    sites = blocks.sites_of(persons)
     family = PowerFamily(combine_scans(cohort, groups, settings), settings, keep=True)
     rows = []
     for alpha in track(ALPHA_GRID, "identification by exponent", settings):
@@ -220,6 +250,7 @@ def _by_alpha(
             {
                 "alpha": alpha,
                 "accuracy": found.accuracy,
+                "accuracy_within": _within(similarity, persons, sessions, sites)["accuracy_within"],
                 "i_self": stands_out.i_self,
                 "i_others": stands_out.i_others,
                 "i_diff": stands_out.i_diff,
@@ -229,11 +260,14 @@ def _by_alpha(
     return rows
 
 
+ACCURACY_WITHIN = Column.number(
+    "accuracy_within", "Accuracy of searches among the people of the own site; n/a without sites", "Within sites"
+)
 D_PRIME = Column.number("d_prime", "(i_self - i_others) in pooled standard deviations", "d′", 2)
 I_DIFF = Column.number("i_diff", "100 (i_self - i_others); see IdiffCaveat", "Idiff", 1)
 OVER_PEOPLE = join_columns(
-    Column.number("ci_low", "Lower 95 % limit over resampled people", "95 % from"),
-    Column.number("ci_high", "Upper 95 % limit over resampled people", "to"),
+    Column.number("ci_low", "Lower 95 % limit over resampled people, or families", "95 % from"),
+    Column.number("ci_high", "Upper 95 % limit over resampled people, or families", "to"),
 )
 IDENTIFICATION = TableSpec(
     "identification",
@@ -260,7 +294,15 @@ IDENTIFICATION = TableSpec(
         Column.number("i_self", "Mean similarity (Pearson) to the own scan", "Iself"),
         Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
         I_DIFF,
-        Column.p("p_permutation", "p of the accuracy with people shuffled in every session", "p (permutation)"),
+        Column.number("n_sites", "Sites of these people; 1 without sites", "Sites", 0),
+        ACCURACY_WITHIN,
+        Column.number("chance_within", "Expected accuracy of guessing among these", "Chance there"),
+        Column.number("i_diff_within", "100 (i_self - mean similarity to others of the own site)", "Idiff there", 1),
+        Column.p(
+            "p_permutation",
+            "p of the accuracy with people shuffled in every session, within their sites where there are any",
+            "p (permutation)",
+        ),
         Column.number("n_permutations", "Shuffles", "Shuffles", 0),
         N_TRAINED,
     ),
@@ -301,7 +343,7 @@ IDENTIFICATION_COMPARISONS = TableSpec(
         Column.number("n_searches", "Searches that both made", digits=0),
         Column.number("only_representation", "Searches that the representation alone got right", digits=0),
         Column.number("only_reference", "Searches that the reference alone got right", digits=0),
-        Column.p("p_people", "Exact sign flips of the net difference of each person, two-sided", "p"),
+        Column.p("p_people", "Exact sign flips of the net difference of each person, or family, two-sided", "p"),
         Column.p(
             "p_mcnemar",
             "Exact McNemar test on the searches, as in the paper: too small, for it counts people twice",
@@ -316,6 +358,7 @@ IDENTIFICATION_ALPHA = TableSpec(
     join_columns(
         Column.number("alpha", "Exponent of FC^alpha; 1 is FC", "α", 2),
         Column.number("accuracy", "Share of the searches that find the own person", "Accuracy"),
+        ACCURACY_WITHIN,
         Column.number("i_self", "Mean similarity to the own scan", "Iself"),
         Column.number("i_others", "Mean similarity to the scans of others", "Iothers"),
         I_DIFF,
@@ -359,6 +402,10 @@ SHARED_FACTS: dict[str, Any] = {
         "Every scan looks for the most similar scan (Pearson correlation of the features) of the other session, among "
         "the people who have both. With more than two sessions every ordered pair of sessions is searched, and every "
         "search counts the same."
+    ),
+    "Sites": (
+        "Shuffles stay within the sites (--site-column, else columns that are called so), and people are searched "
+        "among those of their own site too: a scan that shows the scanner alone finds one of the people of a site."
     ),
     "Ties": (
         "k equally similar candidates earn 1/k if the own person is among them, so a constant similarity scores chance."

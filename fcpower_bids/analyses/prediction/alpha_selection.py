@@ -13,7 +13,7 @@ from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import ALPHA_GRID, PowerFamily, combine_scans
 from fcpower_bids.analyses.engine.cross_validation import cross_validate, make_solver
 from fcpower_bids.analyses.engine.representations import Representation
-from fcpower_bids.analyses.engine.scoring import main_score, observed_of, score_targets
+from fcpower_bids.analyses.engine.scoring import main_score, score_targets
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.filters.alignment import kernel_and_derivative
@@ -163,8 +163,7 @@ def _scores(study: Study, result: Any) -> FloatArray:
     """The score of each fold and target, (F, m): auc for two classes, r for others."""
     rows = []
     for i in range(len(result.folds)):
-        observed = observed_of(study, result, i)
-        scores = score_targets(study.targets, observed, result.predicted[i], result.train[i])
+        scores = score_targets(study.targets, result.observed[i], result.predicted[i], result.train[i])
         rows.append(np.array([scores[main_score(target)][j] for j, target in enumerate(study.targets)]))
     return np.stack(rows)
 

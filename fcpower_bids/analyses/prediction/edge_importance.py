@@ -135,9 +135,10 @@ class EdgeImportance:
         return np.concatenate([haufe_transform(features[:, at : at + PANEL], fitted, masks) for at in panels])
 
     def _target(self, fold: Fold, target: int) -> FloatArray:
-        build = self.study.targets[target].build()
+        about = self.study.targets[target]
+        build = about.build()
         if self.study.people.covariates.shape[1]:
-            build = residual_target(build, self.study.people.covariates)
+            build = residual_target(build, self.study.people.covariates, about.is_binary)
         return build(fold.train)[:, 0]
 
     def _average(self, values: FloatArray) -> list[dict[str, Any]]:

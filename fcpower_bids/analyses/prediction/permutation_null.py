@@ -13,6 +13,7 @@ from fcpower_bids.analyses.engine.representations import expand_names
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.permutation import permutation_p_value
 from fcpower_bids.core.inference.sign_flips import largest_of_permutations
 from fcpower_bids.core.inference.sites import scores_within
@@ -23,7 +24,9 @@ from fcpower_bids.predictors import PREDICTORS
 from fcpower_bids.progress import track
 from fcpower_bids.schema import Column, TableSpec, join_columns, pick_columns
 
-NO_NULL = {"p_permutation": np.nan, "p_max": np.nan, "score_needed": np.nan, "n_permutations": 0}
+NO_NULL = {"n_permutations": 0} | dict.fromkeys(
+    ("p_permutation", "p_max", "p_max_targets", "score_needed", "score_powered"), np.nan
+)
 CHUNK = 250
 """Permutations that go through the folds together."""
 
@@ -124,22 +127,43 @@ def null_p_values(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str,
     """Columns of the summary by target and representation; undefined scores count as no better.
 
     The permutations are the same for all representations of a target, so the best of each corrects for their number.
+    They are the same for all complete targets too; the best of all of these, each score in standard deviations of its
+    own permutations, corrects for the number of targets. Targets of other people have other permutations, as if they
+    were independent, which makes the best larger.
     """
     scores: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         scores.setdefault(row["target"], {}).setdefault(row["representation"], []).append(row["score"])
     found = {}
+    of_all, needed_of_all = _correct_for_targets(scores) if len(scores) > 1 else ({}, {})
     for target, each in scores.items():
         table = np.array(list(each.values())).T
         p_max, needed = largest_of_permutations(table[0], table[1:])
         for i, name in enumerate(each):
+            needed = needed_of_all.get((target, name), needed)
             found[target, name] = {
                 "p_permutation": _p_value(table[0, i], table[1:, i]),
                 "p_max": float(p_max[i]),
+                "p_max_targets": of_all.get((target, name), float(p_max[i])),
                 "score_needed": needed if np.isfinite(needed) else np.nan,
+                "score_powered": needed + POWER * np.nanstd(table[1:, i]) if np.isfinite(needed) else np.nan,
                 "n_permutations": len(table) - 1,
             }
     return found
+
+
+Keys = tuple[str, str]
+
+
+def _correct_for_targets(scores: dict[str, dict[str, list[float]]]) -> tuple[dict[Keys, float], dict[Keys, float]]:
+    """P of each target and representation against the best of all of each permutation, and the score it needs."""
+    keys = [(target, name) for target, each in scores.items() for name in each]
+    table = np.array([scores[target][name] for target, name in keys]).T
+    centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+    spread[spread == 0] = 1.0
+    standard = (table - centre) / spread
+    p, needed = largest_of_permutations(standard[0], standard[1:])
+    return dict(zip(keys, p.tolist(), strict=True)), dict(zip(keys, (centre + needed * spread).tolist(), strict=True))
 
 
 def _p_value(observed: float, null: FloatArray) -> float:
@@ -170,9 +194,6 @@ def _score_orders(solver: Solver, study: Study, target: Target, orders: list[Row
     result = run_nested_cv(solver, columns, study.first_repeat, study.preset)
     predicted, observed = np.concatenate(result.predicted), np.concatenate(result.observed)
     tested = np.concatenate([fold.test for fold in result.folds])
-    if target.is_binary:
-        classes = target.measures[:, 0]
-        observed = np.column_stack([(classes if order is None else classes[order])[tested] for order in orders])
     score, sites = "auc" if target.is_binary else "pearson", study.protocol.scored_within
     if sites is None:
         return score_predictions(score, observed, predicted)

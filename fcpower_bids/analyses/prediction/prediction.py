@@ -21,6 +21,7 @@ from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.scoring import LEADING, WITHIN_MEAN, leading_summary
 from fcpower_bids.analyses.engine.study import Study, open_study
 from fcpower_bids.analyses.prediction.alpha_selection import FC_NESTED, nested_exponent, tabulate_grid
+from fcpower_bids.analyses.prediction.baselines import BASELINES, Baselines
 from fcpower_bids.analyses.prediction.edge_importance import (
     IMPORTANCE_EDGES,
     IMPORTANCE_FACTS,
@@ -78,8 +79,8 @@ COMPARISONS = TableSpec(
             "p_people",
             "p of a difference in squared out-of-fold error, by sign flips over people; families, and sites that are "
             "held out, as blocks, the error of the latter without the offset of the site. It holds for these fitted "
-            "models alone; that representations differ it says too often in small cohorts (23, 14 and 7 of 100 true "
-            "nulls with 30, 100 and 300 people): read it with p_two_sided",
+            "models alone; that representations differ it says too often in small cohorts (14 and 7 of 100 true nulls "
+            "with 100 and 300 people): read it with p_two_sided. n/a below 100 people (23 of 100 with 30)",
             "p (people)",
         ),
         Column.number("n_blocks", "People, families or sites whose signs are flipped (`Unit`)", "Blocks", 0),
@@ -143,11 +144,23 @@ SUMMARY = TableSpec(
             "The same against the best representation of each permutation: corrected for how many there are",
             "p (corrected)",
         ),
+        Column.p(
+            "p_max_targets",
+            "The same against the best of all targets and representations of each permutation, scores in standard "
+            "deviations of their permutations: corrected for how many there are; the page goes by it",
+            "p (all targets)",
+        ),
         Column.number(
             "score_needed",
-            "Score of all predictions of the first repeat above which p_max would have been below 0.05; n/a where "
-            "the permutations are too few",
+            "Score of all predictions of the first repeat above which p_max_targets would have been below 0.05; n/a "
+            "where the permutations are too few",
             "Needed",
+        ),
+        Column.number(
+            "score_powered",
+            "True score that would be found in 80 of 100 such cohorts: the one needed and .84 standard deviations of "
+            "the permuted ones",
+            "Found in four of five",
         ),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
         N_TRAINED,
@@ -167,6 +180,7 @@ WEIGHTS = TableSpec(
 )
 TABLES = (
     *(PREDICTION, PREDICTIONS, PREDICTION_MEANS, POOLED, PREDICTION_UNSEEN, SUMMARY, COMPARISONS, FOLDS, WEIGHTS),
+    BASELINES,
     *(NULL, PREDICTION_SITES, RELIABILITY, IMPORTANCE_EDGES, IMPORTANCE_NETWORKS, IMPORTANCE_PARCELS),
 )
 """All but those of `alpha_selection`, which a nested choice of the exponent writes as well."""
@@ -191,10 +205,11 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Raises Unfit.
     """
     study = _open(cohort, settings)
-    entries, importance, null = Entries(study), EdgeImportance(study), []
+    entries, importance, baselines, null = Entries(study), EdgeImportance(study), Baselines(study), []
     for entry, representation, solver in make_solvers(study.representations(), study, settings.harmonise):
         result = entries.add(entry, cross_validate(solver, study, entry))
         null += null_rows(solver, study, entry)
+        baselines.add(entry, solver)
         del solver  # The inverses of a large cohort must not be in memory together with its features.
         if split_entry(entry)[1] == KERNEL_RIDGE and settings.harmonise == NONE:
             importance.add(representation, result)
@@ -206,7 +221,7 @@ def analyse_prediction(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     tables[RELIABILITY.name] = tabulate_reliability(entries)
     if null:
         tables[NULL.name] = Table(pd.DataFrame(null), NULL, NULL_FACTS)
-    tables |= tabulate_sites(study, entries.people())
+    tables |= tabulate_sites(study, entries.people()) | baselines.table()
     tables[SUMMARY.name] = _summarise(tables, null, study)
     tables |= _tabulate_weights(entries)
     return tables | importance.tables(IMPORTANCE_FACTS)
@@ -219,7 +234,8 @@ def _tables_of(entries: Entries) -> dict[str, Table]:
     if study.settings.harmonise != NONE:
         facts |= HARMONISERS[study.settings.harmonise].facts(study)
     comparisons = add_people_tests(entries.compare()[list(COMPARISON_COLUMNS)], entries.people(), study)
-    unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people())
+    classes = [target.name for target in study.targets if target.is_binary]
+    unseen = score_unseen(study.cohort, list(entries.results), study.people.names, entries.people(), classes)
     return {
         PREDICTION.name: Table(_name_predictors(entries.folds())[list(PREDICTION.columns)], PREDICTION, facts),
         POOLED.name: Table(entries.pooled(), POOLED, facts),

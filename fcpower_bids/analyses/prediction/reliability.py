@@ -12,7 +12,7 @@ from fcpower_bids.analyses.engine.columns import KEY_COLUMNS
 from fcpower_bids.analyses.engine.entries import Entries
 from fcpower_bids.analyses.engine.representations import EMBEDDING
 from fcpower_bids.analyses.engine.scan_parts import connect_parts, first_half, second_half
-from fcpower_bids.analyses.engine.scoring import observed_of, predictions_by_repeat
+from fcpower_bids.analyses.engine.scoring import predictions_by_repeat
 from fcpower_bids.analyses.engine.series import cut_series, has_series
 from fcpower_bids.analyses.engine.study import Study
 from fcpower_bids.analyses.prediction.harmonise import NONE
@@ -110,7 +110,7 @@ def _halves(entries: Entries) -> list[dict[str, Any]]:
 
 
 def _row(study: Study, name: str, over: str, result: NestedResult, target: int, agreement: SplitHalf) -> dict[str, Any]:
-    r = _mean_correlation(study, result, target)
+    r = _mean_correlation(result, target)
     return {
         "target": study.targets[target].name,
         "representation": name,
@@ -123,10 +123,10 @@ def _row(study: Study, name: str, over: str, result: NestedResult, target: int, 
     }
 
 
-def _mean_correlation(study: Study, result: NestedResult, target: int) -> float:
+def _mean_correlation(result: NestedResult, target: int) -> float:
     pairs: dict[int, list[np.ndarray]] = {}
     for i, fold in enumerate(result.folds):
-        observed = observed_of(study, result, i)[:, target]
+        observed = result.observed[i][:, target]
         pairs.setdefault(fold.repeat, []).append(np.column_stack([observed, result.predicted[i][:, target]]))
     correlations = []
     for parts in pairs.values():

@@ -24,14 +24,27 @@ PREDICTION_SITES = TableSpec(
         pick_columns(KEY_COLUMNS, ("target", "representation")),
         Column.text(
             "over",
-            "site: people of one site; within sites: mean over sites weighted by people (n - 3 on Fisher's z, n for an "
-            "AUC); random effects: mean over sites that may truly differ",
+            "site: people of one site; within sites: mean over sites weighted by n_compared (less 3, on Fisher's z, "
+            "for r); random effects: mean over sites that may truly differ",
             "Over",
         ),
         Column.text("site", "Site; n/a where several are put together", "Site"),
         Column.number("n_people", "People with a known target", "People", 0),
+        Column.number(
+            "n_compared",
+            "People less one for each further fold that tests people of the site, mean over repeats: the weight of a "
+            "site",
+            "Compared",
+            1,
+        ),
         Column.text("score", "auc for targets of two classes, r for others", "Score"),
-        Column.number("value", "The score, mean over repeats; n/a where it is not defined", "Value", 2),
+        Column.number(
+            "value",
+            "The score, mean over repeats, among people of one site and fold, since across folds noise scores below "
+            "chance; n/a where it is not defined",
+            "Value",
+            2,
+        ),
         Column.number("ci_low", "Lower 95 % limit of the random effects (Hartung and Knapp)", "95 % from", 2),
         Column.number("ci_high", "Upper 95 % limit", "to", 2),
         Column.number("mae", "Mean absolute error in the unit of the target; n/a for classes", "MAE"),
@@ -73,20 +86,26 @@ def _describe(predictions: pd.DataFrame, sites: pd.Series, score: str) -> list[d
     name = "pearson" if score == "r" else "auc"
     each = pd.concat(
         [
-            pd.DataFrame(site_scores(part["observed"], part["predicted"], sites[part.index], name))
+            pd.DataFrame(site_scores(part["observed"], part["predicted"], sites[part.index], name, part["fold"]))
             for _, part in predictions.groupby("repeat")
         ]
     )
     means = each.groupby("site", sort=True).mean().reset_index()
-    sizes, values = means["n"].to_numpy(), means["score"].to_numpy()
+    sizes, values = means["n_compared"].to_numpy(), means["score"].to_numpy()
     empty = {"site": None, "ci_low": np.nan, "ci_high": np.nan, "mae": np.nan, "bias": np.nan}
     rows = [
         empty
-        | {"over": SITE, "site": row["site"], "n_people": int(row["n"]), "value": row["score"]}
+        | {
+            "over": SITE,
+            "site": row["site"],
+            "n_people": int(row["n"]),
+            "n_compared": row["n_compared"],
+            "value": row["score"],
+        }
         | ({"mae": row["mae"], "bias": row["bias"]} if score == "r" else {})  # classes are coded, not measured
         for row in means.to_dict("records")
     ]
-    together = empty | {"n_people": int(sizes.sum())}
+    together = empty | {"n_people": int(means["n"].sum()), "n_compared": sizes.sum()}
     rows.append(together | {"over": WITHIN, "value": weighted_score(values, sizes, fisher=score == "r")})
     if score == "r":
         mean, low, high = random_effects(values, sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,29 @@ from scipy import stats
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_parcels
-from fcpower_bids.analyses.engine.representations import Representation, build_representations, expand_names
+from fcpower_bids.analyses.engine.people import covariate_columns
+from fcpower_bids.analyses.engine.protocol import plan_scan_blocks
+from fcpower_bids.analyses.engine.representations import (
+    Representation,
+    build_representations,
+    encoders_of,
+    expand_names,
+)
+from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import edge_names, parcel_means
-from fcpower_bids.core.regression.kernels import PANEL
+from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates, permutation_p_value
+from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.errors import NotInCohort
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
 
 FEWEST = 4
+PERMUTATIONS = 1000
+"""Taken where no number is asked for."""
+TOGETHER = 256
+"""Permutations that go through a panel of edges together."""
 WITHOUT_EDGES = "QC-FC needs a representation made of edges, such as fc; name one with --representations."
 SIGNIFICANT = 0.05
 MOST_ROWS = 5_000_000
@@ -33,9 +47,16 @@ QCFC = TableSpec(
         Column.text("representation", "Whose edges: fc, fc_power or another transform"),
         Column.text("parcel_a", "First parcel of the edge"),
         Column.text("parcel_b", "Second parcel of the edge"),
-        Column.number("r", "Pearson correlation of the edge with mean FD over people", optional=True),
-        Column.p("p", "Two-sided p of that correlation, t with n - 2 degrees of freedom", optional=True),
-        Column.p("q", "p adjusted for the false discovery rate over the edges (Benjamini and Hochberg)", optional=True),
+        Column.number(
+            "r", "Correlation of the edge with mean FD over people, given the covariates and sites", optional=True
+        ),
+        Column.p("p", "Two-sided p of that correlation, by t; n/a with families or sites", optional=True),
+        Column.p(
+            "q",
+            "False discovery rate over the edges (Benjamini and Hochberg), of the p of each |r| against those of all "
+            "edges in all permutations",
+            optional=True,
+        ),
         Column.number("distance", "Distance between the centroids of the parcels in mm", optional=True),
     ),
     ("representation", "parcel_a", "parcel_b"),
@@ -45,13 +66,19 @@ QCFC_SUMMARY = TableSpec(
     "The same in one row per representation.",
     join_columns(
         Column.text("representation", "Whose edges"),
-        Column.number("n_people", "People with a known mean FD"),
+        Column.number("n_people", "People with a known mean FD and all covariates"),
+        Column.number("n_covariates", "Independent columns of covariates that are held constant", digits=0),
+        Column.number("n_sites", "Sites with a mean of their own; 1 without sites", digits=0),
         Column.number("n_edges", "Edges that vary over people"),
         Column.number("median_abs_r", "Median of |r| over edges"),
         Column.number("median_abs_r_chance", "Median for independent edges without any relation to motion"),
         Column.number("mean_r", "Mean of r over edges; away from 0 for a global effect of motion"),
+        Column.p("p_all", "p of the mean r squared over all edges against that of the permutations"),
+        Column.number("n_permutations", "Permutations of mean FD", digits=0),
         Column.number("share_significant", "Share of edges with q < 0.05"),
-        Column.number("share_uncorrected", "Share of edges with p < 0.05; chance gives 0.05"),
+        Column.number(
+            "share_uncorrected", "Share of edges with p < 0.05; chance gives 0.05; n/a with families or sites"
+        ),
         Column.number("distance_rho", "Spearman correlation of |r| with the distance between the parcels"),
     ),
     ("representation",),
@@ -70,9 +97,10 @@ QCFC_PARCELS = TableSpec(
 TABLES = (QCFC, QCFC_SUMMARY, QCFC_PARCELS)
 FACTS: dict[str, Any] = {
     "Rule": (
-        "The mean FD of a person is the mean over their scans; "
-        "people are taken as independent. Source: Power et al. 2012 (doi:10.1016/j.neuroimage.2011.10.018), Ciric et "
-        "al. 2017 (doi:10.1016/j.neuroimage.2017.03.020)."
+        "The mean FD of a person is the mean over their scans. Covariates (--covariates) and the means of sites "
+        "(--site-column, else columns that are called so) are taken from edges and mean FD, as Ciric et al. do with "
+        "age and sex. Permutations of mean FD stay within the sites; families are exchanged whole. Source: Power et "
+        "al. 2012 (doi:10.1016/j.neuroimage.2011.10.018), Ciric et al. 2017 (doi:10.1016/j.neuroimage.2017.03.020)."
     )
 }
 
@@ -92,6 +120,7 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     Raises NotInCohort.
     """
     people, groups, motion = people_with_motion(cohort)
+    people, groups, model = _model(cohort, people, groups, motion, settings)
     distance = edge_distances(cohort)
     names = edge_names(cohort.parcels)
     pairs = np.array(names, dtype=object).reshape(len(names), 2)
@@ -99,20 +128,24 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     parcels: list[pd.DataFrame] = []
     summary: list[dict[str, Any]] = []
     for each in _edge_representations(cohort, groups, settings):
-        r = correlate_edges(each, motion)
-        p = correlation_p_values(r, len(motion))
-        q = _false_discovery(p)
-        summary.append({"representation": each.name, **_summarise(r, p, q, distance, len(motion))})
+        r, pooled, strengths = correlate_edges(each.features(), model)
+        p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
+        q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
+        of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
+        about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
+        summary.append(about | _summarise(r, p, q, distance, model.df))
         means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
         parcels.append(pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means}))
         columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
-        edges.append(pd.DataFrame({"representation": each.name, **columns}).dropna(axis=1, how="all"))
+        absent = ["distance"] if np.isnan(distance).all() else []
+        edges.append(pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent))
     if not edges:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
         "NumberOfPeople": len(people),
-        "PeopleWithoutMotion": _without_motion(cohort, people),
+        "PeopleWithoutMotionOrCovariates": _without_motion(cohort, people),
+        "Covariates": [name for name in resolve_preset(settings).covariates if name != "mean_fd"],
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
@@ -155,36 +188,121 @@ def _without_motion(cohort: Cohort, people: list[str]) -> list[str]:
 
 
 def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis) -> Iterator[Representation]:
-    wanted = [name for name in expand_names(cohort, settings) if not name.startswith("embedding")]
+    wanted = [name for name in expand_names(cohort, settings) if not encoders_of(name)]
     return (each for each in build_representations(cohort, groups, wanted, settings) if each.is_edges)
 
 
-def correlate_edges(representation: Representation, motion: FloatArray) -> FloatArray:
-    """Return the correlation of every edge with motion, shape (E,); NaN for an edge that does not vary."""
-    features = representation.features()
-    score = (motion - motion.mean()) / np.linalg.norm(motion - motion.mean())
-    blocks = []
+@dataclass(frozen=True, eq=False)
+class MotionModel:
+    """Mean FD of n people without what covariates and sites explain, and its permutations.
+
+    Attributes
+    ----------
+    score : ndarray, shape (n,)
+        Of length 1.
+    held : ndarray, shape (n, c)
+        Orthonormal basis of what is held constant: the means of the sites, and the covariates.
+    n_sites : int
+    orders : ndarray of int, shape (B, n)
+    related : bool
+        Whether there are families.
+    """
+
+    score: FloatArray
+    held: FloatArray
+    n_sites: int
+    orders: Rows
+    related: bool
+
+    @property
+    def df(self) -> int:
+        """Residual degrees of freedom of a correlation."""
+        return len(self.score) - self.held.shape[1] - 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether t holds: no one is related, and no site can have a spread of its own."""
+        return not self.related and self.n_sites == 1
+
+    def facts(self) -> dict[str, int]:
+        """First columns of the summary."""
+        return {
+            "n_people": len(self.score),
+            "n_covariates": self.held.shape[1] - self.n_sites,
+            "n_sites": self.n_sites,
+        }
+
+    def residuals(self, values: FloatArray) -> FloatArray:
+        """Columns (n, k) without what is held constant."""
+        return np.asarray(values - self.held @ (self.held.T @ values))
+
+
+def _model(
+    cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Analysis
+) -> tuple[list[str], list[Rows], MotionModel]:
+    """Hold covariates and sites constant; people without a covariate are left out.
+
+    Raises NotInCohort.
+    """
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    names = [name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.site_column)]
+    columns = covariate_columns(table.reindex(people), cohort.scans, names, ())
+    known = np.flatnonzero(columns.notna().all(axis=1).to_numpy() if names else np.ones(len(people), dtype=bool))
+    people, groups, motion = [people[row] for row in known], [groups[row] for row in known], motion[known]
+    blocks = plan_scan_blocks(cohort, people, settings)
+    labels = np.array(people, dtype=str)
+    sites = blocks.sites_of(labels)
+    means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
+    held = orthonormal(np.column_stack([means, columns.to_numpy(dtype=float)[known]])) if len(people) else means
+    left = motion - held @ (held.T @ motion)
+    length = float(np.linalg.norm(left))
+    if len(people) - held.shape[1] < FEWEST - 1 or length <= 1e-8 * np.linalg.norm(motion):
+        raise NotInCohort(
+            f"Covariates and sites leave nothing of the mean FD of {len(people)} people, so QC-FC is not defined; name "
+            "fewer --covariates, or leave qc_fc out of --analyses."
+        )
+    number = PERMUTATIONS if settings.permutations is None else settings.permutations
+    orders = blocks.orders(labels, number, settings.random_seed)
+    return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
+
+
+def orthonormal(columns: FloatArray) -> FloatArray:
+    """Basis of the columns (n, c), shape (n, rank)."""
+    size = np.linalg.norm(columns, axis=0)
+    vectors, sizes, _ = np.linalg.svd(columns[:, size > 0] / size[size > 0], full_matrices=False)
+    return np.asarray(vectors[:, sizes > 1e-8])
+
+
+def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:
+    """Correlate every edge with motion, as it is and permuted.
+
+    Returns r (E,), NaN for an edge that does not vary; |r| of all edges in all permutations; mean r squared over the
+    edges in each permutation (B,).
+    """
+    # covariates are not taken from the permuted scores again, so that these are a little less spread
+    wider = np.sqrt((len(model.score) - model.n_sites) / (model.df + 1))
+    found, pooled, strength, n_varying = [], PooledNull(1.0), np.zeros(len(model.orders)), 0
     for start in range(0, features.shape[1], PANEL):
         block = np.asarray(features[:, start : start + PANEL], dtype=float)
-        centred = block - block.mean(axis=0)
-        norm = np.linalg.norm(centred, axis=0)
+        left = model.residuals(block)
+        norm = np.linalg.norm(left, axis=0)
         varies = norm > 1e-12 * np.maximum(np.abs(block).max(axis=0), 1e-300) * len(block) ** 0.5
-        blocks.append(np.where(varies, score @ centred / np.where(varies, norm, 1.0), np.nan))
-    return np.clip(np.concatenate(blocks), -1.0, 1.0)
+        left /= np.where(varies, norm, 1.0)
+        found.append(np.where(varies, np.clip(model.score @ left, -1, 1), np.nan))
+        n_varying += int(varies.sum())
+        for first in range(0, len(model.orders), TOGETHER):
+            rows = slice(first, first + TOGETHER)
+            permuted = wider * (model.score[model.orders[rows]] @ left[:, varies])
+            pooled.add(permuted)
+            strength[rows] += np.einsum("be,be->b", permuted, permuted)
+    return np.concatenate(found), pooled, strength / max(n_varying, 1)
 
 
-def correlation_p_values(r: FloatArray, n: int) -> FloatArray:
-    """Two-sided p of Pearson correlations over n pairs, by t with n - 2 degrees of freedom; NaN stays NaN."""
+def correlation_p_values(r: FloatArray, df: int) -> FloatArray:
+    """Two-sided p of correlations by t with so many degrees of freedom; NaN stays NaN."""
     size = np.clip(1 - r**2, 1e-300, None)
-    return np.asarray(2 * stats.t.sf(np.abs(r) * np.sqrt((n - 2) / size), n - 2))
-
-
-def _false_discovery(p: FloatArray) -> FloatArray:
-    q = np.full(p.shape, np.nan)
-    known = np.isfinite(p)
-    if known.any():
-        q[known] = stats.false_discovery_control(p[known])
-    return q
+    return np.asarray(2 * stats.t.sf(np.abs(r) * np.sqrt(df / size), df))
 
 
 def edge_distances(cohort: Cohort) -> FloatArray:
@@ -197,19 +315,18 @@ def edge_distances(cohort: Cohort) -> FloatArray:
     return np.asarray(np.linalg.norm(places[first] - places[second], axis=1))
 
 
-def _summarise(r: FloatArray, p: FloatArray, q: FloatArray, distance: FloatArray, n: int) -> dict[str, Any]:
+def _summarise(r: FloatArray, p: FloatArray, q: FloatArray, distance: FloatArray, df: int) -> dict[str, Any]:
     known = np.isfinite(r)
     both = known & np.isfinite(distance)
-    middle = float(stats.t.ppf(0.75, n - 2))
+    middle = float(stats.t.ppf(0.75, df))
     apart = both.sum() > 2 and np.ptp(distance[both]) > 0
     rho = stats.spearmanr(np.abs(r[both]), distance[both]).statistic if apart else np.nan
     return {
-        "n_people": n,
         "n_edges": int(known.sum()),
         "median_abs_r": float(np.median(np.abs(r[known]))) if known.any() else np.nan,
-        "median_abs_r_chance": middle / np.sqrt(n - 2 + middle**2),
+        "median_abs_r_chance": middle / np.sqrt(df + middle**2),
         "mean_r": float(r[known].mean()) if known.any() else np.nan,
         "share_significant": float((q[known] < SIGNIFICANT).mean()) if known.any() else np.nan,
-        "share_uncorrected": float((p[known] < SIGNIFICANT).mean()) if known.any() else np.nan,
+        "share_uncorrected": float((p[known] < SIGNIFICANT).mean()) if np.isfinite(p).any() else np.nan,
         "distance_rho": float(rho),
     }

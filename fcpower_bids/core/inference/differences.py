@@ -127,6 +127,10 @@ def _t_statistic(folds: FloatArray, ratio: float) -> tuple[float, float, float]:
     return mean, mean / error, error
 
 
+POWER = 0.84
+"""So many standard errors above a critical value a true effect is found in 80 of 100 samples."""
+
+
 def exact_mcnemar(only_first: int, only_second: int) -> float:
     """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947).
 

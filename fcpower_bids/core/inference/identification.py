@@ -13,8 +13,8 @@ Rules that the literature leaves open:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from itertools import permutations as ordered_pairs
 
 import numpy as np
@@ -74,12 +74,19 @@ class Identification:
         pairs = sorted(set(zip(self.session.tolist(), self.searched.tolist(), strict=True)))
         return {(a, b): float(self.credit[(self.session == a) & (self.searched == b)].mean()) for a, b in pairs}
 
-    def bootstrap(self, n_draws: int = 2000, seed: int = 0, level: float = 0.95) -> Bootstrap:
-        """Spread of the accuracy over people, who are resampled with the outcomes of their searches.
+    def bootstrap(
+        self, n_draws: int = 2000, seed: int = 0, level: float = 0.95, families: Mapping[str, str] | None = None
+    ) -> Bootstrap:
+        """Spread of the accuracy over people, or families, who are resampled with the outcomes of their searches.
 
         The searches are not repeated on the resampled people: a person drawn twice would meet their own copy.
         """
-        return subject_bootstrap(self.credit, self.person, n_draws, seed, level)
+        return subject_bootstrap(self.credit, units_of(self.person, families), n_draws, seed, level)
+
+
+def units_of(persons: Labels, families: Mapping[str, str] | None) -> Labels:
+    """Family of each person, or the persons themselves where there are none; shape (Q,)."""
+    return persons if families is None else np.array([families[person] for person in persons.tolist()], dtype=str)
 
 
 def scan_labels(persons: ArrayLike, sessions: ArrayLike, n: int) -> tuple[Labels, Labels]:
@@ -175,10 +182,38 @@ def _search(block: FloatArray, people: Labels) -> tuple[Labels, FloatArray, Floa
     return people[match], best, own, rank, np.where(found, 1 / ties, 0)
 
 
+def identify_within(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike
+) -> Identification | None:
+    """`identify` among the people of the own site alone; None where no site has two people.
+
+    Shapes and units: sites (N,), the same in all scans of a person.
+    """
+    values, labels = _check_similarity(similarity), np.asarray(sites).astype(str)
+    names, days = scan_labels(persons, sessions, len(values))
+    found = []
+    for site in np.unique(labels):
+        rows = np.flatnonzero(labels == site)
+        if any(_session_pairs(names[rows], days[rows])):
+            found.append(identify(values[np.ix_(rows, rows)], names[rows], days[rows]))
+    if not found:
+        return None
+    return Identification(
+        **{each.name: np.concatenate([getattr(one, each.name) for one in found]) for each in fields(Identification)}
+    )
+
+
 def permutation_null(
-    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, n_permutations: int = 1000, seed: int = 0
+    similarity: ArrayLike,
+    persons: ArrayLike,
+    sessions: ArrayLike,
+    n_permutations: int = 1000,
+    seed: int = 0,
+    sites: ArrayLike | None = None,
 ) -> FloatArray:
     """Accuracy when the person labels are shuffled within every session, for `permutation.permutation_p_value`.
+
+    With sites they are shuffled within these, so that a scan that recognises the scanner alone gains nothing.
 
     Parameters
     ----------
@@ -188,6 +223,8 @@ def permutation_null(
         Shuffles.
     seed : int
         Seed of the shuffles.
+    sites : array_like, shape (N,), optional
+        The same in all scans of a person.
 
     Returns
     -------
@@ -196,11 +233,13 @@ def permutation_null(
     similarity = _check_similarity(similarity)
     persons, sessions = scan_labels(persons, sessions, len(similarity))
     rng = np.random.default_rng(seed)
+    cells = sessions if sites is None else np.char.add(np.char.add(sessions, "/"), np.asarray(sites).astype(str))
+    blocks = [np.flatnonzero(cells == cell) for cell in np.unique(cells)]
     null = np.empty(n_permutations)
     for position in range(n_permutations):
         shuffled = persons.copy()
-        for session in np.unique(sessions):
-            shuffled[sessions == session] = rng.permutation(persons[sessions == session])
+        for rows in blocks:
+            shuffled[rows] = rng.permutation(persons[rows])
         null[position] = identify(similarity, shuffled, sessions).accuracy
     return null
 
@@ -233,7 +272,11 @@ class IdentificationComparison:
 
 
 def compare_identification(
-    first: Identification, second: Identification, n_draws: int = 2000, seed: int = 0
+    first: Identification,
+    second: Identification,
+    n_draws: int = 2000,
+    seed: int = 0,
+    families: Mapping[str, str] | None = None,
 ) -> IdentificationComparison:
     """Compare two representations on shared scans (the paper, Section 4.2).
 
@@ -247,6 +290,8 @@ def compare_identification(
         Resamples of people.
     seed : int
         Seed of the bootstrap.
+    families : mapping of str to str, optional
+        Family of every person: sign flips and the bootstrap then take families in the place of people.
 
     Returns
     -------
@@ -265,8 +310,9 @@ def compare_identification(
         raise Unfit("Two identifications can be compared only on the same people and sessions.")
     one, two = first.credit[rows], second.credit[others]
     alone = int(((one == 1) & (two < 1)).sum()), int(((two == 1) & (one < 1)).sum())
-    spread = subject_bootstrap(one - two, first.person[rows], n_draws, seed)
-    p_people = sign_flip_p_value(sum_by_block(one - two, first.person[rows]), seed=seed)
+    units = units_of(first.person[rows], families)
+    spread = subject_bootstrap(one - two, units, n_draws, seed)
+    p_people = sign_flip_p_value(sum_by_block(one - two, units), seed=seed)
     difference = float((one - two).mean())
     return IdentificationComparison(difference, len(shared), *alone, exact_mcnemar(*alone), p_people, spread)
 
@@ -291,15 +337,24 @@ class Identifiability:
     d_prime: float
 
 
-def identifiability(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identifiability:
+def identifiability(
+    similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike, sites: ArrayLike | None = None
+) -> Identifiability:
     """Compare similarities within and between people, over the same searches as `identify`; parameters as there.
 
     I_diff has the unit of the similarity: a representation that spreads all correlations less can have a smaller I_diff
-    and identify more people. d' does not depend on the scale.
+    and identify more people. d' does not depend on the scale. With sites (N,) the others are those of the own site,
+    and without any there all is NaN.
     """
     _, blocks = session_blocks(similarity, persons, sessions)
+    places = np.zeros(len(np.asarray(persons)), dtype=str) if sites is None else np.asarray(sites).astype(str)
+    alike = [places[rows][:, None] == places[rows] for _, _, rows, _ in blocks]
     own = np.concatenate([np.diag(block) for *_, block in blocks])
-    others = np.concatenate([block[~np.eye(len(block), dtype=bool)] for *_, block in blocks])
+    others = np.concatenate(
+        [block[same & ~np.eye(len(block), dtype=bool)] for same, (*_, block) in zip(alike, blocks, strict=True)]
+    )
+    if len(others) < 2:
+        return Identifiability(float(own.mean()), np.nan, np.nan, np.nan)
     gap, spread = own.mean() - others.mean(), np.sqrt((own.var(ddof=1) + others.var(ddof=1)) / 2)
     return Identifiability(
         float(own.mean()), float(others.mean()), float(100 * gap), float(gap / spread) if spread > 0 else np.nan

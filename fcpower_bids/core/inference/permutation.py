@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.errors import Unfit
@@ -46,6 +47,48 @@ def permutation_p_value(observed: float, null: ArrayLike, alternative: str = "gr
     # A permutation that only reorders a sum reproduces the observed value up to rounding and counts as extreme.
     extreme = sign * permuted >= sign * observed - 1e-12 * abs(observed)
     return float((1 + np.count_nonzero(extreme)) / (1 + len(permuted)))
+
+
+class PooledNull:
+    """Statistics of all edges in all permutations, as one reference that the number of permutations does not bound.
+
+    Their mean number above a value is the expected number of false discoveries there, whatever the blocks that are
+    exchanged (Tusher et al. 2001, doi:10.1073/pnas.091062498; Storey and Tibshirani 2003, doi:10.1073/pnas.1530509100).
+
+    Parameters
+    ----------
+    largest : float
+        Size above which all values are in one step.
+    """
+
+    STEPS = 1 << 16
+
+    def __init__(self, largest: float) -> None:
+        self._per_unit = self.STEPS / largest
+        self._counts = np.zeros(self.STEPS + 1)
+
+    def add(self, values: FloatArray) -> None:
+        """Count statistics of any shape by their size."""
+        self._counts += np.bincount(self._steps(values), minlength=self.STEPS + 1)
+
+    def p(self, values: FloatArray) -> FloatArray:
+        """P of each size, all of its own step counted as larger; NaN stays NaN, as does all without permutations."""
+        known = np.isfinite(values)
+        p, as_large = np.full(values.shape, np.nan), np.cumsum(self._counts[::-1])[::-1]
+        if as_large[0]:
+            p[known] = (1 + as_large[self._steps(values[known])]) / (1 + as_large[0])
+        return p
+
+    def _steps(self, values: FloatArray) -> NDArray[np.intp]:
+        return np.minimum(np.abs(values).ravel() * self._per_unit, self.STEPS).astype(np.intp)
+
+
+def false_discovery_rates(p: FloatArray) -> FloatArray:
+    """Benjamini and Hochberg 1995 over the p that are known, shape (E,); NaN stays NaN."""
+    q, known = np.full(p.shape, np.nan), np.isfinite(p)
+    if known.any():
+        q[known] = stats.false_discovery_control(p[known])
+    return q
 
 
 def permutations(

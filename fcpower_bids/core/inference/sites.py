@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from fcpower_bids.core.arrays import FloatArray
+from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.scores import score_predictions
 
 FEWEST = 4
@@ -22,8 +22,8 @@ class SiteScore:
     Attributes
     ----------
     site : str
-    n : int
-        People with a prediction and a known target.
+    n, n_compared : int
+        People with a prediction and a known target; the same less one for each further fold that tests them.
     score : float
         Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class.
     mae, bias : float
@@ -32,39 +32,56 @@ class SiteScore:
 
     site: str
     n: int
+    n_compared: int
     score: float
     mae: float
     bias: float
 
 
-def site_scores(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> list[SiteScore]:
+def site_scores(
+    observed: ArrayLike,
+    predicted: ArrayLike,
+    sites: ArrayLike,
+    score: str = "pearson",
+    folds: ArrayLike | None = None,
+) -> list[SiteScore]:
     """Score the people of each site by themselves, sites in the order of their names.
+
+    With folds, people are compared with those of their site and fold: a fold is predicted with the mean of the others,
+    which is low where the fold itself is high, so that across folds noise scores below chance.
 
     Parameters
     ----------
     observed, predicted, sites : array_like, shape (n,)
         People without one of the numbers (NaN) are left out.
     score : {"pearson", "auc"}
+    folds : array_like, shape (n,), optional
     """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     labels = np.asarray(sites).astype(str)
     known = np.isfinite(truth) & np.isfinite(guess)
+    fold = np.zeros(len(truth), dtype=np.intp) if folds is None else np.unique(folds, return_inverse=True)[1]
     found = []
     for site in np.unique(labels[known]).tolist():
         rows = known & (labels == site)
         error = guess[rows] - truth[rows]
-        found.append(
-            SiteScore(
-                site, int(rows.sum()), _score(truth[rows], guess[rows], score), np.abs(error).mean(), error.mean()
-            )
-        )
+        n = int(rows.sum())
+        compared = n + 1 - len(set(fold[rows].tolist()))
+        value = _score(truth[rows], guess[rows], fold[rows], score) if compared >= FEWEST else float("nan")
+        found.append(SiteScore(site, n, compared, value, np.abs(error).mean(), error.mean()))
     return found
 
 
-def _score(observed: FloatArray, predicted: FloatArray, score: str) -> float:
-    if len(observed) < FEWEST:
-        return float("nan")
-    return float(_scores_of(observed[:, None], predicted[:, None], score)[0])
+def _score(observed: FloatArray, predicted: FloatArray, folds: Rows, score: str) -> float:
+    """Score among the people of each fold."""
+    parts = [(observed[folds == fold], predicted[folds == fold]) for fold in np.unique(folds)]
+    if score == "pearson":
+        one, other = (np.concatenate([part[side] - part[side].mean() for part in parts]) for side in (0, 1))
+        return float(_scores_of(one[:, None], other[:, None], score)[0])
+    each = [float(_scores_of(truth[:, None], guess[:, None], score)[0]) for truth, guess in parts if len(truth) > 1]
+    pairs = [float((truth > 0).sum() * (truth <= 0).sum()) for truth, _ in parts if len(truth) > 1]
+    known = np.isfinite(each)
+    return float(np.average(np.array(each)[known], weights=np.array(pairs)[known])) if known.any() else float("nan")
 
 
 def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,13 +170,32 @@ def _go_through(
 ) -> list[Outcome]:
     """Evaluate all folds, for all penalties together or, as the solver asks, for some after the others; then select."""
     if not isinstance(solver, KernelPenalties):
-        evaluate = partial(_evaluate, solver, _TargetSource(solver, targets, strict, folds), selection)
+        source = _TargetSource(solver, targets, strict, folds)
+        if isinstance(solver, LooksAhead):
+            _show_folds(solver, source, folds)
+        evaluate = partial(_evaluate, solver, source, selection)
         return [_select([outcome], solver.penalties) for outcome in each(evaluate, folds)]
     passes = []
     for part in solver.parts():
         source = _TargetSource(part, targets, strict, folds)
         passes.append(list(each(partial(_evaluate, part, source, selection), folds)))
     return [_select(of_fold, solver.penalties) for of_fold in zip(*passes, strict=True)]
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A regression that has something to compute for all folds together."""
+
+    def look_ahead(self, trains: Sequence[Rows], targets: Sequence[FloatArray]) -> None:
+        """Take the training rows and the targets (n, m) of every fold."""
+
+
+def _show_folds(solver: LooksAhead, source: _TargetSource, folds: Sequence[Fold]) -> None:
+    shown = []
+    for fold in folds:
+        values, outer, _ = source.sides(fold)
+        shown += [(split.train, outer.columns(columns).values) for columns, split, _ in _splits(fold, values)]
+    solver.look_ahead([train for train, _ in shown], [values for _, values in shown])
 
 
 def _n_rows(targets: FloatArray | TargetBuilder, train: Rows) -> int:

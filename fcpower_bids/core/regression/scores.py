@@ -73,17 +73,27 @@ def mse_norm(observed: FloatArray, predicted: FloatArray, train: Training) -> Fl
 def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
     """Area under the ROC curve of 0/1 targets, ties counted half (Mann-Whitney); NaN where only one class is present.
 
+    Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
+    same covariates.
+
     Raises
     ------
     ValueError
-        If a target is neither 0 nor 1.
+        If a target is neither 0 nor 1, nor the residual of such.
     """
-    positive = _is_positive(observed)
-    n_positive = positive.sum(axis=-2)
-    n_negative = observed.shape[-2] - n_positive
-    rank_sum = np.sum(rankdata(predicted, axis=-2) * positive, axis=-2)
-    wins = rank_sum - n_positive * (n_positive + 1) / 2
-    return _quotient(wins, (n_positive * n_negative).astype(float), _constant(observed))
+    positive, weight = _classes(observed)
+    if (weight == 1).all():
+        n_positive = positive.sum(axis=-2)
+        n_negative = observed.shape[-2] - n_positive
+        rank_sum = np.sum(rankdata(predicted, axis=-2) * positive, axis=-2)
+        wins = rank_sum - n_positive * (n_positive + 1) / 2
+        return _quotient(wins, (n_positive * n_negative).astype(float), _one_class(positive))
+    own, other = (np.broadcast_to(np.where(side, weight, 0.0), predicted.shape) for side in (positive, ~positive))
+    ordered = np.take_along_axis(other, np.argsort(predicted, axis=-2), axis=-2)
+    below = np.concatenate([np.zeros_like(ordered[..., :1, :]), np.cumsum(ordered, axis=-2)], axis=-2)
+    ranks = [rankdata(predicted, how, axis=-2).astype(np.intp) - less for how, less in (("min", 1), ("max", 0))]
+    wins = sum(np.sum(own * np.take_along_axis(below, rank, axis=-2), axis=-2) for rank in ranks) / 2
+    return _quotient(wins, own.sum(axis=-2) * other.sum(axis=-2), _one_class(positive))
 
 
 def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatArray:
@@ -92,10 +102,11 @@ def balanced_accuracy(observed: FloatArray, predicted: FloatArray, train: Traini
     A regression on 0 and 1 predicts values about the share of ones it was trained on, so the threshold is that share
     (the mean of `train`): at 0.5 a rare class would never be predicted.
     """
-    positive = _is_positive(observed)
-    called = predicted > train.mean
-    sensitivity = _quotient(np.sum(called & positive, axis=-2), positive.sum(axis=-2), _constant(observed))
-    specificity = _quotient(np.sum(~called & ~positive, axis=-2), (~positive).sum(axis=-2), _constant(observed))
+    positive, weight = _classes(observed)
+    called, alone = predicted > train.mean, _one_class(positive)
+    own, other = np.where(positive, weight, 0.0), np.where(positive, 0.0, weight)
+    sensitivity = _quotient(np.sum(called * own, axis=-2), own.sum(axis=-2), alone)
+    specificity = _quotient(np.sum(~called * other, axis=-2), other.sum(axis=-2), alone)
     return (sensitivity + specificity) / 2
 
 
@@ -279,7 +290,14 @@ def _explained(
     return 1 - _quotient(error, np.sum((observed - centre) ** 2, axis=-2), undefined)
 
 
-def _is_positive(observed: FloatArray) -> NDArray[np.bool_]:
-    if not np.isin(observed, (0.0, 1.0)).all():
-        raise ValueError("AUC and balanced accuracy need targets of 0 and 1.")
-    return observed == 1.0
+def _classes(observed: FloatArray) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Who is of class 1, and the weight of everyone: 1, or the size of the residual of a class."""
+    if np.isin(observed, (0.0, 1.0)).all():
+        return observed == 1.0, np.ones(observed.shape)
+    if (np.abs(observed) > 1).any():
+        raise ValueError("AUC and balanced accuracy need targets of 0 and 1, or residuals of such.")
+    return observed > 0, np.abs(observed)
+
+
+def _one_class(positive: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(positive.all(axis=-2) | ~positive.any(axis=-2))

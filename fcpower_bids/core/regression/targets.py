@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg, special
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import family_numbers
@@ -14,6 +15,9 @@ from fcpower_bids.errors import Unfit
 
 TargetBuilder = Callable[[Rows], FloatArray]
 """Given the training rows, the targets (n, m) of all rows, fitted on those rows alone."""
+ROWS_PER_COLUMN = 5
+"""Training rows of the smaller class that a column of a logistic regression needs, for squares to be there."""
+RIDGE, NEWTON_STEPS, LONGEST_STEP = 0.01, 50, 5.0
 EXPLAINED = 1e-8
 """Length of residuals, as a share of that of the targets, which is rounding."""
 
@@ -102,10 +106,92 @@ def remember_target(build: TargetBuilder) -> TargetBuilder:
     return remembered
 
 
-def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike) -> TargetBuilder:
-    """Targets minus what the covariates explain, fitted on the training rows (see `remove_covariates`)."""
+def residual_target(targets: TargetBuilder | ArrayLike, covariates: ArrayLike, classes: bool = False) -> TargetBuilder:
+    """Targets minus what the covariates explain, fitted on the training rows.
+
+    See `remove_covariates`, and `remove_probability` for classes.
+    """
     build = targets if callable(targets) else fixed_target(targets)
+    if classes:
+        return lambda train: remove_probability(build(train), covariates, train)
     return lambda train: remove_covariates(build(train), covariates, train)
+
+
+def minus_known(targets: TargetBuilder, known: FloatArray, classes: bool = False) -> TargetBuilder:
+    """Targets (n, 1) minus the better of two trivial predictions: the mean, and what is known of people.
+
+    Known columns (n, c) are taken into the range of the training rows, since a line through few people says nothing
+    beyond it. They are used in a fold where least squares on them errs less than the mean when each training row is
+    left out in turn; elsewhere the mean of the training rows is taken away.
+    """
+
+    def remove(train: Rows) -> FloatArray:
+        values = targets(train)
+        rows = train[np.isfinite(values[train, 0])]
+        inside = np.clip(known, known[rows].min(axis=0), known[rows].max(axis=0))
+        if not beats_the_mean(inside[rows], values[rows, 0]):
+            return np.asarray(values - values[rows].mean(axis=0))
+        return residual_target(targets, inside, classes)(train)
+
+    return remove
+
+
+def beats_the_mean(columns: FloatArray, values: FloatArray) -> bool:
+    """Whether least squares on the columns (n, c) errs less than the mean on values (n,) that are left out in turn."""
+    design = np.column_stack([np.ones(len(values)), columns])
+    basis = linalg.orth(design)
+    leverage = np.einsum("ij,ij->i", basis, basis)
+    left_out = (values - basis @ (basis.T @ values)) / np.maximum(1 - leverage, EXPLAINED)
+    of_mean = (values - values.mean()) * len(values) / (len(values) - 1)
+    return bool((left_out**2).sum() < (of_mean**2).sum())
+
+
+def remove_probability(classes: ArrayLike, covariates: ArrayLike, train: Rows) -> FloatArray:
+    """Classes 0 and 1 minus their probability given the covariates, by logistic regression on the training rows.
+
+    With the squares of covariates that have more than two values, where both classes have `ROWS_PER_COLUMN` training
+    rows for each column. The size of a residual is an overlap weight: with it cases and controls have the same
+    covariates (Li, Morgan and Zaslavsky 2018, doi:10.1080/01621459.2016.1260466).
+
+    Shapes and units: classes (n, m), covariates (n, c); returns (n, m), NaN where the class is missing.
+    """
+    y = np.asarray(classes, dtype=float)
+    x = np.asarray(covariates, dtype=float).reshape(len(y), -1)
+    residuals = np.full_like(y, np.nan)
+    for column, values in enumerate(y.T):
+        rows = train[np.isfinite(values[train])]
+        if rows.size:
+            design = _logistic_design(x, rows, int(min(values[rows].sum(), (1 - values[rows]).sum())))
+            residuals[:, column] = values - special.expit(design @ _fit_logistic(design[rows], values[rows]))
+    return residuals
+
+
+def _logistic_design(x: FloatArray, rows: Rows, n_smaller: int) -> FloatArray:
+    """Intercept and standardised covariates of everyone (n, k), with squares where the smaller class allows them."""
+    scale = x[rows].std(axis=0)
+    z = (x - x[rows].mean(axis=0))[:, scale > 0] / scale[scale > 0]
+    measured = np.array([np.unique(each).size > 2 for each in z[rows].T], dtype=bool)
+    squares = z[:, measured] ** 2 - 1
+    if n_smaller < ROWS_PER_COLUMN * (z.shape[1] + squares.shape[1]):
+        squares = squares[:, :0]
+    return np.column_stack([np.ones(len(x)), z, squares])
+
+
+def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
+    """Coefficients by Newton's method, with a penalty that only keeps separated classes finite; shape (k,)."""
+    penalty = np.full(design.shape[1], RIDGE)
+    penalty[0] = 0.0
+    weights = np.zeros(design.shape[1])
+    weights[0] = special.logit(np.clip(classes.mean(), 1e-3, 1 - 1e-3))
+    for _ in range(NEWTON_STEPS):
+        p = special.expit(design @ weights)
+        slope = design.T @ (classes - p) - penalty * weights
+        curvature = (design * (p * (1 - p))[:, None]).T @ design + np.diag(penalty + 1e-9)
+        step = np.linalg.solve(curvature, slope)
+        weights += step * min(1.0, LONGEST_STEP / max(np.abs(step).max(), 1e-12))
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights
 
 
 def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:

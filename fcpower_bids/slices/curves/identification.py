@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -11,12 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.analyses.engine.columns import IDENTIFIES, LENGTH_COLUMNS
+from fcpower_bids.analyses.engine.protocol import plan_scan_blocks
 from fcpower_bids.analyses.engine.representations import build_representations, expand_names, scans_without_features
 from fcpower_bids.analyses.engine.scan_parts import ScanLength
 from fcpower_bids.analyses.identification.fingerprinting import repeated_scans
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.inference.differences import subject_bootstrap
-from fcpower_bids.core.inference.identification import Identification, identify
+from fcpower_bids.core.inference.identification import Identification, identify, units_of
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Analysis
@@ -88,6 +89,7 @@ class IdentificationCurves:
         self.persons, self.sessions = (
             cohort.scans[key].astype(str).to_numpy()[self.scans] for key in ("participant_id", "session")
         )
+        self.families = plan_scan_blocks(cohort, self.persons.tolist(), settings).families
         everyone = np.unique(self.persons)
         self.subsets = {size: _draw(everyone, size, settings.random_seed) for size in _fit(sizes, len(everyone))}
         self.subsets[len(everyone)] = [everyone]
@@ -111,7 +113,7 @@ class IdentificationCurves:
             ]
             self._gains += [
                 {**cell, "representation": later, "reference": earlier}
-                | compare_draws(by_name[later], by_name[earlier], self.settings.random_seed)
+                | compare_draws(by_name[later], by_name[earlier], self.settings.random_seed, self.families)
                 for earlier, later in combinations(by_name, 2)
             ]
 
@@ -131,14 +133,19 @@ class IdentificationCurves:
         }
 
 
-def compare_draws(first: Sequence[Identification], second: Sequence[Identification], seed: int) -> dict[str, Any]:
-    """Compare two representations on the same subsets of people, with people as the unit."""
+def compare_draws(
+    first: Sequence[Identification],
+    second: Sequence[Identification],
+    seed: int,
+    families: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Compare two representations on the same subsets of people, with people, or families, as the unit."""
     differences = [one.credit - two.credit for one, two in zip(first, second, strict=True)]
     by_draw = np.array([each.mean() for each in differences])
     people = np.concatenate([one.person for one in first])
     names, numbers = np.unique(people, return_inverse=True)
     mean = np.bincount(numbers, np.concatenate(differences)) / np.bincount(numbers)
-    spread = subject_bootstrap(mean, names, seed=seed)
+    spread = subject_bootstrap(mean, units_of(names, families), seed=seed)
     return {
         "mean_difference": float(by_draw.mean()),
         "sd_difference": float(by_draw.std(ddof=1)) if len(by_draw) > 1 else np.nan,

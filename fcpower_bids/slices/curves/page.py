@@ -43,6 +43,8 @@ from fcpower_bids.slices.curves.sweep import GAINS as SWEEP_GAINS_TABLE
 CURVES, GAINS, LAW = "learning_curves", "learning_gains", "scaling_law"
 SCANS, SCAN_GAINS = "identification_curves", "identification_gains"
 MOST_PAIRS = 3
+UNKNOWN = -1.0
+"""In place of minutes where no repetition time is known: the cell is of whole scans."""
 SHOWN = ("n_people", "minutes", "representation", "reference", "mean_difference", "ci_low", "ci_high")
 CELLS = ["minutes", "n_people"]
 
@@ -135,6 +137,7 @@ class _Curves:
         return found
 
     def _gain_panel(self, gains: pd.DataFrame, tables: GroupTables, source: str) -> Iterator[Panel]:
+        gains = gains.fillna({"minutes": UNKNOWN})
         pairs = list(gains.groupby(["representation", "reference"], sort=False))
         pairs = sorted(pairs, key=lambda pair: pair[0][1] != "fc")[:MOST_PAIRS]
         people, minutes = (sorted(gains[column].unique()) for column in ("n_people", "minutes"))
@@ -152,11 +155,12 @@ class _Curves:
             )
         unknown = any(np.isnan(values).any() for values, _ in matrices.values())
         test = "the 95 % interval over people" if self.score == "accuracy" else "the corrected resampled t-test"
+        lengths = ["whole scan" if one == UNKNOWN else f"{one:.3g}" for one in minutes]
         yield Panel(
             f"{self.name}: gain in {self.label}",
             f"Blue is a gain, red a loss; * differs from 0 by {test} (p < 0.05; cells are not corrected for each "
             f"other). {'Grey: not known. ' if unknown else ''}{'. '.join(said)}.",
-            draw_gains(matrices, [f"{one:.3g}" for one in minutes], [f"{one:.0f}" for one in people]),
+            draw_gains(matrices, lengths, [f"{one:.0f}" for one in people]),
             f"Gains by minutes and people. {'. '.join(said)}.",
             sources=tables.links(source),
             wide=len(matrices) > 1,

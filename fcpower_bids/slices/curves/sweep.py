@@ -95,7 +95,7 @@ def _share(cohorts: Mapping[str, Cohort], settings: Analysis) -> tuple[dict[str,
             f"The sweep needs two parcellations or more, and there is {', '.join(cohorts) or 'none'}; run the "
             "participant level with several names after --atlas (or compare tasks: --separate-tasks)."
         )
-    names = tuple(name for name in settings.representations if name.partition(":")[0] != EMBEDDING)
+    names = tuple(name for name in settings.representations if EMBEDDING not in name)
     if not names:
         raise Unfit("The sweep compares connectomes; add fc or fc_power to --representations.")
     return share_scans(cohorts), dataclasses.replace(settings, representations=names)

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from fcpower_bids.analyses.engine.connectomes import describe_combination
 from fcpower_bids.analyses.engine.people import People, choose_people
 from fcpower_bids.analyses.engine.protocol import Exchange, plan_exchange
-from fcpower_bids.analyses.engine.representations import build_representations, expand_names
+from fcpower_bids.analyses.engine.representations import FC, FC_POWER, build_representations, encoders_of, expand_names
 from fcpower_bids.analyses.engine.study import resolve_preset
 from fcpower_bids.analyses.engine.targets import Target, choose_targets
 from fcpower_bids.errors import Unfit
@@ -21,8 +21,9 @@ from fcpower_bids.progress import track
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
-from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs, permute_edges
+from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs
 from fcpower_bids.slices.edges.options import EdgeChoices
+from fcpower_bids.slices.edges.permuted import permute_edges
 from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
 from fcpower_bids.slices.edges.tables import STRONGEST, TABLES
 
@@ -65,7 +66,9 @@ def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
 
 def _choose(cohort: Cohort, settings: EdgeAnalysis) -> tuple[tuple[str, ...], People]:
     """Representations of edges, and the people with scans, phenotypes and covariates."""
-    names = tuple(name for name in expand_names(cohort, settings) if not name.startswith("embedding"))
+    names = tuple(name for name in expand_names(cohort, settings) if not encoders_of(name))
+    if FC in names:  # a single edge of FC^alpha has no meaning of its own
+        names = tuple(name for name in names if name != FC_POWER)
     people = choose_people(cohort, settings, names, resolve_preset(settings).covariates)
     made = build_representations(cohort, people.scans, names, settings)
     edges = tuple(each.name for each in made if each.is_edges)
@@ -87,7 +90,8 @@ def _ask(cohort: Cohort, exchange: Exchange, settings: EdgeAnalysis) -> Iterator
 def _ask_of(target: Target, exchange: Exchange, settings: EdgeAnalysis) -> Question:
     people, known, sites = exchange.people, np.flatnonzero(target.known), exchange.sites_of(target.name)
     values = target.build()(known)[known, 0]
-    model = build_model(values, people.covariates[known], None if sites is None else sites[known])
+    sites = None if sites is None else sites[known]
+    model = build_model(values, people.covariates[known], sites, exchange.variance_groups(target)[known])
     number = PERMUTATIONS if settings.permutations is None else settings.permutations
     orders = exchange.orders(target, number)
     repeats = int(model.keeps_design(orders).sum())
@@ -125,12 +129,20 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
     return {
         "Model": (
             "edge = mean of the site + covariates + target, by least squares, for every edge; correlations as they "
-            "are, not as Fisher z. The sites are those of --site-column, else those that the target goes with"
+            "are, not as Fisher z. The sites are those of --site-column, else those that the target goes with. Each "
+            "site and each class has a variance of its own (Welch's t, the v of Aspin and Welch for a linear model; "
+            "degrees of freedom by Satterthwaite)"
+        ),
+        "FalseDiscoveryRate": (
+            "Benjamini and Hochberg 1995, on the p of each |t| against those of all edges in all permutations (Storey "
+            "and Tibshirani 2003, doi:10.1073/pnas.1530509100)."
         ),
         "Rule": (
             "The residuals of the model without the target change places (Freedman and Lane 1983; Winkler et al. 2014, "
             "doi:10.1016/j.neuroimage.2014.01.060): families whole, with families of the same size, and within them; "
-            "everyone at their site. The permutations are the same for all representations. Two-sided throughout."
+            "everyone at their site. Where classes or sites have variances of their own, each |t| is brought to the "
+            "degrees of freedom of the model (Wallace 1959), and covariates are not fitted again. "
+            "The permutations are the same for all representations. Two-sided throughout."
         ),
         "NetworkBasedStatistic": (
             "Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041): edges above the threshold that share parcels, "

@@ -1,50 +1,19 @@
-"""The linear model of every edge: target, covariates and sites, effects, permutations, networks of edges."""
+"""The linear model of every edge: target, covariates, sites, and groups that are spread differently."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.errors import Unfit
-
-LEVEL = 0.95
-
-
-def partial_correlation(t: ArrayLike, df: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Partial correlation of edge and target given the covariates, with its 95 % interval by Fisher's z.
-
-    Shapes and units: t (E,); returns r (E,), low (E,), high (E,).
-    """
-    values = np.asarray(t, dtype=np.float64)
-    r = values / np.sqrt(values**2 + df)
-    if df < 2:
-        return r, np.full(r.shape, np.nan), np.full(r.shape, np.nan)
-    z, half = np.arctanh(np.clip(r, -1 + 1e-15, 1 - 1e-15)), stats.norm.ppf((1 + LEVEL) / 2) / np.sqrt(df - 1)
-    return r, np.tanh(z - half), np.tanh(z + half)
-
-
-def cohens_d(t: ArrayLike, df: int, length: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Difference of two classes given the covariates, in residual standard deviations, with its exact 95 % interval.
-
-    Shapes and units: t (E,); returns d (E,), low (E,), high (E,).
-
-    Notes
-    -----
-    t has a noncentral t distribution with noncentrality d * length (Hedges and Olkin 1985); the limits are the two d
-    under which it is at its 97.5 and 2.5 per cent points.
-    """
-    values = np.asarray(t, dtype=np.float64)
-    low, high = (special.nctdtrinc(df, (1 + sign * LEVEL) / 2, values) / length for sign in (1, -1))
-    return values / length, low, high
+from fcpower_bids.slices.edges.effects import Statistic, comparable_t
 
 
 def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
@@ -97,6 +66,8 @@ class EdgeModel:
         Orthonormal basis of the covariates, without what sites explain.
     sites : ndarray of int, shape (n,)
         Number of the site of each person; 0 for everyone without sites.
+    groups : ndarray of int, shape (n,)
+        Number of the variance group of each person: those whose residuals are equally spread.
     df : int
         Residual degrees of freedom.
     """
@@ -105,7 +76,13 @@ class EdgeModel:
     length: float
     covariates: FloatArray
     sites: Rows
+    groups: Rows
     df: int
+
+    @cached_property
+    def freedom(self) -> FloatArray:
+        """Degrees of freedom of the variance of each group, shape (G,); they add up to ``df``."""
+        return _add_up(self.groups, _left_to(self.sites, self.covariates, self.tested))
 
     def residuals(self, edges: ArrayLike) -> FloatArray:
         """Edges (n, E) without sites and covariates, each of length 1; of length 0 where nothing is left of one."""
@@ -116,19 +93,37 @@ class EdgeModel:
         varies = size > ROUNDING * np.abs(values).max(axis=0, initial=0.0) * len(values) ** 0.5
         return np.asarray(left * np.where(varies, 1 / np.where(varies, size, 1.0), 0.0))
 
-    def t(self, residuals: FloatArray) -> FloatArray:
-        """Statistic of the target for residuals (n, E) of length 1, shape (E,); NaN for an edge that does not vary."""
-        t = self.permuted_t(residuals, np.arange(len(residuals))[None])[0]
-        return np.where(residuals.any(axis=0), t, np.nan)
+    def statistic(self, residuals: FloatArray) -> Statistic:
+        """Statistic of the target for residuals (n, E) of length 1."""
+        flat = ~residuals.any(axis=0)
+        if len(self.freedom) == 1:
+            t = np.where(flat, np.nan, self._student(residuals, np.arange(len(residuals))[None])[0])
+            return Statistic(t, np.full(t.shape, float(self.df)), np.ones(t.shape))
+        t, df, error = (each[0] for each in self._welch(residuals, np.arange(len(residuals))[None], self.freedom))
+        equal = (1 - (t * error) ** 2) / self.df
+        return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
     def permuted_t(self, residuals: FloatArray, orders: Rows) -> FloatArray:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
-        Freedman and Lane permute the residuals, add what the reduced model had fitted, and fit the full model again.
-        The addition drops out of the t; the rest are products of the residuals with the target and the covariates
-        in permuted order. Sites and the mean drop out too, because people change places within their sites.
+        Brought to the degrees of freedom of the model. The residuals keep their places here, and the target and the
+        covariates change theirs, which is the same.
 
         Shapes and units: residuals (n, E), orders (B, n).
+        """
+        if len(self.freedom) == 1:
+            return self._student(residuals, orders)
+        # Covariates are not fitted again: each group has the degrees of freedom that they had taken from it.
+        left = _add_up(self.groups, _left_to(self.sites, self.covariates[:, :0], self.tested))
+        t, df, _ = self._welch(residuals, orders, left)
+        return comparable_t(t, df, self.df)
+
+    def _student(self, residuals: FloatArray, orders: Rows) -> FloatArray:
+        """Student's t after Freedman and Lane, shape (B, E).
+
+        They permute the residuals, add what the reduced model had fitted, and fit the full model again.
+        The addition drops out of the t; the rest are products of the residuals with the target and the covariates
+        in permuted order. Sites and the mean drop out too, because people change places within their sites.
         """
         r = self.tested[orders] @ residuals
         rest = 1 - r * r
@@ -142,6 +137,54 @@ class EdgeModel:
         r /= rest
         return np.asarray(r)
 
+    def _welch(self, residuals: FloatArray, orders: Rows, freedom: FloatArray) -> tuple[FloatArray, ...]:
+        """Welch's t with a variance of each group, its degrees of freedom and its standard error, each (B, E).
+
+        Source: the v of Aspin and Welch for a linear model, Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060).
+
+        Shapes and units: residuals (n, E), orders (B, n), freedom (G,).
+        """
+        products, rests = self._moments(residuals, orders)
+        r, weights = products.sum(axis=0), _add_up(self.groups, self.tested**2)
+        total, squared = np.zeros(r.shape), np.zeros(r.shape)
+        for product, rest, weight, df in zip(products, rests, weights, freedom, strict=True):
+            product *= -2  # what is left of the group's squares without the target
+            product += weight * r
+            product *= r
+            rest += product
+            rest *= weight / df
+            np.maximum(rest, 0, out=rest)
+            total += rest
+            rest *= rest
+            rest /= df
+            squared += rest
+        np.maximum(total, LEAST_REST / self.df, out=total)
+        df = np.clip(total * total / np.maximum(squared, np.finfo(float).tiny), freedom.min(), freedom.sum())
+        error = np.sqrt(total, out=total)
+        return r / error, df, error
+
+    def _moments(self, residuals: FloatArray, orders: Rows) -> tuple[FloatArray, FloatArray]:
+        """Product of the residuals with the target, and their sum of squares, of each group: (G, B, E).
+
+        People change places within their sites, so that each product needs the rows of one site alone.
+        """
+        products, rests = np.zeros((2, len(self.freedom), len(orders), residuals.shape[1]))
+        for site in range(int(self.sites.max()) + 1):
+            rows = np.flatnonzero(self.sites == site)
+            here, tested, groups = residuals[rows], self.tested[orders[:, rows]], self.groups[orders[:, rows]]
+            squares, (last, *others) = here * here, np.unique(self.groups[rows])
+            product, rest = tested @ here, squares.sum(axis=0)
+            for group in others:
+                member = (groups == group).astype(np.float64)
+                of_group, size = (tested * member) @ here, member @ squares
+                products[group] += of_group
+                rests[group] += size
+                product -= of_group
+                rest = rest - size
+            products[last] += product
+            rests[last] += rest
+        return products, rests
+
     def slopes(self, edges: ArrayLike) -> FloatArray:
         """Change of edges (n, E) per unit of the target, given sites and covariates, shape (E,)."""
         return np.asarray(self.tested @ np.asarray(edges, dtype=np.float64) / self.length)
@@ -153,10 +196,12 @@ class EdgeModel:
         return np.asarray(same & (within > self.covariates.shape[1] - 1e-9))
 
 
-def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | None = None) -> EdgeModel:
-    """Prepare the linear model of the edges.
+def build_model(
+    target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | None = None, groups: ArrayLike | None = None
+) -> EdgeModel:
+    """Prepare the linear model of the edges; ``groups`` are those who may be spread differently.
 
-    Shapes and units: target (n,), covariates (n, c), sites (n,). Raises Unfit.
+    Shapes and units: target (n,), covariates (n, c), sites (n,), groups (n,). Raises Unfit.
     """
     values = np.asarray(target, dtype=np.float64)
     number = np.zeros(len(values), dtype=np.intp) if sites is None else family_numbers(sites, len(values))
@@ -176,7 +221,27 @@ def build_model(target: ArrayLike, covariates: ArrayLike, sites: ArrayLike | Non
     length = float(np.linalg.norm(left))
     if length <= 1e-8 * np.linalg.norm(values - values.mean()):
         raise Unfit("Covariates and sites explain the target completely, so nothing is left for the edges.")
-    return EdgeModel(left / length, length, basis, number, df)
+    spread = np.zeros(len(values), dtype=np.intp) if groups is None else family_numbers(groups, len(values))
+    left /= length
+    return EdgeModel(left, length, basis, number, _join_small(spread, _left_to(number, basis, left)), df)
+
+
+def _left_to(sites: Rows, covariates: FloatArray, tested: FloatArray) -> FloatArray:
+    """Degrees of freedom that a model leaves to each person, shape (n,): 1 minus the leverage."""
+    return np.asarray(1 - 1 / np.bincount(sites)[sites] - (covariates**2).sum(axis=1) - tested**2)
+
+
+def _add_up(groups: Rows, values: FloatArray) -> FloatArray:
+    """Sum of values (n,) in each group, shape (G,)."""
+    return np.asarray(np.bincount(groups, values), dtype=np.float64)
+
+
+def _join_small(groups: Rows, left: FloatArray) -> Rows:
+    """Give those groups one variance whose own would have too few degrees of freedom, the smallest first."""
+    while groups.any() and (freedom := _add_up(groups, left)).min() < FEWEST_DF:
+        smallest, next_one = np.argsort(freedom, kind="stable")[:2]
+        groups = np.unique(np.where(groups == smallest, next_one, groups), return_inverse=True)[1]
+    return groups
 
 
 def _basis(covariates: FloatArray, sites: Rows) -> FloatArray:
@@ -195,199 +260,3 @@ def _without_sites(values: FloatArray, sites: Rows) -> FloatArray:
     members = np.zeros((int(sites.max()) + 1, len(sites)))
     members[sites, np.arange(len(sites))] = 1 / np.bincount(sites)[sites]
     return np.asarray(values - (members @ values)[sites])
-
-
-@dataclass(frozen=True, eq=False)
-class Components:
-    """The connected networks that the edges above a threshold form, in one connectome or in many.
-
-    Attributes
-    ----------
-    label : ndarray of int, shape (m,)
-        Network of each edge above the threshold.
-    graph : ndarray of int, shape (k,)
-        Connectome that each network is of.
-    extent : ndarray of int, shape (k,)
-        Its edges.
-    intensity : ndarray, shape (k,)
-        Sum over its edges of what they have above the threshold.
-    """
-
-    label: Rows
-    graph: Rows
-    extent: Rows
-    intensity: FloatArray
-
-
-def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
-    """Join edges that share a parcel into networks, separately in each connectome.
-
-    Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041).
-
-    Shapes and units: graph (m,), first (m,), second (m,), excess (m,).
-    """
-    if not len(graph):
-        none = np.zeros(0, dtype=np.intp)
-        return Components(none, none, none, np.zeros(0))
-    size = (int(graph.max()) + 1) * n_parcels
-    ends = graph * n_parcels + first, graph * n_parcels + second
-    joined = coo_array((np.ones(len(graph), dtype=bool), ends), shape=(size, size))
-    _, node = connected_components(joined, directed=False)
-    _, where, label = np.unique(node[ends[0]], return_index=True, return_inverse=True)
-    label = label.astype(np.intp)
-    extent = np.bincount(label).astype(np.intp)
-    intensity = np.bincount(label, weights=excess).astype(np.float64)
-    return Components(label, graph[where], extent, intensity)
-
-
-def largest_components(found: Components, n_graphs: int) -> tuple[FloatArray, FloatArray]:
-    """Return the largest extent and the largest intensity in each connectome, shapes (n_graphs,); 0 without any."""
-    extent, intensity = np.zeros(n_graphs), np.zeros(n_graphs)
-    np.maximum.at(extent, found.graph, found.extent)
-    np.maximum.at(intensity, found.graph, found.intensity)
-    return extent, intensity
-
-
-ORDERS = 256
-"""Permutations that go through a block of edges together: with 2,048 edges their t fill 4 MB, which stays near."""
-BLOCK, SMALLEST_BLOCK = 2048, 64
-TIES = 1 - 1e-9
-"""A permutation that only reorders a sum repeats |t| up to rounding and counts as extreme."""
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeTests:
-    """Results of the model for every edge, and of its permutations.
-
-    Attributes
-    ----------
-    t : ndarray, shape (E,)
-        NaN for edges that do not vary.
-    slope : ndarray, shape (E,)
-        Change of the edge per unit of the target.
-    p : ndarray, shape (E,)
-        Two-sided, by Student's t.
-    p_permutation, p_family_wise : ndarray, shape (E,)
-        Two-sided, of the edge by itself and against the largest |t| of all edges; NaN without permutations.
-    largest : ndarray, shape (B,)
-        Largest |t| of each permutation.
-    above : ndarray of int, shape (m,)
-        Edges with |t| above the threshold.
-    components : Components
-        The networks that these form, stronger (graph 1) and weaker ones (graph 0) apart.
-    extents, intensities : ndarray, shape (B,)
-        Of the largest network of each permutation, of either sign.
-    """
-
-    t: FloatArray
-    slope: FloatArray
-    p: FloatArray
-    p_permutation: FloatArray
-    p_family_wise: FloatArray
-    largest: FloatArray
-    above: Rows
-    components: Components
-    extents: FloatArray
-    intensities: FloatArray
-
-    def p_components(self) -> tuple[FloatArray, FloatArray]:
-        """P of the extent and of the intensity of each network against the largest of each permutation."""
-        return p_of_largest(self.components.extent, self.extents), p_of_largest(
-            self.components.intensity, self.intensities
-        )
-
-
-@dataclass
-class _Above:
-    """Edges above the threshold, collected block by block."""
-
-    graph: list[Rows] = field(default_factory=list)
-    edge: list[Rows] = field(default_factory=list)
-    excess: list[FloatArray] = field(default_factory=list)
-
-    def add(self, t: FloatArray, threshold: float, first_graph: int, first_edge: int) -> None:
-        """Take those of t (B, e); graphs come in pairs, of weaker and stronger edges."""
-        row, column = np.nonzero(np.abs(t) > threshold)
-        values = t[row, column]
-        self.graph.append(2 * (row + first_graph) + (values > 0))
-        self.edge.append(column + first_edge)
-        self.excess.append(np.abs(values) - threshold)
-
-    def join(self, n_parcels: int) -> tuple[Rows, Components]:
-        graph, edge = (np.concatenate(each).astype(np.intp) for each in (self.graph, self.edge))
-        first, second = np.triu_indices(n_parcels, 1)
-        return edge, find_components(graph, first[edge], second[edge], np.concatenate(self.excess), n_parcels)
-
-
-def permute_edges(
-    features: FeatureSource, people: Rows, model: EdgeModel, orders: Rows, threshold: float, memory: float = np.inf
-) -> EdgeTests:
-    """Fit the model to every edge, and again after every permutation; each edge is read once.
-
-    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes).
-
-    Notes
-    -----
-    Largest statistic: Westfall and Young 1993; permutation within the linear model: Winkler et al. 2014
-    (doi:10.1016/j.neuroimage.2014.01.060).
-    """
-    n_edges, n_orders = features.shape[1], len(orders)
-    (t, slope, exceeding), largest = np.zeros((3, n_edges)), np.zeros(n_orders)
-    observed, permuted = _Above(), _Above()
-    for columns in _blocks(n_edges, len(people), memory):
-        values = np.asarray(features[:, columns], dtype=float)[people]
-        residuals = model.residuals(values)
-        t[columns], slope[columns] = model.t(residuals), model.slopes(values)
-        observed.add(np.nan_to_num(t[None, columns]), threshold, 0, columns.start)
-        for start in range(0, n_orders, ORDERS):
-            block = model.permuted_t(residuals, orders[start : start + ORDERS])
-            permuted.add(block, threshold, start, columns.start)
-            np.abs(block, out=block)
-            exceeding[columns] += (block >= TIES * np.abs(t[columns])).sum(axis=0)
-            rows = slice(start, start + ORDERS)
-            np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
-    return _judge(model.df, (t, slope, exceeding), largest, observed, permuted)
-
-
-def _judge(
-    df: int,
-    of_edges: tuple[FloatArray, FloatArray, FloatArray],
-    largest: FloatArray,
-    observed: _Above,
-    permuted: _Above,
-) -> EdgeTests:
-    t, slope, exceeding = of_edges
-    n_orders, n_parcels = len(largest), round((1 + np.sqrt(1 + 8 * len(t))) / 2)
-    known = np.isfinite(t)
-    above, components = observed.join(n_parcels)
-    null = permuted.join(n_parcels)[1] if n_orders else components
-    extents, intensities = (each.reshape(-1, 2).max(axis=1) for each in largest_components(null, 2 * (n_orders or 1)))
-    alone = (1 + exceeding) / (1 + n_orders) if n_orders else np.full(t.shape, np.nan)
-    return EdgeTests(
-        t=t,
-        slope=np.where(known, slope, np.nan),
-        p=np.asarray(2 * stats.t.sf(np.abs(t), df)),
-        p_permutation=np.where(known, alone, np.nan),
-        p_family_wise=np.where(known, p_of_largest(np.abs(t), largest), np.nan),
-        largest=largest,
-        above=above,
-        components=components,
-        extents=extents[:n_orders],
-        intensities=intensities[:n_orders],
-    )
-
-
-def p_of_largest(values: NDArray[np.generic], largest: FloatArray) -> FloatArray:
-    """(1 + permutations whose largest is as large) / (1 + permutations), for each value; NaN without permutations."""
-    if not len(largest):
-        return np.full(values.shape, np.nan)
-    as_large = len(largest) - np.searchsorted(np.sort(largest), TIES * np.asarray(values, dtype=float))
-    return np.asarray((1 + as_large) / (1 + len(largest)))
-
-
-def _blocks(n_edges: int, n_people: int, memory: float) -> Iterator[slice]:
-    """Columns of edges that fit: their values, two copies on the way to residuals, and the t of some permutations."""
-    per_edge = 8 * (4 * n_people + 4 * ORDERS)
-    width = int(np.clip(memory / per_edge, SMALLEST_BLOCK, BLOCK))
-    for start in range(0, n_edges, width):
-        yield slice(start, min(start + width, n_edges))

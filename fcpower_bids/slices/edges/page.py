@@ -100,8 +100,9 @@ def _edges_sentence(row: pd.Series, tables: GroupTables) -> str:
     p = f"{say_p(row['p_family_wise'])} corrected for all edges, {say_p(row['p_max'])} for all representations too"
     if not row["n_family_wise"]:
         return (
-            f"{what}: none of {total} goes with it detectably ({p}; {fdr}); {effect} of ±{row['effect_needed']:.2f} or "
-            "less is compatible with chance."
+            f"{what}: none of {total} goes with it detectably ({p}; {fdr}); the threshold was an observed {effect} "
+            f"of ±{row['effect_needed']:.2f}, and a true one of ±{row['effect_powered']:.2f} is found in 80 of 100 "
+            "cohorts."
         )
     hits, stronger = int(row["n_family_wise"]), int(row["n_stronger"])
     edge = _part(tables.rows("edges"), row).iloc[0]
@@ -237,10 +238,18 @@ def _pair_matrix(part: pd.DataFrame, names: list[str]) -> np.ndarray:
 
 SUMMARY_SHOWN = (
     *("target", "representation", "n_people", "df", "n_edges", "n_family_wise", "n_fdr", "p_family_wise", "p_max"),
-    *("measure", "effect_largest", "effect_needed", "n_components", "p_component", "p_component_intensity"),
+    *(
+        "measure",
+        "effect_largest",
+        "effect_needed",
+        "effect_powered",
+        "n_components",
+        "p_component",
+        "p_component_intensity",
+    ),
 )
 EDGES_SHOWN = (
-    *("target", "representation", "parcel_a", "parcel_b", "measure", "effect", "ci_low", "ci_high", "t"),
+    *("target", "representation", "parcel_a", "parcel_b", "measure", "effect", "ci_low", "ci_high", "t", "df"),
     *("p", "q", "p_family_wise", "component"),
 )
 
@@ -250,7 +259,8 @@ def _grids(summary: pd.DataFrame, tables: GroupTables) -> Iterator[Any]:
         tables.titled(summary),
         SUMMARY.shown(*SUMMARY_SHOWN),
         "Finding",
-        "Needed: the effect from which an edge would have been significant. q and p are two ways of correcting for the "
+        "Needed: the observed effect from which an edge would have been significant; found in four of "
+        "five: the true effect that would be found so often. q and p are two ways of correcting for the "
         "number of edges: the first bounds the share of false ones, the second the chance of any.",
         tables.links("edges_summary", "edges_null"),
     )

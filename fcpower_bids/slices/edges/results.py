@@ -11,21 +11,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.connectome.edges import rebuild_matrix
+from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.sign_flips import largest_of_permutations
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.schema import Column, join_columns
-from fcpower_bids.slices.edges.equations import (
-    EdgeModel,
-    EdgeTests,
-    cohens_d,
-    number_pairs,
-    p_of_largest,
-    partial_correlation,
-)
+from fcpower_bids.slices.edges.effects import Statistic, cohens_d, partial_correlation
+from fcpower_bids.slices.edges.equations import EdgeModel, number_pairs
+from fcpower_bids.slices.edges.permuted import EdgeTests, p_of_largest
 from fcpower_bids.slices.edges.tables import (
     COMPONENTS,
     EDGES,
@@ -81,11 +76,15 @@ class Question:
         """Kind of its effects."""
         return R if self.positive is None else D
 
-    def effect(self, t: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def effect(self, found: Statistic) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Effect of each t, and the limits of its interval."""
         if self.positive is not None:
-            return cohens_d(t, self.model.df, self.model.length)
-        return partial_correlation(t, self.model.df)
+            return cohens_d(found, self.model.length)
+        return partial_correlation(found, self.model.df)
+
+    def effect_of(self, t: float) -> float:
+        """Effect of a t at the degrees of freedom of the model, where all are equally spread."""
+        return float(self.effect(Statistic(*np.array([[t], [float(self.model.df)], [1.0]])))[0][0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +114,6 @@ class Tested:
         return {"target": self.question.target, "representation": self.representation}
 
     @cached_property
-    def q(self) -> FloatArray:
-        """P adjusted for the false discovery rate; of the permutations where people are not independent."""
-        p = self.edges.p_permutation if self.question.related else self.edges.p
-        q, known = np.full(p.shape, np.nan), np.isfinite(p)
-        q[known] = stats.false_discovery_control(p[known])
-        return q
-
-    @cached_property
     def ranked(self) -> Rows:
         """Networks of edges that count as such, the largest first."""
         found = self.edges.components
@@ -140,14 +131,19 @@ class Tested:
 
     def columns(self, tests: EdgeTests) -> dict[str, Any]:
         """Effect, t and p of edges, or of pairs of networks."""
-        effect, low, high = self.question.effect(tests.t)
+        found, p = tests.found, tests.p
+        if self.question.related:  # relatives are alike: the spread of the permutations stands for that of chance
+            found = replace(found, t=found.t / tests.inflation, spread=found.spread * tests.inflation)
+            p = np.full(p.shape, np.nan)
+        effect, low, high = self.question.effect(found)
         return {
             "measure": self.question.measure,
             "effect": effect,
             "ci_low": low,
             "ci_high": high,
             "t": tests.t,
-            "p": tests.p,
+            "df": tests.found.df,
+            "p": p,
             "p_permutation": tests.p_permutation,
             "p_family_wise": tests.p_family_wise,
         }
@@ -193,15 +189,15 @@ def _with_places(edges: Table, cohort: Cohort) -> Table:
 
 def _list_edges(each: Tested, cohort: Cohort) -> pd.DataFrame:
     tests, (first, second) = each.edges, np.triu_indices(len(cohort.parcels), 1)
-    size = np.nan_to_num(np.abs(tests.t), nan=-1.0)
+    size = np.nan_to_num(np.abs(tests.size), nan=-1.0)
     order = np.argsort(-size, kind="stable")
     p_extent = np.append(tests.p_components()[0][each.ranked], np.nan)  # the last is that of no network
     of_edge = np.nan_to_num(each.component, nan=len(p_extent)).astype(int) - 1
-    listed = (tests.p_family_wise < SIGNIFICANT) | (each.q < SIGNIFICANT) | (p_extent[of_edge] < SIGNIFICANT)
+    listed = (tests.p_family_wise < SIGNIFICANT) | (each.edges.q < SIGNIFICANT) | (p_extent[of_edge] < SIGNIFICANT)
     listed[order[:STRONGEST]] = True
     chosen = order[listed[order] & (size[order] >= 0)]
     parcels, networks = (np.array(each, dtype=object) for each in (cohort.parcels, cohort.networks))
-    frame = pd.DataFrame(each.columns(tests) | {"q": each.q, "component": each.component})
+    frame = pd.DataFrame(each.columns(tests) | {"q": each.edges.q, "component": each.component})
     frame = frame.assign(
         **each.keys,
         parcel_a=parcels[first],
@@ -259,29 +255,31 @@ def _summarise(each: Tested, alike: Sequence[Tested]) -> dict[str, Any]:
     """One row; ``alike`` are all representations of the same question."""
     asked, tests, model = each.question, each.edges, each.question.model
     known, p_extent = np.isfinite(tests.t), tests.p_components()
-    best = int(np.nan_to_num(np.abs(tests.t), nan=-1.0).argmax())
+    best = int(np.nan_to_num(np.abs(tests.size), nan=-1.0).argmax())
     largest = np.max([one.edges.largest for one in alike], axis=0)
     needed = largest_of_permutations([], tests.largest[:, None])[1]
     significant = tests.p_family_wise < SIGNIFICANT
-    effects = asked.effect(np.array([needed if np.isfinite(needed) else np.nan, tests.t[best]]))[0]
+    needed = needed if np.isfinite(needed) else np.nan
     return {
         **each.keys,
         "n_people": len(asked.people),
         "n_covariates": model.covariates.shape[1],
         "n_sites": int(model.sites.max()) + 1,
+        "n_variances": len(model.freedom),
         "df": model.df,
         "n_edges": int(known.sum()),
         "n_permutations": len(asked.orders),
         "smallest_p": asked.smallest_p,
         "n_family_wise": int(significant.sum()),
         "n_stronger": int((significant & (tests.t > 0)).sum()),
-        "n_fdr": int((each.q < SIGNIFICANT).sum()),
+        "n_fdr": int((each.edges.q < SIGNIFICANT).sum()),
         "p_family_wise": tests.p_family_wise[best],
-        "p_max": p_of_largest(np.abs(tests.t[[best]]), largest)[0],
-        "t_needed": needed if np.isfinite(needed) else np.nan,
+        "p_max": p_of_largest(np.abs(tests.size[[best]]), largest)[0],
+        "t_needed": needed,
         "measure": asked.measure,
-        "effect_needed": effects[0],
-        "effect_largest": effects[1],
+        "effect_needed": asked.effect_of(needed),
+        "effect_powered": asked.effect_of(needed + POWER),
+        "effect_largest": asked.effect(tests.found)[0][best],
         "threshold": asked.threshold,
         "n_components": len(each.ranked),
         "p_component": p_extent[0][each.ranked].min(initial=np.inf) if len(each.ranked) else np.nan,

@@ -25,13 +25,21 @@ EFFECT: Columns = join_columns(
     Column.number("effect", "The effect; positive where the edge is stronger with more of the target", "Size", 2),
     Column.number("ci_low", "Lower limit of its 95 % interval, for this edge alone", "95 % from", 2),
     Column.number("ci_high", "Upper limit of its 95 % interval, for this edge alone", "to", 2),
-    Column.number("t", "t of the target in the linear model", "t", 2),
-    Column.p("p", "Two-sided p of that t by Student's distribution, uncorrected", "p (uncorrected)"),
+    Column.number(
+        "t", "t of the target in the linear model: Welch's, with a variance of each class and each site", "t", 2
+    ),
+    Column.number("df", "Degrees of freedom of that t (Satterthwaite)", "df", 1),
+    Column.p(
+        "p",
+        "Two-sided p of that t by Student's distribution, uncorrected; n/a with families, for relatives are not "
+        "independent",
+        "p (uncorrected)",
+    ),
     Column.p("p_permutation", "Two-sided p by permutation, uncorrected"),
 )
 LARGEST = (
-    "p against the largest |t| of all {} of the target and representation in each permutation: "
-    "corrected for their number"
+    "p against the largest |t| of all {} of the target and representation in each permutation, each |t| brought to "
+    "the degrees of freedom of the model: corrected for their number"
 )
 
 EDGES = TableSpec(
@@ -49,8 +57,8 @@ EDGES = TableSpec(
         Column.p("p_family_wise", LARGEST.format("edges"), "p (corrected)"),
         Column.p(
             "q",
-            "p adjusted for the false discovery rate over all edges (Benjamini and Hochberg); of `p_permutation` where "
-            "there are families, for relatives are not independent",
+            "False discovery rate over all edges (Benjamini and Hochberg), of the p of each |t| against those of all "
+            "edges in all permutations; of `p` without permutations",
             "q",
         ),
         Column.number("component", "Network of edges that it is part of, in `edges_components`", "Component", 0),
@@ -100,6 +108,7 @@ SUMMARY = TableSpec(
         Column.number("n_people", "People with the target and all covariates", "People", 0),
         Column.number("n_covariates", "Independent columns of covariates in the model", "Covariates", 0),
         Column.number("n_sites", "Sites with a mean of their own; 1 without sites", "Sites", 0),
+        Column.number("n_variances", "Groups with a variance of their own: classes and sites", "Variances", 0),
         Column.number("df", "Residual degrees of freedom", "df", 0),
         Column.number("n_edges", "Edges that vary over people", "Edges", 0),
         Column.number("n_permutations", "Permutations", "Permutations", 0),
@@ -111,7 +120,13 @@ SUMMARY = TableSpec(
         Column.p("p_max", "The same, corrected for the number of representations too", "p (all)"),
         Column.number("t_needed", "|t| from which an edge would have had p_family_wise < .05", "t needed", 2),
         EFFECT["measure"],
-        Column.number("effect_needed", "The effect of that t: the smallest detectable one", "Needed", 2),
+        Column.number("effect_needed", "The observed effect of that t: the threshold", "Needed", 2),
+        Column.number(
+            "effect_powered",
+            "The true effect that would be found in 80 of 100 such cohorts",
+            "Found in four of five",
+            2,
+        ),
         Column.number("effect_largest", "Effect of the edge with the largest |t|", "Largest", 2),
         Column.number("threshold", "|t| above which edges form networks", "Threshold", 2),
         Column.number("n_components", "Networks of two or more edges", "Components", 0),

@@ -16,6 +16,7 @@ from fcpower_bids.analyses.engine.cross_validation import cross_validate_anew, m
 from fcpower_bids.analyses.engine.entries import Entries, describe_scores
 from fcpower_bids.analyses.engine.representations import (
     EMBEDDING,
+    TOGETHER,
     Representation,
     build_representations,
     expand_names,
@@ -103,18 +104,18 @@ def embed_relative_to(label: str, study: Study, training_sets: Sequence[Rows]) -
 
 def describe_statistics(cohort: Cohort) -> dict[str, Any]:
     """Say where the cohort statistics of every embedding come from, and where they may leak."""
-    told = {}
+    statistics = {}
     for label in dict.fromkeys([*cohort.embeddings, *cohort.refits]):
         stored = cohort.embedding_facts.get(label, {}).get("statistics")
         if label in cohort.refits:
             whole = f"those stored ({stored})" if label in cohort.embeddings else "those of all scans"
-            told[label] = (
+            statistics[label] = (
                 "Prediction: of the training people of each outer fold, shared by its inner folds. "
                 f"Identification, which needs no training: {whole}."
             )
         elif stored:
-            told[label] = f"{stored[0].upper()}{stored[1:]}, {LEAK}"
-    return {"CohortStatistics": told} if told else {}
+            statistics[label] = f"{stored[0].upper()}{stored[1:]}, {LEAK}"
+    return {"CohortStatistics": statistics} if statistics else {}
 
 
 def _fit(cohort: Cohort, label: str, scans: Iterable[int]) -> SeriesEncoder:
@@ -249,7 +250,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
 
     Raises Unfit.
     """
-    told = describe_statistics(cohort)
+    statistics = describe_statistics(cohort)
     cohort = embed_where_missing(cohort, settings)
     names, study, settings = _open(cohort, settings)
     entries = _score(study) if study else None
@@ -260,7 +261,7 @@ def analyse_encoders(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
         summary += [_identification_row(name, each, settings) for name, each in found.items()]
         pairs.append(_identification_pairs(found, settings))
     inputs = {name: describe_input(name, cohort) for name in names}
-    facts |= _unknown_inputs(inputs) | told
+    facts |= _unknown_inputs(inputs) | statistics
     frame = pd.DataFrame([inputs[row["representation"]] | row for row in summary], columns=list(ENCODERS.columns))
     compared = pd.concat(pairs, ignore_index=True).reindex(columns=list(ENCODER_COMPARISONS.columns))
     tables = {
@@ -277,6 +278,8 @@ def _names(cohort: Cohort, settings: Analysis) -> tuple[str, ...]:
 def describe_input(name: str, cohort: Cohort) -> dict[str, Any]:
     """Input of a representation, from the sidecars of embeddings; ``n/a`` where they lack it."""
     row: dict[str, Any] = {"representation": name, "minutes": float(np.median(cohort.scans["seconds"])) / 60}
+    if TOGETHER in name:
+        return row | dict.fromkeys(("params", "parcels"), np.nan) | dict.fromkeys(("atlas", "scan"), NOT_KNOWN)
     kind, _, label = name.partition(":")
     if kind != EMBEDDING:
         n_parcels = len(cohort.parcels)

@@ -110,10 +110,8 @@ def _interval(part: pd.DataFrame) -> str:
     if row.empty or missing(row["value"].iloc[0]):
         return ""
     one = row.iloc[0]
-    below = one["ci_high"] < (0.5 if one["score"] == "auc" else 0.0)
-    note = " (below chance, as scores are where there is nothing to predict; no relation turned round)" if below else ""
     interval = f"95 % CI {one['ci_low']:.2f} to {one['ci_high']:.2f}"
-    return f"; over sites that may differ {one['value']:.2f}, {interval}{note}"
+    return f"; over sites that may differ {one['value']:.2f}, {interval}"
 
 
 PART = Part(sites_section, "sites", "Sites", place=60, quoted=True)

@@ -261,9 +261,9 @@ CONTROLS_PART = Part(controls_section, "controls", "Where the gain comes from", 
 
 
 def _describe_screen(tables: GroupTables, table: str) -> dict[str, Any]:
-    told = describe_table(tables, table)
+    facts = describe_table(tables, table)
     power = PAPER_SCREEN["fc_power"], tables.title("fc_power")
-    return told | {"transforms": [raised(str(name).replace(*power)) for name in told["shown"].get("transform", ())]}
+    return facts | {"transforms": [raised(str(name).replace(*power)) for name in facts["shown"].get("transform", ())]}
 
 
 HERE = Path(__file__).parent

@@ -51,6 +51,7 @@ def test_one_row_per_fold_and_every_column_described(predicted):
     assert set(predicted) == {
         "prediction",
         "prediction_pooled",
+        "prediction_baselines",
         "prediction_summary",
         "predictions",
         "prediction_unseen",
@@ -167,10 +168,29 @@ def test_two_classes_are_scored_by_auc_with_and_without_covariates(cohort):
         assert frame["auc"].mean() > 0.75
         assert frame["balanced_accuracy"].mean() > 0.65
         assert frame["cod"].isna().all()
-        assert set(tables["predictions"].frame["observed"]) == {0.0, 1.0}
+        assert (set(tables["predictions"].frame["observed"]) == {0.0, 1.0}) == (not covariates)
         assert tables["prediction"].facts["PositiveClasses"] == {"group": "patient"}
         assert tables["comparisons"].frame["score"].tolist() == ["auc"]
         assert (tables["prediction_summary"].frame["p_permutation"] == 0.05).all()
+
+
+def test_a_class_that_age_explains_is_seldom_found_in_features_of_age():
+    """Thirty cohorts whose features and class go with age alone, the class steeply: 2.5 logits per SD."""
+    found, scores = [], []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        age = rng.standard_normal(80)
+        patient = (rng.random(80) < 1 / (1 + np.exp(-2.5 * age))).astype(int)
+        edges = np.tanh(0.15 * np.outer(age, rng.standard_normal(66)) + 0.3 * rng.standard_normal((80, 66)))
+        names = [f"sub-{number:02d}" for number in range(80)]
+        table = pd.DataFrame({"patient": patient, "age": age}, index=names)
+        cohort = cohort_of(edges, [(name, "n/a", 300.0, 0.1, 1) for name in names], table)
+        choices = {"targets": ("patient",), "covariates": ("age",), "representations": ("fc",), "folds": 4}
+        row = predict(cohort, **choices, repeats=1, permutations=19)["prediction_summary"].frame.iloc[0]
+        found.append(row["p_permutation"] <= 0.05)
+        scores.append(row["auc_pooled_mean"])
+    assert np.sum(found) <= 5
+    assert abs(np.mean(scores) - 0.5) < 0.04
 
 
 def test_missing_targets_train_nothing(cohort):
@@ -404,3 +424,37 @@ def test_without_names_all_numeric_columns_that_vary_are_targets():
     tables = predict(narrowed, **few)
     assert set(tables["prediction"].frame["target"]) == {"age"}
     assert tables["prediction"].facts["CohortNotes"] == ["All numeric columns."]
+
+
+def test_the_connectome_is_compared_with_what_is_known_without_a_scan(cohort):
+    """Least squares on the folds by hand; a score of weak modes is added to, one of age alone is not."""
+    rng = np.random.default_rng(0)
+    age = cohort.phenotypes["age"]
+    table = cohort.phenotypes.assign(of_age=age / age.std() + 0.5 * rng.standard_normal(len(age)))
+    other = dataclasses.replace(cohort, phenotypes=table, series=())
+    choices = {"targets": ("planted_score", "of_age"), "representations": ("fc_power",), "folds": 5}
+    tables = predict(other, **choices, repeats=2, permutations=39)
+    frame = tables["prediction_baselines"].frame.set_index(["target", "model"])
+    known = frame.loc[("of_age", "known"), "known"].split(", ")
+    assert known[0] == "age"
+    people = tables["predictions"].frame.query("target == 'of_age' and repeat == 0").set_index("participant_id")
+    amounts = other.scans.groupby("participant_id").agg(minutes=("seconds", "sum"), mean_fd=("mean_fd", "mean"))
+    values = pd.get_dummies(table.join(amounts)[known], drop_first=True, dtype=float).loc[people.index]
+    guess = np.full(len(people), np.nan)
+    for fold in set(people["fold"]):
+        test = (people["fold"] == fold).to_numpy()
+        inside = values.clip(values[~test].min(), values[~test].max(), axis=1)  # no line beyond the training people
+        design = np.column_stack([np.ones(len(values)), inside])
+        weights = np.linalg.lstsq(design[~test], people["observed"][~test], rcond=None)[0]
+        guess[test] = design[test] @ weights
+    row = frame.loc[("of_age", "known")]
+    assert row["value"] == pytest.approx(np.corrcoef(guess, people["observed"])[0, 1])
+    assert row["value"] > 0.7
+    stacked = frame.xs("known and connectome", level="model")
+    assert stacked.loc["planted_score", "p_adds"] == 1 / 40 < 0.05 <= stacked.loc["of_age", "p_adds"]
+    assert stacked.loc["planted_score", "gain"] > 0.2
+    for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod"), ("gain_log_likelihood", "log_likelihood")):
+        trivial = np.fmax(frame.xs("known", level="model")[column], frame.xs("mean", level="model")[column])
+        expected = stacked[column] - trivial
+        np.testing.assert_allclose(stacked[gain], expected.loc[stacked.index])
+    assert abs(frame.loc[("of_age", "mean"), "predictive_cod"]) < 1e-12

@@ -16,6 +16,7 @@ from fcpower_bids.core.connectome.connectivity import average_connectivity
 from fcpower_bids.core.connectome.edges import rebuild_matrix
 from fcpower_bids.core.connectome.spd import eigendecompose, spectral_map
 from fcpower_bids.core.connectome.spectrum import power_weights
+from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Settings
 
@@ -54,7 +55,8 @@ def averaged(cohort, person):
 
 def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
     cohort = make_cohort()
-    table = analyse_qc_fc(cohort, SETTINGS)["qcfc"].frame
+    tables = analyse_qc_fc(cohort, SETTINGS)
+    table = tables["qcfc"].frame
     people = sorted(set(cohort.scans["participant_id"]))
     motion = cohort.scans.groupby("participant_id")["mean_fd"].mean()[people].to_numpy()
     whole = [averaged(cohort, person) for person in people]
@@ -68,7 +70,44 @@ def test_every_edge_is_what_scipy_finds_for_fc_and_for_its_power():
         expected = [stats.pearsonr(np.array(matrices)[:, i, j], motion) for i, j in zip(*UPPER, strict=True)]
         np.testing.assert_allclose(own["r"], [one.statistic for one in expected], atol=1e-12)
         np.testing.assert_allclose(own["p"], [one.pvalue for one in expected], atol=1e-10)
-        np.testing.assert_allclose(own["q"], stats.false_discovery_control(own["p"]), atol=1e-12)
+        orders = permuted_rows(len(people), 1000, 0)
+        edges = stats.zscore(np.array(matrices)[:, UPPER[0], UPPER[1]])
+        null = np.abs(stats.zscore(motion)[orders] @ edges) / len(people)
+        pooled = [(1 + (null >= abs(r) - 2e-5).sum()) / (1 + null.size) for r in own["r"]]
+        np.testing.assert_allclose(own["q"], stats.false_discovery_control(pooled), rtol=0.01)
+        row = tables["qcfc_summary"].frame.set_index("representation").loc[name]
+        assert row["p_all"] == (1 + ((null**2).mean(axis=1) >= (own["r"] ** 2).mean() - 1e-12).sum()) / 1001
+
+
+def test_covariates_sites_and_families_are_held_constant():
+    """Partial correlations of residuals; within sites permuted motion keeps its level; relatives have no t."""
+    cohort, rng = make_cohort(n=24, sessions=1), np.random.default_rng(5)
+    names = sorted(cohort.scans["participant_id"])
+    site, age = np.arange(24) // 12, rng.uniform(20, 60, 24)
+    table = pd.DataFrame({"age": age, "site": site, "family": np.arange(24) // 2}, index=names)
+    table.loc[names[3], "age"] = np.nan
+    cohort = replace(cohort, phenotypes=table)
+    cohort.scans["mean_fd"] += 0.5 * site
+    tables = analyse_qc_fc(cohort, replace(SETTINGS, covariates=("age",), site_column="site"))
+    kept = np.arange(24) != 3
+    design = np.column_stack([site == 0, site == 1, age])[kept].astype(float)
+    left = [
+        values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+        for values in (cohort.edges[kept], cohort.scans["mean_fd"].to_numpy()[kept])
+    ]
+    expected = [stats.pearsonr(edge, left[1]).statistic for edge in left[0].T]
+    frame, row = tables["qcfc"].frame.query("representation == 'fc'"), tables["qcfc_summary"].frame.iloc[0]
+    np.testing.assert_allclose(frame["r"], expected, atol=1e-10)
+    assert frame["p"].isna().all(), "sites may be spread differently"
+    assert row[["n_people", "n_covariates", "n_sites"]].tolist() == [23, 1, 2]
+    plain = replace(cohort, phenotypes=table.drop(columns="site"))
+    frame = analyse_qc_fc(plain, replace(SETTINGS, covariates=("age",)))["qcfc"].frame.query("representation == 'fc'")
+    df = 23 - 2 - 1
+    t = frame["r"] * np.sqrt(df / (1 - frame["r"] ** 2))
+    np.testing.assert_allclose(frame["p"], 2 * stats.t.sf(np.abs(t), df))
+    related = analyse_qc_fc(cohort, replace(SETTINGS, site_column="site", family_column="family"))
+    assert related["qcfc"].frame["p"].isna().all()
+    assert related["qcfc"].frame["q"].notna().all()
 
 
 def test_planted_motion_is_found_in_its_edge_and_nowhere_else():
@@ -113,7 +152,7 @@ def test_scans_without_motion_are_left_out_and_named():
     cohort = make_cohort(n=10)
     cohort.scans.loc[cohort.scans["participant_id"] == "sub-03", "mean_fd"] = np.nan
     tables = analyse_qc_fc(cohort, SETTINGS)
-    assert tables["qcfc"].facts["PeopleWithoutMotion"] == ["sub-03"]
+    assert tables["qcfc"].facts["PeopleWithoutMotionOrCovariates"] == ["sub-03"]
     rows = (cohort.scans["participant_id"] != "sub-03").to_numpy()
     kept = replace(cohort, scans=cohort.scans[rows].reset_index(drop=True), edges=cohort.edges[rows])
     np.testing.assert_array_equal(tables["qcfc"].frame["r"], analyse_qc_fc(kept, SETTINGS)["qcfc"].frame["r"])
@@ -136,7 +175,7 @@ def test_an_edge_that_does_not_vary_has_no_correlation():
 
 def test_p_values_are_uniform_at_the_median():
     middle = stats.t.ppf(0.75, 10)
-    assert correlation_p_values(np.array([middle / np.sqrt(10 + middle**2)]), 12)[0] == pytest.approx(0.5)
+    assert correlation_p_values(np.array([middle / np.sqrt(10 + middle**2)]), 10)[0] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcpower_bids.core.inference.identification import compare_identification, identify, permutation_null
+from fcpower_bids.core.inference.identification import (
+    compare_identification,
+    identifiability,
+    identify,
+    identify_within,
+    permutation_null,
+)
 from fcpower_bids.core.inference.permutation import permutation_p_value
 
 PERSONS = np.array(["ann", "ben", "cem", "ann", "ben", "cem"])
@@ -147,3 +153,29 @@ def nan_at(scan):
     similarity = np.eye(6)
     similarity[scan, 4] = np.nan
     return similarity
+
+
+def test_scanners_that_are_recognised_identify_no_person():
+    """Six scanners of ten exchangeable people each: guessing in the site finds 10 %, for which a free p is small."""
+    rng = np.random.default_rng(0)
+    sites = np.repeat(np.arange(6), 10)
+    scanner = rng.standard_normal((6, 40))[sites]
+    persons, sessions, both = np.tile(np.arange(60), 2).astype(str), np.repeat(["1", "2"], 60), np.tile(sites, 2)
+    free, within = [], []
+    for _ in range(40):
+        similarity = np.corrcoef(np.vstack([scanner, scanner]) + rng.standard_normal((120, 40)))
+        accuracy = identify(similarity, persons, sessions).accuracy
+        for each, place in ((free, None), (within, both)):
+            each.append(permutation_p_value(accuracy, permutation_null(similarity, persons, sessions, 39, 1, place)))
+    assert np.mean(np.array(free) <= 0.05) > 0.5
+    assert np.mean(np.array(within) <= 0.05) < 0.16
+    own = identify_within(similarity, persons, sessions, both)
+    assert own.chance == pytest.approx(0.1)
+    rows = [np.flatnonzero(both == site) for site in range(6)]
+    each = [identify(similarity[np.ix_(row, row)], persons[row], sessions[row]).accuracy for row in rows]
+    assert own.accuracy == pytest.approx(np.mean(each))
+    assert identify_within(similarity, persons, sessions, persons) is None
+    assert (
+        identifiability(similarity, persons, sessions, both).i_others
+        > identifiability(similarity, persons, sessions).i_others
+    )

@@ -153,3 +153,21 @@ def test_inner_folds_without_a_score_do_not_count(rng):
 def test_first_best_penalty_wins_and_no_score_means_the_largest():
     scores = np.array([[0.1, np.nan, 2.0], [0.5, np.nan, np.nan], [0.5, np.nan, 1.0]])
     np.testing.assert_array_equal(best_penalty(scores, np.array([0.1, 10.0, 1.0])), [1, 1, 0])
+
+
+def test_residuals_of_classes_are_scored_with_their_sizes_as_weights():
+    """Overlap weights: sklearn's area and balanced accuracy with sample weights, ties included."""
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+    rng = np.random.default_rng(0)
+    classes, p = rng.integers(0, 2, (50, 3)), rng.uniform(0.1, 0.9, (50, 3))
+    predicted = rng.standard_normal((2, 50, 3)).round(1)
+    area = score_predictions("auc", classes - p, predicted)
+    zero = Training(np.zeros(3), np.ones(3))
+    accuracy = score_predictions("balanced_accuracy", classes - p, predicted, zero)
+    for i, j in np.ndindex(2, 3):
+        weights = {"sample_weight": np.abs(classes - p)[:, j]}
+        assert area[i, j] == pytest.approx(roc_auc_score(classes[:, j], predicted[i, :, j], **weights))
+        called = predicted[i, :, j] > 0
+        assert accuracy[i, j] == pytest.approx(balanced_accuracy_score(classes[:, j], called, **weights))
+    assert np.isnan(score_predictions("auc", np.full(4, 0.3), np.arange(4.0)))

@@ -7,17 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
+from sklearn.dummy import DummyRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fcpower_bids.core.regression.targets import (
+    beats_the_mean,
     composite_target,
     encode_binary,
     fit_composite,
     fixed_target,
     join_targets,
+    minus_known,
     permuted_rows,
     remove_covariates,
     residual_target,
@@ -161,3 +165,58 @@ def test_permutations_within_sites_leave_everyone_at_their_site():
         pairs = [row for row in range(0, 40, 2) if sites[row] == sites[row + 1]]
         assert all(families[order[row]] == families[order[row + 1]] for row in pairs)
     np.testing.assert_array_equal(permuted_rows(9, 3, 2), permuted_rows(9, 3, 2, sites=np.zeros(9)))
+
+
+def test_a_class_loses_its_probability_given_the_covariates_as_sklearn_fits_it():
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    covariates = np.column_stack([rng.normal(40, 12, 120), rng.integers(0, 2, 120)])
+    classes = (rng.random(120) < 1 / (1 + np.exp(-(covariates[:, 0] - 40) / 6))).astype(float)
+    classes[7] = np.nan
+    train = np.arange(90)
+    rows = train[~np.isnan(classes[train])]
+    got = residual_target(classes, covariates, classes=True)(train)[:, 0]
+    z = (covariates - covariates[rows].mean(axis=0)) / covariates[rows].std(axis=0)
+    design = np.column_stack([z, z[:, 0] ** 2 - 1])
+    model = LogisticRegression(C=1 / 0.01, tol=1e-12, max_iter=5000).fit(design[rows], classes[rows])
+    np.testing.assert_allclose(got, classes - model.predict_proba(design)[:, 1], atol=1e-5)
+    assert np.isnan(got[7])
+    cases, controls = rows[classes[rows] == 1], rows[classes[rows] == 0]
+    means = [np.average(covariates[each, 0], weights=np.abs(got[each])) for each in (cases, controls)]
+    assert means[0] == pytest.approx(means[1], abs=0.1), "overlap weights make cases and controls alike"
+    apart = residual_target((covariates[:, 0] > 40).astype(float), covariates, classes=True)(train)
+    assert np.isfinite(apart).all()
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.2, 0.5, 2.0])
+def test_known_columns_beat_the_mean_as_leaving_each_row_out_says(strength):
+    rng = np.random.default_rng(3)
+    columns = rng.standard_normal((25, 3))
+    values = strength * columns[:, 0] + rng.standard_normal(25)
+    left_out = cross_val_predict(LinearRegression(), columns, values, cv=LeaveOneOut())
+    of_mean = cross_val_predict(DummyRegressor(), columns, values, cv=LeaveOneOut())
+    expected = ((values - left_out) ** 2).sum() < ((values - of_mean) ** 2).sum()
+    assert beats_the_mean(columns, values) == expected
+    assert beats_the_mean(np.hstack([columns, columns[:, :1]]), values) == expected, "collinear columns count once"
+
+
+def test_one_far_person_who_is_tested_is_not_extrapolated_to():
+    rng = np.random.default_rng(0)
+    known = rng.standard_normal((30, 1))
+    known[0] = 50.0
+    values = known.clip(-3, 3) + 0.1 * rng.standard_normal((30, 1))
+    train = np.arange(1, 30)
+    residual = minus_known(fixed_target(values), known)(train)
+    inside = known.clip(known[train].min(), known[train].max())
+    np.testing.assert_allclose(residual, remove_covariates(values, inside, train))
+    assert abs(residual[0, 0]) < 3
+
+
+def test_columns_that_say_nothing_leave_the_mean():
+    rng = np.random.default_rng(1)
+    known, values = rng.standard_normal((20, 6)), rng.standard_normal((20, 1))
+    values[4] = np.nan
+    train = np.arange(15)
+    residual = minus_known(fixed_target(values), known)(train)
+    np.testing.assert_allclose(residual, values - np.nanmean(values[train]))

@@ -7,6 +7,7 @@ import pytest
 
 from fcpower_bids.core.regression.targets import permuted_rows
 from fcpower_bids.errors import Unfit
+from fcpower_bids.slices.edges.effects import comparable_t
 from fcpower_bids.slices.edges.equations import build_model
 
 N, EDGES = 40, 12
@@ -43,11 +44,11 @@ def test_t_is_that_of_least_squares(data):
     expected, df = least_squares_t(full, edges)
     model = build_model(target, covariates, sites)
     assert model.df == df == N - 6
-    np.testing.assert_allclose(model.t(model.residuals(edges)), expected, rtol=1e-10)
+    np.testing.assert_allclose(model.statistic(model.residuals(edges)).t, expected, rtol=1e-10)
     np.testing.assert_allclose(model.slopes(edges), np.linalg.lstsq(full, edges, rcond=None)[0][-1], rtol=1e-9)
     twice = build_model(target, np.column_stack([covariates, covariates[:, 0] + 1, sites == "one"]), sites)
     assert twice.df == df
-    np.testing.assert_allclose(twice.t(twice.residuals(edges)), expected, rtol=1e-8)
+    np.testing.assert_allclose(twice.statistic(twice.residuals(edges)).t, expected, rtol=1e-8)
 
 
 def test_without_covariates_it_is_the_test_of_two_groups(data):
@@ -56,7 +57,57 @@ def test_without_covariates_it_is_the_test_of_two_groups(data):
     edges, group = data[3], np.arange(N) % 3 == 0
     model = build_model(group, np.zeros((N, 0)))
     expected = stats.ttest_ind(edges[group], edges[~group])
-    np.testing.assert_allclose(model.t(model.residuals(edges)), expected.statistic, rtol=1e-10)
+    np.testing.assert_allclose(model.statistic(model.residuals(edges)).t, expected.statistic, rtol=1e-10)
+
+
+def test_with_a_variance_of_each_group_it_is_welchs_test(data):
+    from scipy import stats
+
+    edges, group = data[3] * np.where(np.arange(N) % 3 == 0, 3, 1)[:, None], np.arange(N) % 3 == 0
+    model = build_model(group, np.zeros((N, 0)), groups=group)
+    found = model.statistic(model.residuals(edges))
+    expected = stats.ttest_ind(edges[group], edges[~group], equal_var=False)
+    np.testing.assert_allclose(found.t, expected.statistic, rtol=1e-10)
+    np.testing.assert_allclose(found.df, expected.df, rtol=1e-10)
+    assert model.freedom.tolist() == pytest.approx([(~group).sum() - 1, group.sum() - 1])
+
+
+def welch_by_hand(residuals, tested, groups, freedom):
+    """Slope over its standard error from the variance of each group, with Satterthwaite's degrees of freedom."""
+    slope = tested @ residuals
+    left = (residuals - np.outer(tested, slope)) ** 2
+    parts = np.array([(tested[groups == g] ** 2).sum() * left[groups == g].sum(axis=0) for g in np.unique(groups)])
+    parts /= freedom[:, None]
+    return slope / np.sqrt(parts.sum(axis=0)), parts.sum(axis=0) ** 2 / (parts**2 / freedom[:, None]).sum(axis=0)
+
+
+def test_welchs_t_with_covariates_and_sites_is_that_of_the_residuals_in_any_order(data):
+    """Two variance groups in each site; permuted residuals are not fitted to the covariates again."""
+    target, covariates, sites, edges = data
+    groups = np.array([f"{site}{number % 2}" for number, site in enumerate(sites)])
+    model = build_model(target, covariates, sites, groups)
+    full = designs(target, covariates, sites)[1]
+    leverage = np.einsum("ij,ji->i", full, np.linalg.pinv(full))
+    np.testing.assert_allclose(model.freedom, np.bincount(model.groups, 1 - leverage))
+    residuals = model.residuals(edges)
+    found = model.statistic(residuals)
+    t, df = welch_by_hand(residuals, model.tested, model.groups, model.freedom)
+    np.testing.assert_allclose(found.t, t, rtol=1e-9)
+    np.testing.assert_allclose(found.df, df, rtol=1e-9)
+    given_back = model.freedom + np.bincount(model.groups, (model.covariates**2).sum(axis=1))
+    orders = permuted_rows(N, 5, 0, None, sites)
+    for order, row in zip(orders, model.permuted_t(residuals, orders), strict=True):
+        t, df = welch_by_hand(residuals, model.tested[order], model.groups[order], given_back)
+        np.testing.assert_allclose(row, comparable_t(t, df, model.df), rtol=1e-8)
+
+
+def test_groups_too_small_for_a_variance_of_their_own_share_one():
+    model = build_model(np.arange(20.0), np.zeros((20, 0)), groups=[0] * 10 + [1] * 5 + [2, 3, 4, 5, 6])
+    assert np.bincount(model.groups).tolist() in ([10, 5, 5], [10, 10])
+    assert model.freedom.min() >= 3
+    assert model.freedom.sum() == pytest.approx(model.df)
+    alone = build_model([0.0, 0, 0, 0, 0, 1], np.zeros((6, 0)), groups=[0, 0, 0, 0, 0, 1])
+    assert alone.freedom.tolist() == pytest.approx([4])
 
 
 @pytest.mark.parametrize("with_sites", [False, True])
@@ -79,9 +130,9 @@ def test_an_edge_without_variation_has_no_t_and_disturbs_no_other(data):
     flat = edges.copy()
     flat[:, 3], flat[:, 5] = 0.3, 0.2 + 0.1 * covariates[:, 0]
     model = build_model(target, covariates, sites)
-    t = model.t(model.residuals(flat))
+    t = model.statistic(model.residuals(flat)).t
     assert np.isnan(t).tolist() == [i in (3, 5) for i in range(EDGES)]
-    expected = model.t(model.residuals(edges))
+    expected = model.statistic(model.residuals(edges)).t
     np.testing.assert_array_equal(np.delete(t, [3, 5]), np.delete(expected, [3, 5]))
 
 

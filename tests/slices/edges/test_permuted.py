@@ -11,8 +11,9 @@ from nilearn.mass_univariate import permuted_ols
 from scipy import stats
 
 from fcpower_bids.core.regression.targets import permuted_rows
-from fcpower_bids.slices.edges import equations as permuted
-from fcpower_bids.slices.edges.equations import build_model, find_components, permute_edges
+from fcpower_bids.slices.edges import permuted
+from fcpower_bids.slices.edges.equations import build_model
+from fcpower_bids.slices.edges.permuted import find_components, permute_edges
 
 N, PARCELS, THRESHOLD = 30, 15, 2.0
 UPPER = np.triu_indices(PARCELS, 1)
@@ -54,11 +55,14 @@ def test_every_p_is_what_a_loop_over_permutations_gives(data, tests):
     found, model, orders = tests
     residuals = model.residuals(data[2])
     null = np.abs(np.stack([model.permuted_t(residuals, order[None])[0] for order in orders]))
-    t = np.abs(model.t(residuals))
+    t = np.abs(model.statistic(residuals).t)
     np.testing.assert_allclose(found.p_permutation, (1 + (null >= t).sum(axis=0)) / 301)
     np.testing.assert_allclose(found.p_family_wise, (1 + (null.max(axis=1) >= t[:, None]).sum(axis=1)) / 301)
     np.testing.assert_allclose(found.largest, null.max(axis=1))
     np.testing.assert_allclose(found.p, 2 * stats.t.sf(t, model.df))
+    pooled = (1 + (null.ravel() >= t[:, None]).sum(axis=1)) / (1 + null.size)
+    np.testing.assert_allclose(found.q, stats.false_discovery_control(pooled), rtol=0.1)
+    np.testing.assert_allclose(found.inflation, np.sqrt((null**2).mean(axis=0) * (model.df - 2) / model.df))
     assert (found.p_family_wise[:12] < 0.05).sum() >= 4
     assert (found.p_family_wise[12:] > 0.05).all()
 
@@ -83,7 +87,7 @@ def test_blocks_and_their_memory_change_nothing(data, tests, monkeypatch):
     monkeypatch.setattr(permuted, "SMALLEST_BLOCK", 7)
     monkeypatch.setattr(permuted, "ORDERS", 64)
     again = permute_edges(data[2], np.arange(N), model, orders, THRESHOLD, memory=1)
-    for name in ("t", "p_permutation", "p_family_wise", "largest", "extents", "intensities"):
+    for name in ("t", "p_permutation", "p_family_wise", "q", "largest", "extents", "intensities"):
         np.testing.assert_allclose(getattr(again, name), getattr(found, name), rtol=1e-9, err_msg=name)
     assert again.above.tolist() == found.above.tolist()
 
@@ -117,7 +121,7 @@ def test_networks_and_their_p_are_those_of_bctpy(shared, threshold):
     edges = np.concatenate(groups)[:, upper[0], upper[1]]
     target = np.repeat([1.0, 0.0], [len(each) for each in groups])
     model = build_model(target, np.zeros((len(target), 0)))
-    t = model.t(model.residuals(edges))
+    t = model.statistic(model.residuals(edges)).t
     above = np.flatnonzero(t > float(threshold))
     found = find_components(
         np.zeros(above.size, dtype=int), upper[0][above], upper[1][above], t[above], groups[0].shape[1]
@@ -133,6 +137,33 @@ def test_networks_and_their_p_are_those_of_bctpy(shared, threshold):
     ours = np.array(null) >= largest
     assert abs(ours.mean() - theirs.mean()) < 4 * np.sqrt(2 * max(theirs.mean(), 0.002) / 1000)
     assert stats.ks_2samp(null, expected["null"]).pvalue > 0.01
+
+
+@pytest.mark.parametrize("kind", ["classes", "sites", "families"])
+def test_noise_is_seldom_found_where_people_differ(kind):
+    """Forty cohorts of noise: Student's t and q of its p find edges in most; false alarms stay near five in a hundred.
+
+    Twenty patients twice as spread as eighty controls; a site twice as spread in edges and target; twins.
+    """
+    rng, n, hits, plain = np.random.default_rng(0), 100, [], []
+    for _ in range(40):
+        edges, sites, families = rng.standard_normal((n, 300)), None, None
+        target = (np.arange(n) < 20).astype(float)
+        groups = target
+        if kind == "sites":
+            groups = sites = np.arange(n) // 50
+            target = rng.standard_normal(n) * (1 + 2 * sites)
+        if kind == "families":
+            families, groups = np.arange(n) // 2, np.zeros(n)
+            target, edges = np.repeat(target[::2], 2), edges + np.repeat(edges[::2], 2, axis=0)
+        edges *= (1 + groups)[:, None]
+        model, orders = build_model(target, np.zeros((n, 0)), sites, groups), permuted_rows(n, 99, 0, families, sites)
+        found = permute_edges(edges, np.arange(n), model, orders, THRESHOLD)
+        hits.append([found.p_family_wise.min() <= 0.05, found.q.min() < 0.05])
+        t = build_model(target, np.zeros((n, 0)), sites).statistic(model.residuals(edges)).t
+        plain.append(stats.false_discovery_control(2 * stats.t.sf(np.abs(t), model.df)).min() < 0.05)
+    assert np.max(np.sum(hits, axis=0)) <= 6
+    assert np.sum(plain) > 12
 
 
 def test_families_and_sites_stay_where_they_are():

@@ -1,0 +1,236 @@
+"""Every edge in every permutation: p of edges, false discovery rates, and networks of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from fcpower_bids.core.arrays import FloatArray, Rows
+from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates
+from fcpower_bids.core.regression.kernels import FeatureSource
+from fcpower_bids.slices.edges.effects import Statistic, comparable_t
+from fcpower_bids.slices.edges.equations import EdgeModel
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The connected networks that the edges above a threshold form, in one connectome or in many.
+
+    Attributes
+    ----------
+    label : ndarray of int, shape (m,)
+        Network of each edge above the threshold.
+    graph : ndarray of int, shape (k,)
+        Connectome that each network is of.
+    extent : ndarray of int, shape (k,)
+        Its edges.
+    intensity : ndarray, shape (k,)
+        Sum over its edges of what they have above the threshold.
+    """
+
+    label: Rows
+    graph: Rows
+    extent: Rows
+    intensity: FloatArray
+
+
+def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
+    """Join edges that share a parcel into networks, separately in each connectome.
+
+    Source: Zalesky et al. 2010 (doi:10.1016/j.neuroimage.2010.06.041).
+
+    Shapes and units: graph (m,), first (m,), second (m,), excess (m,).
+    """
+    if not len(graph):
+        none = np.zeros(0, dtype=np.intp)
+        return Components(none, none, none, np.zeros(0))
+    size = (int(graph.max()) + 1) * n_parcels
+    ends = graph * n_parcels + first, graph * n_parcels + second
+    joined = coo_array((np.ones(len(graph), dtype=bool), ends), shape=(size, size))
+    _, node = connected_components(joined, directed=False)
+    _, where, label = np.unique(node[ends[0]], return_index=True, return_inverse=True)
+    label = label.astype(np.intp)
+    extent = np.bincount(label).astype(np.intp)
+    intensity = np.bincount(label, weights=excess).astype(np.float64)
+    return Components(label, graph[where], extent, intensity)
+
+
+def largest_components(found: Components, n_graphs: int) -> tuple[FloatArray, FloatArray]:
+    """Return the largest extent and the largest intensity in each connectome, shapes (n_graphs,); 0 without any."""
+    extent, intensity = np.zeros(n_graphs), np.zeros(n_graphs)
+    np.maximum.at(extent, found.graph, found.extent)
+    np.maximum.at(intensity, found.graph, found.intensity)
+    return extent, intensity
+
+
+ORDERS = 256
+"""Permutations that go through a block of edges together: with 2,048 edges their t fill 4 MB, which stays near."""
+BLOCK, SMALLEST_BLOCK = 2048, 64
+LARGEST = 64.0
+"""|t| above which all are in one step of the pooled null."""
+TIES = 1 - 1e-9
+"""A permutation that only reorders a sum repeats |t| up to rounding and counts as extreme."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeTests:
+    """Results of the model for every edge, and of its permutations.
+
+    Attributes
+    ----------
+    found : Statistic
+        NaN for edges that do not vary.
+    size : ndarray, shape (E,)
+        t at the degrees of freedom of the whole model, by which edges are compared with each other.
+    slope : ndarray, shape (E,)
+        Change of the edge per unit of the target.
+    p : ndarray, shape (E,)
+        Two-sided, by Student's t.
+    q : ndarray, shape (E,)
+        False discovery rate, against the t of all edges in all permutations; of ``p`` without permutations.
+    p_permutation, p_family_wise : ndarray, shape (E,)
+        Two-sided, of the edge by itself and against the largest |t| of all edges; NaN without permutations.
+    inflation : ndarray, shape (E,)
+        Spread of the t of the permutations over the one that Student's t has: above 1 where relatives are alike.
+    largest : ndarray, shape (B,)
+        Largest |t| of each permutation.
+    above : ndarray of int, shape (m,)
+        Edges with |t| above the threshold.
+    components : Components
+        The networks that these form, stronger (graph 1) and weaker ones (graph 0) apart.
+    extents, intensities : ndarray, shape (B,)
+        Of the largest network of each permutation, of either sign.
+    """
+
+    found: Statistic
+    size: FloatArray
+    slope: FloatArray
+    p: FloatArray
+    q: FloatArray
+    p_permutation: FloatArray
+    p_family_wise: FloatArray
+    inflation: FloatArray
+    largest: FloatArray
+    above: Rows
+    components: Components
+    extents: FloatArray
+    intensities: FloatArray
+
+    @property
+    def t(self) -> FloatArray:
+        """Statistic of every edge, shape (E,)."""
+        return self.found.t
+
+    def p_components(self) -> tuple[FloatArray, FloatArray]:
+        """P of the extent and of the intensity of each network against the largest of each permutation."""
+        return p_of_largest(self.components.extent, self.extents), p_of_largest(
+            self.components.intensity, self.intensities
+        )
+
+
+@dataclass
+class _Above:
+    """Edges above the threshold, collected block by block."""
+
+    graph: list[Rows] = field(default_factory=list)
+    edge: list[Rows] = field(default_factory=list)
+    excess: list[FloatArray] = field(default_factory=list)
+
+    def add(self, t: FloatArray, threshold: float, first_graph: int, first_edge: int) -> None:
+        """Take those of t (B, e); graphs come in pairs, of weaker and stronger edges."""
+        row, column = np.nonzero(np.abs(t) > threshold)
+        values = t[row, column]
+        self.graph.append(2 * (row + first_graph) + (values > 0))
+        self.edge.append(column + first_edge)
+        self.excess.append(np.abs(values) - threshold)
+
+    def join(self, n_parcels: int) -> tuple[Rows, Components]:
+        graph, edge = (np.concatenate(each).astype(np.intp) for each in (self.graph, self.edge))
+        first, second = np.triu_indices(n_parcels, 1)
+        return edge, find_components(graph, first[edge], second[edge], np.concatenate(self.excess), n_parcels)
+
+
+def permute_edges(
+    features: FeatureSource, people: Rows, model: EdgeModel, orders: Rows, threshold: float, memory: float = np.inf
+) -> EdgeTests:
+    """Fit the model to every edge, and again after every permutation; each edge is read once.
+
+    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes).
+
+    Notes
+    -----
+    Largest statistic: Westfall and Young 1993; permutation within the linear model: Winkler et al. 2014
+    (doi:10.1016/j.neuroimage.2014.01.060).
+    """
+    n_edges, n_orders = features.shape[1], len(orders)
+    of_edges, largest, pooled = np.zeros((7, n_edges)), np.zeros(n_orders), PooledNull(LARGEST)
+    observed, permuted = _Above(), _Above()
+    t, df, spread, size, slope, exceeding, squares = of_edges
+    for columns in _blocks(n_edges, len(people), len(model.freedom), memory):
+        values = np.asarray(features[:, columns], dtype=float)[people]
+        residuals = model.residuals(values)
+        found = model.statistic(residuals)
+        t[columns], df[columns], spread[columns] = found.t, found.df, found.spread
+        size[columns] = found.t if len(model.freedom) == 1 else comparable_t(found.t, found.df, model.df)
+        slope[columns] = model.slopes(values)
+        observed.add(np.nan_to_num(size[None, columns]), threshold, 0, columns.start)
+        for start in range(0, n_orders, ORDERS):
+            block = model.permuted_t(residuals, orders[start : start + ORDERS])
+            permuted.add(block, threshold, start, columns.start)
+            np.abs(block, out=block)
+            squares[columns] += np.einsum("be,be->e", block, block)
+            exceeding[columns] += (block >= TIES * np.abs(size[columns])).sum(axis=0)
+            rows = slice(start, start + ORDERS)
+            np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
+            pooled.add(block[:, residuals.any(axis=0)])
+    return _judge(of_edges, model.df, largest, pooled, observed, permuted)
+
+
+def _judge(
+    of_edges: FloatArray, of_model: int, largest: FloatArray, pooled: PooledNull, observed: _Above, permuted: _Above
+) -> EdgeTests:
+    t, df, spread, size, slope, exceeding, squares = of_edges
+    n_orders, n_parcels = len(largest), round((1 + np.sqrt(1 + 8 * len(t))) / 2)
+    known = np.isfinite(t)
+    p = np.asarray(2 * special.stdtr(df, -np.abs(t)))
+    above, components = observed.join(n_parcels)
+    null = permuted.join(n_parcels)[1] if n_orders else components
+    extents, intensities = (each.reshape(-1, 2).max(axis=1) for each in largest_components(null, 2 * (n_orders or 1)))
+    alone = (1 + exceeding) / (1 + n_orders) if n_orders else np.full(t.shape, np.nan)
+    return EdgeTests(
+        found=Statistic(t, df, spread),
+        size=size,
+        slope=np.where(known, slope, np.nan),
+        p=p,
+        q=false_discovery_rates(pooled.p(size) if n_orders else p),
+        p_permutation=np.where(known, alone, np.nan),
+        p_family_wise=np.where(known, p_of_largest(np.abs(size), largest), np.nan),
+        inflation=np.sqrt(squares / max(n_orders, 1) * (of_model - 2) / of_model) if n_orders else squares * np.nan,
+        largest=largest,
+        above=above,
+        components=components,
+        extents=extents[:n_orders],
+        intensities=intensities[:n_orders],
+    )
+
+
+def p_of_largest(values: NDArray[np.generic], largest: FloatArray) -> FloatArray:
+    """(1 + permutations whose largest is as large) / (1 + permutations), for each value; NaN without permutations."""
+    if not len(largest):
+        return np.full(values.shape, np.nan)
+    as_large = len(largest) - np.searchsorted(np.sort(largest), TIES * np.asarray(values, dtype=float))
+    return np.asarray((1 + as_large) / (1 + len(largest)))
+
+
+def _blocks(n_edges: int, n_people: int, n_groups: int, memory: float) -> Iterator[slice]:
+    """Columns of edges that fit: their values, two copies on the way to residuals, and the t of some permutations."""
+    per_edge = 8 * (4 * n_people + (4 + 2 * n_groups) * ORDERS)
+    width = int(np.clip(memory / per_edge, SMALLEST_BLOCK, BLOCK))
+    for start in range(0, n_edges, width):
+        yield slice(start, min(start + width, n_edges))
