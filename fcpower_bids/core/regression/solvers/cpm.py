@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from fcpower_bids.core.regression.ridge import Sides, Split
 
 THRESHOLD = 0.01
 """Two-sided p of an edge's correlation with the target below which it is selected (Shen et al. 2017)."""
+TOGETHER = 4096
+"""Targets of all folds up to which they are taken in one pass; with more, each fold has enough for products."""
+BLOCK = 2**22
+"""Correlations in memory at a time."""
 
 
 class EdgeSums:
@@ -36,14 +41,27 @@ class EdgeSums:
 
     def __init__(self, features: FeatureSource, threshold: float = THRESHOLD) -> None:
         self.features, self.threshold = features, threshold
+        self._sums: dict[bytes, tuple[FloatArray, FloatArray]] = {}
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing here depends on the targets alone."""
         return Sides(targets)
 
+    def look_ahead(self, trains: Sequence[Rows], targets: Sequence[FloatArray]) -> None:
+        """Sum the edges of all folds in one pass over the features, where there are few targets.
+
+        Shapes and units: of each fold the training rows and the targets (n, m).
+        """
+        if sum(each.shape[1] for each in targets) <= TOGETHER:
+            sums = sum_selected(self.features, trains, targets, self.threshold)
+            self._sums = {
+                _key(*each): found for each, found in zip(zip(trains, targets, strict=True), sums, strict=True)
+            }
+
     def predict(self, split: Split, outer: Sides, inner: Sequence[Sides]) -> tuple[FloatArray, list[FloatArray]]:
         """Predict the test rows, shape (1, n_test, m); no inner fold has anything to select."""
-        positive, negative = sum_selected(self.features, split.train, outer.values, self.threshold)
+        sums = self._sums.get(_key(split.train, outer.values))
+        positive, negative = sums or sum_selected(self.features, [split.train], [outer.values], self.threshold)[0]
         predicted = np.empty((1, split.test.size, outer.values.shape[1]))
         for target, values in enumerate(outer.values.T):
             design = np.column_stack([np.ones(len(values)), positive[:, target], negative[:, target]])
@@ -52,45 +70,67 @@ class EdgeSums:
         return predicted, []
 
 
+def _key(train: Rows, targets: FloatArray) -> bytes:
+    return hashlib.sha256(train.tobytes() + np.ascontiguousarray(targets).tobytes()).digest()
+
+
 def sum_selected(
-    features: FeatureSource, train: Rows, targets: FloatArray, threshold: float = THRESHOLD
-) -> tuple[FloatArray, FloatArray]:
-    """Sums over the edges that go with each target in the training people.
+    features: FeatureSource,
+    trains: Sequence[Rows],
+    targets: Sequence[FloatArray],
+    threshold: float = THRESHOLD,
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Sums over the edges that go with each target in the training people of each fold.
+
+    Correlations of all folds are one product with the standardised targets, which are 0 outside the training people.
 
     Parameters
     ----------
     features : FeatureSource, shape (n, E)
-    train : ndarray of int
-    targets : ndarray, shape (n, m)
-        Known for the training people.
+    trains : sequence of ndarray of int
+    targets : sequence of ndarray, shape (n, m)
+        Of each fold, known for its training people.
     threshold : float
         Two-sided p of the Pearson correlation.
 
     Returns
     -------
-    positive, negative : ndarray, shape (n, m)
-        Of everyone, each edge about its mean over all people, which an intercept takes up.
+    list of tuple of ndarray, shape (n, m)
+        Of each fold the positive and the negative sums of everyone, each edge about its mean over all people, which
+        an intercept takes up.
     """
     n, n_edges = features.shape
-    known = np.zeros(n)
-    known[train] = 1.0
+    folds = np.repeat(np.arange(len(trains)), [each.shape[1] for each in targets])
+    standard = np.hstack([_standardise(train, each) for train, each in zip(trains, targets, strict=True)])
+    known = np.zeros((len(trains), n))
+    for row, train in zip(known, trains, strict=True):
+        row[train] = 1.0
+    sizes = known.sum(axis=1)
+    limit = np.array([critical_correlation(train.size, threshold) for train in trains])[folds]
+    positive, negative = np.zeros((n, len(folds))), np.zeros((n, len(folds)))
+    width = max(64, min(PANEL, BLOCK // max(1, len(folds))))
+    for at in range(0, n_edges, width):
+        block = np.asarray(features[:, at : at + width], dtype=float)
+        block = block - block.mean(axis=0)
+        spread = np.sqrt(np.maximum(known @ block**2 - (known @ block) ** 2 / sizes[:, None], 0.0)).T
+        spread[spread <= 1e-12 * np.abs(block).max(initial=0.0)] = (
+            np.inf
+        )  # an edge that does not vary goes with nothing
+        r = block.T @ standard
+        r /= spread[:, folds]
+        positive += block @ (r > limit)
+        negative += block @ (r < -limit)
+    ends = np.cumsum([each.shape[1] for each in targets])[:-1]
+    return list(zip(np.split(positive, ends, axis=1), np.split(negative, ends, axis=1), strict=True))
+
+
+def _standardise(train: Rows, targets: FloatArray) -> FloatArray:
+    """Targets (n, m) of mean 0 and norm 1 over the training people, and 0 elsewhere."""
     standard = np.zeros(targets.shape)
     centred = targets[train] - targets[train].mean(axis=0)
     norm = np.sqrt((centred**2).sum(axis=0))
     standard[train] = np.divide(centred, norm, out=np.zeros_like(centred), where=norm > 0)
-    limit = critical_correlation(train.size, threshold)
-    positive, negative = np.zeros(targets.shape), np.zeros(targets.shape)
-    for at in range(0, n_edges, PANEL):
-        block = np.asarray(features[:, at : at + PANEL], dtype=float)
-        block = block - block.mean(axis=0)
-        squares = known @ block**2 - (known @ block) ** 2 / train.size
-        spread = np.sqrt(np.maximum(squares, 0.0))
-        varies = spread > 1e-12 * np.abs(block).max(initial=0.0)
-        product = block.T @ standard
-        r = np.divide(product, spread[:, None], out=np.zeros_like(product), where=varies[:, None])
-        positive += block @ (r > limit)
-        negative += block @ (r < -limit)
-    return positive, negative
+    return standard
 
 
 def critical_correlation(n: int, p: float) -> float:

@@ -90,3 +90,30 @@ def test_nothing_is_left_to_select():
     assert result.notes == ()
     own = [fit_cpm(edges, target, fold.train, fold.test) for fold in folds]
     np.testing.assert_allclose(np.concatenate(result.predicted)[:, 0], np.concatenate(own), atol=1e-10)
+
+
+def test_all_folds_together_are_each_fold_alone(monkeypatch):
+    edges, target, rng = draw(n_edges=300)
+    targets = np.column_stack([target, rng.standard_normal(60)])
+    targets[3, 1] = np.nan  # this target has other training people
+    folds = replicated_folds(60, 5, 2, 2)
+    together = nested_cv(EdgeSums(edges), targets, folds)
+    monkeypatch.setattr("fcpower_bids.core.regression.solvers.cpm.TOGETHER", 0)
+    alone = nested_cv(EdgeSums(edges), targets, folds)
+    for one, other in zip(together.predicted, alone.predicted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_features_are_read_once_for_all_folds():
+    edges, target, _ = draw()
+    reads = []
+
+    class Counted:
+        shape = edges.shape
+
+        def __getitem__(self, key):
+            reads.append(key)
+            return edges[key]
+
+    nested_cv(EdgeSums(Counted()), target, replicated_folds(60, 5, 2, 4))
+    assert len(reads) == 1
