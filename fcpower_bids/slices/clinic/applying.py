@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,16 @@ from fcpower_bids.core.connectome.spd import spectral_power
 from fcpower_bids.core.connectome.summary import connectome_summary
 from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.clinic.calibration import LEVEL, Evidence
-from fcpower_bids.slices.clinic.equations import Radius, recalibrated_residuals, shrunken_offset, site_radius
+from fcpower_bids.slices.clinic.calibration import SITE, compare_with_reference
+from fcpower_bids.slices.clinic.equations import Layout, Radius, Regression, shrunken_offset
 from fcpower_bids.slices.clinic.fitting import FinalModel
 
-UNLIKE = 1.0
-"""Per cent of the training scans that are less like the others than a scan that is called unlike them."""
+Ends = tuple[float, float, float, float]
+
+UNLIKE = -2.33
+"""Similarity in standard deviations below which a scan is unlike the training scans: 1 of 100 of a normal law."""
+NEAR, FEW_NEAR = 0.1, 5
+"""People of the training are near a value by this share of its range; fewer than so many are called few."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class NewScan:
     Attributes
     ----------
     seconds, mean_fd, degrees_of_freedom, repetition_time : float
-    age, female : float
-        From a phenotype table of the new people; 1 for female, 0 for male.
+    age, female, known : float
+        From a phenotype table of the new people; 1 for female, 0 for male; the target itself where a table has it.
     in_training : bool
         Whether the model was fitted on this very connectome.
     """
@@ -44,6 +48,7 @@ class NewScan:
     repetition_time: float = math.nan
     age: float = math.nan
     female: float = math.nan
+    known: float = math.nan
     in_training: bool = False
 
 
@@ -61,10 +66,13 @@ class AppliedModel:
         The cautious interval for a site that is unlike the others; NaN without several sites.
     classes : tuple of str
         For two classes those that cannot be ruled out; empty for numbers.
-    similarity, similarity_percentile : float
-        How like the training people the scan is, and how many per cent of their scans are less like the others.
-    summary : mapping of str to float
-        The connectome in the measures that the table of the model's training scans has.
+    gap, gap_corrected, gap_error : float
+        Prediction minus known value; prediction minus that expected of a person of this value, since predictions are
+        drawn to the mean; and its standard error. NaN where the value is not known or the scan was in the training.
+    similarity : float
+        How like the training people the scan is.
+    compared : tuple of mapping
+        Rows of the comparison with the reference.
     warnings : tuple of str
         Properties outside of the model's training, the gravest first; empty when there are none.
     """
@@ -75,9 +83,11 @@ class AppliedModel:
     low_new_site: float
     high_new_site: float
     classes: tuple[str, ...]
+    gap: float
+    gap_corrected: float
+    gap_error: float
     similarity: float
-    similarity_percentile: float
-    summary: Mapping[str, float] = field(default_factory=dict)
+    compared: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -122,52 +132,76 @@ def apply_model(
         raise Unfit("All correlations of the scan are equal, so it says nothing; check the series.")
     found = predict_from_arrays(model.arrays, vectorise_edges(matrix, facts["Representation"] != FC)[None])
     prediction, similarity = float(found.predicted[0, 0]), float(found.similarity[0])
-    known = model.reference.loc[model.reference["measure"] == "similarity", "value"].to_numpy(dtype=float)
-    percentile = float(100 * np.mean(known < similarity)) if known.size else math.nan
-    interval = facts["Interval"]
-    radius, wide = interval["Radius"], interval.get("NewSiteRadius", math.nan)
-    if recalibration is not None:
-        prediction -= recalibration.offset
-        radius, wide = recalibration.radius.value, math.nan
-    classes = _possible_classes(prediction, facts)
-    if facts["PositiveClass"] is not None:
-        radius = wide = math.nan
+    about = {"seconds": told.seconds, "mean_fd": told.mean_fd, "female": told.female}
+    measures = connectome_summary(fc, facts["Networks"]) | {"similarity": similarity}
+    compared = tuple(compare_with_reference(model.reference, facts["ReferenceAt"], measures, about))
+    moved = None if recalibration is None else recalibration.radius.value
+    prediction -= 0.0 if recalibration is None else recalibration.offset
     return AppliedModel(
         prediction,
-        prediction - radius,
-        prediction + radius,
-        prediction - wide,
-        prediction + wide,
-        classes,
+        *ends_of(prediction, facts, moved),
+        possible_classes(prediction, facts),
+        *_gap(prediction, told, facts, recalibration),
         similarity,
-        percentile,
-        connectome_summary(fc, facts["Networks"]) | {"similarity": similarity},
-        _warnings(told, percentile, prediction, facts),
+        compared,
+        _warnings(told, compared, prediction, facts),
     )
 
 
-def recalibrate(model: FinalModel, residuals: ArrayLike, seed: int = 0) -> Recalibration:
+def ends_of(prediction: float, facts: Mapping[str, Any], moved: float | None = None) -> Ends:
+    """Ends of the interval and of the cautious one, NaN where there is none; ``moved`` is a radius of `recalibrate`."""
+    interval = facts["Interval"]
+    if facts["PositiveClass"] is not None:
+        return math.nan, math.nan, math.nan, math.nan
+    least = -math.inf if interval.get("Least") is None else interval["Least"]
+    radius = radius_at(interval, prediction) if moved is None else moved
+    wide = interval.get("NewSiteRadius", math.nan) if moved is None else math.nan
+
+    def cut(end: float) -> float:
+        return max(end, least) if math.isfinite(end) else math.nan
+
+    return cut(prediction - radius), cut(prediction + radius), cut(prediction - wide), cut(prediction + wide)
+
+
+def radius_at(interval: Mapping[str, Any], predicted: float) -> float:
+    """Half the width of the interval at a predicted value."""
+    return float(interval["RadiusOfParts"][int(np.digitize(predicted, interval["PredictedEdges"]))])
+
+
+def _gap(
+    prediction: float, scan: NewScan, facts: Mapping[str, Any], moved: Recalibration | None
+) -> tuple[float, float, float]:
+    """Prediction against the known value: raw, without what predictions are drawn to the mean, and its error."""
+    line = facts.get("PredictedOnKnown")
+    if scan.in_training or line is None or not math.isfinite(scan.known):
+        return math.nan, math.nan, math.nan
+    before = prediction + (moved.offset if moved else 0.0)
+    corrected, error = Regression(**line).gap(before, scan.known)
+    return prediction - scan.known, corrected - (moved.offset if moved else 0.0), error
+
+
+def recalibrate(model: FinalModel, residuals: ArrayLike) -> Recalibration:
     """Move a model to a place of which a few people with known targets were predicted.
 
     Shapes and units: residuals (k,). Raises Unfit.
     """
-    local, chosen = np.asarray(residuals, dtype=float), Evidence.of(model.residuals)
+    local, interval = np.asarray(residuals, dtype=float), model.facts["Interval"]
     if model.facts["PositiveClass"] is not None:
         raise Unfit("A model of two classes cannot be recalibrated.")
-    if not chosen.by_site:
+    sites = list(model.facts["HeldOutScores"].get(SITE, {}).values())
+    if interval["HeldOut"] != SITE or len(sites) < 2:
         raise Unfit(
             "The model was made without sites, so nothing is known of offsets between them. Make it with --site-column."
         )
-    after, sites = recalibrated_residuals(chosen.values, chosen.groups, len(local), seed)
-    if len(set(sites.tolist())) < 2:
-        raise Unfit(
-            f"The training needs three sites, each with more than {len(local) + 1} scans, to know what {len(local)} "
-            "local people change. Name fewer, or make the model with more sites."
-        )
-    offset = shrunken_offset(local, chosen.values, chosen.groups)
-    return Recalibration(
-        len(local), offset, float(local.mean()), float(np.abs(local).mean()), site_radius(after, sites, LEVEL)
-    )
+    known = [one for one in interval["WithLocalPeople"] if one["People"] <= len(local)]
+    if not known:
+        fewest = min((one["People"] for one in interval["WithLocalPeople"]), default=None)
+        remedy = f"Name {fewest} or more." if fewest else "Make the model with three sites or more of seven people."
+        raise Unfit(f"The training says nothing of the interval after {len(local)} local people. {remedy}")
+    layout = Layout(*(np.array([one[key] for one in sites], dtype=float) for key in ("Scans", "MeanError", "SD")))
+    offset, after = shrunken_offset(local, layout), known[-1]
+    radius = Radius(after["Radius"], after["NominalCoverage"], len(sites))
+    return Recalibration(len(local), offset, float(local.mean()), float(np.abs(local).mean()), radius)
 
 
 def _in_order(matrix: FloatArray, parcels: Sequence[str], wanted: Sequence[str]) -> FloatArray:
@@ -190,13 +224,24 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
 
-def _possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
+def possible_classes(score: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Classes whose members have scores as far from the class as this one, in 90 of 100 cases."""
     radii = facts["Interval"].get("RadiusOfClasses", {})
     return tuple(name for name, radius in radii.items() if abs(score - float(name == facts["PositiveClass"])) <= radius)
 
 
-def _warnings(scan: NewScan, percentile: float, prediction: float, facts: Mapping[str, Any]) -> tuple[str, ...]:
+def people_near(values: Mapping[str, Any], value: float) -> float:
+    """How many training people are near a value, of their numbers between round values."""
+    edges, people = values["Edges"], values["People"]
+    reach = NEAR * (edges[-1] - edges[0])
+    below = np.concatenate([[0.0], np.cumsum(people)])
+    low, high = np.interp([value - reach, value + reach], edges, below)
+    return float(high - low)
+
+
+def _warnings(
+    scan: NewScan, compared: Sequence[Mapping[str, Any]], prediction: float, facts: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Properties outside of the model's training, the gravest first."""
     found = []
     if scan.in_training:
@@ -205,7 +250,8 @@ def _warnings(scan: NewScan, percentile: float, prediction: float, facts: Mappin
     if scan.age < low or scan.age > high:
         found.append(f"the person is {scan.age:g} years old, the training people {low:g} to {high:g}: "
                      "the interval does not hold")  # fmt: skip
-    if percentile < UNLIKE:
+    far = next((one["z"] for one in compared if one["measure"] == "similarity"), 0.0)
+    if (far if facts.get("Kernel") != "linear" else -far) < UNLIKE:
         found.append("the scan is unlike those of the training people")
     for value, name, key, per, unit in (
         (scan.seconds, "series of", "SecondsRange", 60, "minutes"),
@@ -216,7 +262,18 @@ def _warnings(scan: NewScan, percentile: float, prediction: float, facts: Mappin
         if value < least * 0.99 or value > most * 1.01:
             found.append(f"it has {name} {value / per:.3g} {unit}, the training scans {least / per:.3g} to "
                          f"{most / per:.3g}")  # fmt: skip
-    least, most = facts["TargetRange"] or (-math.inf, math.inf)
-    if facts["PositiveClass"] is None and not least <= prediction <= most:
-        found.append(f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on")
+    if facts["PositiveClass"] is None:
+        found += _of_the_value(scan.known, prediction, facts)
     return tuple(found)
+
+
+def _of_the_value(known: float, prediction: float, facts: Mapping[str, Any]) -> list[str]:
+    """Whether the model has seen people of such a value: the known one, else the predicted."""
+    least, most = facts["TargetRange"]
+    if not least <= prediction <= most:
+        return [f"the prediction lies outside the values of '{facts['Target']}' that the model was trained on"]
+    value = known if math.isfinite(known) else prediction
+    near = people_near(facts["TrainingValues"], value)
+    if near >= FEW_NEAR:
+        return []
+    return [f"fewer than {FEW_NEAR} of the training people are near this value ({facts['Target']} {value:.3g})"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,19 +20,24 @@ from fcpower_bids.core.regression.ridge_model import predict_from_arrays, ridge_
 from fcpower_bids.core.regression.scores import score_predictions
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.slices.clinic.equations import cautious_radius, group_radius, measured_coverage, site_radius
+from fcpower_bids.slices.clinic.equations import (
+    by_third,
+    cautious_radius,
+    group_radius,
+    held_inside,
+    local_radii,
+    normal_at,
+    radii_by_value,
+    site_radius,
+)
 
-MATCHED, FACTOR = 20, 1.5
-"""Scans are compared with those of similar motion and length, by this factor, where there are so many."""
 SEX = ("sex", "gender")
 """Columns of a phenotype table, in lower case."""
-QUALITY = ("mean_fd", "seconds", "degrees_of_freedom")
 
 REFERENCE = TableSpec(
     "reference",
-    "The training scans in a few numbers each, without names and in an arbitrary order.",
+    "The training scans in a few numbers for each measure of the connectome; nothing of a single scan.",
     join_columns(
-        Column.number("scan", "Number of the scan, arbitrary", digits=0),
         Column.text(
             "measure",
             "Output",
@@ -42,18 +46,19 @@ REFERENCE = TableSpec(
                 "within NETWORK": "mean correlation within a network",
                 "participation_ratio": "effective number of eigenvalues of FC",
                 "similarity": "how like the other training people the scan is, by models that had not seen it",
-                "mean_fd": "mean framewise displacement, mm",
-                "seconds": "seconds of cleaned series",
-                "degrees_of_freedom": "degrees of freedom left by cleaning",
-                "age": "age, where a phenotype table has it",
-                "female": "1 for female, 0 for male, where a phenotype table says so",
             },
         ),
-        Column.number("value", "Its value"),
+        Column.number("scans", "Training scans", digits=0),
+        Column.number("mean", "Mean at the motion, length and share of women of `ReferenceAt` in model.json"),
+        Column.number("sd", "Standard deviation around the mean at the motion, length and sex of a scan"),
+        Column.number("per_mean_fd", "Change of the mean where mean FD is twice as high"),
+        Column.number("per_seconds", "Change of the mean where the series is twice as long"),
+        Column.number("per_female", "Mean of women minus that of men"),
     ),
-    ("scan", "measure"),
+    ("measure",),
 )
-
+ABOUT = ("mean_fd", "seconds", "female")
+"""Properties of a scan that its reference is adjusted for."""
 
 UNUSUAL = TableSpec(
     "predicted/target-TARGET-REPRESENTATION_reference",
@@ -62,63 +67,48 @@ UNUSUAL = TableSpec(
         Column.text("scan", "Name of the scan", "Scan"),
         Column.text("measure", "Quantity, as in reference.tsv of the model", "Measure"),
         Column.number("value", "Of this scan", "Value"),
-        Column.number("mean", "Mean of the training scans", "Reference mean"),
-        Column.number("sd", "Standard deviation of the training scans", "Reference SD"),
+        Column.number("mean", "Expected of the training scans at the motion, length and sex of this one", "Expected"),
+        Column.number("sd", "Standard deviation of the training scans around it", "SD"),
         Column.number("z", "Distance from the mean in standard deviations", "z", digits=1),
-        Column.number("percentile", "Per cent of the training scans with a smaller value", "Percentile", digits=0),
         Column.number("scans", "Training scans that are compared", "Scans", digits=0),
-        Column.flag("matched", "Whether these have about the same motion and length, within a factor of 1.5"),
-        Column.flag("same_sex", "Whether these are of people of the same sex"),
+        Column.text("adjusted_for", "Properties of the scan that the expected value takes into account"),
     ),
     ("scan", "measure"),
 )
 
 
 def compare_with_reference(
-    reference: pd.DataFrame, summary: Mapping[str, float], seconds: float, mean_fd: float, female: float = np.nan
-) -> list[dict[str, float | str | bool]]:
-    """Say how unusual a connectome is.
+    reference: pd.DataFrame, at: Mapping[str, float], summary: Mapping[str, float], about: Mapping[str, float]
+) -> list[dict[str, float | str]]:
+    """Say how unusual a connectome is against the training scans at its motion, length and sex.
 
-    It is compared with scans of similar motion and length and the same sex where there are enough, else with those of
-    similar motion and length, else with those of the same sex, else with all.
+    ``at`` has the properties that the means of the reference stand for, ``about`` those of the scan; one that is not
+    known on either side is left as it is.
     """
-    wide = reference.pivot_table(index="scan", columns="measure", values="value", aggfunc="first")
-    alike = np.ones(len(wide), dtype=bool)
-    for name, own in (("seconds", seconds), ("mean_fd", mean_fd)):
-        values = wide[name].to_numpy(dtype=float) if name in wide else np.full(len(wide), np.nan)
-        with np.errstate(invalid="ignore"):
-            alike &= (values <= own * FACTOR) & (values * FACTOR >= own)
-    own_sex = (wide["female"] == female).to_numpy() if "female" in wide else np.zeros(len(wide), dtype=bool)
-    choices = ((alike & own_sex, True, True), (alike, True, False), (own_sex, False, True))
-    everyone = (np.ones(len(wide), dtype=bool), False, False)
-    chosen, matched, same_sex = next((each for each in choices if each[0].sum() >= MATCHED), everyone)
-    rows: list[dict[str, float | str | bool]] = []
-    for name, value in summary.items():
-        if name not in wide:
+    away = _away(pd.DataFrame([about], columns=list(ABOUT), dtype=float), at)[0]
+    known = [name for name in ABOUT if np.isfinite(about.get(name, np.nan)) and name in at]
+    names = {"mean_fd": "motion", "seconds": "length", "female": "sex"}
+    rows: list[dict[str, float | str]] = []
+    for measure, row in reference.set_index("measure").iterrows():
+        if measure not in summary:
             continue
-        column = wide.loc[chosen, name]
-        known = column.dropna().to_numpy(dtype=float)
-        mean, sd = float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else np.nan
-        rows.append(
-            {
-                "measure": name,
-                "value": value,
-                "mean": mean,
-                "sd": sd,
-                "z": (value - mean) / sd if sd > 0 else np.nan,
-                "percentile": 100 * float(np.mean(known < value)),
-                "scans": len(known),
-                "matched": matched,
-                "same_sex": same_sex,
-            }
-        )
+        slopes = row[[f"per_{name}" for name in ABOUT]].to_numpy(dtype=float)
+        mean, sd, value = float(row["mean"] + away @ slopes), float(row["sd"]), summary[str(measure)]
+        adjusted = ", ".join(names[name] for name in known if row[f"per_{name}"])
+        numbers = {"value": value, "mean": mean, "sd": sd, "z": (value - mean) / sd if sd > 0 else np.nan}
+        rows.append({"measure": str(measure), **numbers, "scans": float(row["scans"]), "adjusted_for": adjusted})
     return rows
 
 
-def drawn_from(values: NDArray[np.float64]) -> Rows:
-    """Order values by their digests: arbitrary, and no seed and no list of the participants can undo it."""
-    digests = [hashlib.sha256(np.float64(value).tobytes()).digest() for value in values]
-    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.intp)
+def _away(about: pd.DataFrame, at: Mapping[str, float]) -> FloatArray:
+    """Distances of scans from where the means stand: doublings of motion and length, and sex; 0 where unknown."""
+    centre = {name: at.get(name, np.nan) for name in ABOUT}
+    away = about[list(ABOUT)].astype(float).copy()
+    for name in ("mean_fd", "seconds"):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away[name] = np.log2(away[name] / centre[name])
+    away["female"] -= centre["female"]
+    return np.where(np.isfinite(away), away, 0.0)
 
 
 def is_female(column: pd.Series) -> pd.Series:
@@ -129,43 +119,45 @@ def is_female(column: pd.Series) -> pd.Series:
 
 def reference_scans(
     cohort: Cohort, rows: Rows, similarity: NDArray[np.float64], people: Mapping[str, pd.Series]
-) -> pd.DataFrame:
-    """Describe scans of a cohort, in the order that `drawn_from` gives to their similarity.
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """`REFERENCE` of scans of a cohort, and the motion, length and share of women that its means stand for.
 
     Shapes and units: rows (n,), similarity (n,).
     """
-    parts = []
-    for number, place in enumerate(drawn_from(similarity)):
-        scan = cohort.scans.iloc[rows[place]]
-        fc = rebuild_matrix(np.asarray(cohort.edges[rows[place]], dtype=float), 1.0, weighted=False)
-        found = connectome_summary(fc, cohort.networks) | {"similarity": float(similarity[place])}
-        found |= {name: float(scan[name]) for name in QUALITY if name in scan}
-        found |= {name: float(values.get(str(scan["participant_id"]), np.nan)) for name, values in people.items()}
-        parts += [(number, name, value) for name, value in found.items() if np.isfinite(value)]
-    return pd.DataFrame(parts, columns=list(REFERENCE.columns))
+    scans = cohort.scans.iloc[rows]
+    edges = (rebuild_matrix(np.asarray(cohort.edges[row], dtype=float), 1.0, weighted=False) for row in rows)
+    measures = pd.DataFrame([connectome_summary(fc, cohort.networks) for fc in edges]).assign(similarity=similarity)
+    about = pd.DataFrame({name: scans.get(name, np.nan) for name in ABOUT[:2]}).astype(float)
+    about["female"] = scans["participant_id"].astype(str).map(people.get("female", pd.Series(dtype=float))).to_numpy()
+    with np.errstate(divide="ignore"):
+        logs = np.log2(about[["mean_fd", "seconds"]]).replace([np.inf, -np.inf], np.nan).mean()
+    at = {name: _rounded(2 ** float(mean)) for name, mean in logs.items() if np.isfinite(mean)}
+    if about["female"].notna().any():
+        at["female"] = _rounded(float(about["female"].mean()))
+    away = _away(about, at)
+    found = []
+    for name, column in measures.items():
+        known = column.notna().to_numpy()
+        if known.sum() < FEWEST_SHOWN:
+            continue
+        mean, sd, slopes = normal_at(column[known], away[known])
+        found.append((name, int(known.sum()), *map(_rounded, (mean, sd, *slopes))))
+    return pd.DataFrame(found, columns=list(REFERENCE.columns)), at
+
+
+def _rounded(value: float) -> float:
+    """Four digits: the numbers of many scans, and not those of one in another form."""
+    return float(f"{value:.4g}")
 
 
 LEVEL = 0.9
+FEWEST_SHOWN = 5
+"""People of a site below which a model has no numbers of it: they would be those of single people."""
+LOCAL = (2, 3, 5, 8, 10, 15, 20, 30)
+"""Numbers of local people for whom a model says how wide intervals are after `recalibrate`."""
 SITE, FOLD = "site", "fold"
 FEWEST_TRAINING = 4
 """A site is not held out where fewer people would be left to train on."""
-
-RESIDUALS = TableSpec(
-    "residuals",
-    "Predictions of scans that the model had not seen, one row per scan and way of holding out; no names.",
-    join_columns(
-        Column.text(
-            "held_out",
-            "Unit that was held out",
-            levels={SITE: "all people of a site", FOLD: "a part of the people, families whole"},
-        ),
-        Column.text("group", "Site, or number of the fold"),
-        Column.number("person", "Number of the person, arbitrary", digits=0),
-        Column.number("residual", "Predicted minus observed, in the unit of the target"),
-        Column.text("observed_class", "Class, for a target of two classes; n/a for numbers"),
-        Column.number("similarity", "How like the training people the scan is"),
-    ),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +170,8 @@ class Ingredients:
         Of the people, and of their single scans.
     person : ndarray of int, shape (n_scans,)
         Row of the person of each single scan.
+    mean_fd : ndarray, shape (n_scans,)
+        Motion of each single scan; NaN where unknown.
     known : ndarray of int
         People whose target is known.
     penalty : float
@@ -188,6 +182,7 @@ class Ingredients:
     features: FloatArray
     single: FloatArray
     person: Rows
+    mean_fd: FloatArray
     known: Rows
     penalty: float
     kernel: str
@@ -201,12 +196,15 @@ class HeldOut:
     Attributes
     ----------
     residuals : pandas.DataFrame
-        `RESIDUALS`.
+        One row per scan and way of holding out; it is not written. ``held_out`` a site or a fold, its name ``group``,
+        the ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess`` (error of the mean of the
+        training people), ``observed_class``, ``mean_fd``.
     similarity : ndarray, shape (n_scans,)
         Of each scan to the training people of the fold that held it out.
     scores : mapping
-        How well each site was predicted by the others, and each fold: scans, mean error, mean absolute error, and r
-        or, for two classes, scans and the area under the curve alone; NaN where all were observed equal.
+        How well each site was predicted by the others, and each fold: scans, mean error, its standard deviation, mean
+        absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were
+        observed equal. Without sites and folds of fewer than `FEWEST_SHOWN` people.
     """
 
     residuals: pd.DataFrame
@@ -232,25 +230,19 @@ def held_out_residuals(study: Study, given: Ingredients, seed: int) -> HeldOut:
         # classes stay 0 and 1 where covariates were regressed from what the model is trained on
         observed = (target.measures[:, 0] if target.is_binary else values)[given.person[scans]]
         part = pd.DataFrame({"held_out": held_out, "group": group, "person": given.person[scans]})
+        part["predicted"], part["observed"] = found.predicted[:, 0], observed
         part["residual"] = found.predicted[:, 0] - observed
-        scores.setdefault(held_out, {})[group] = _score(target, observed, found.predicted[:, 0])
+        part["mean_fd"] = given.mean_fd[scans]
+        part["guess"] = values[train].mean() - observed
+        of_kind = scores.setdefault(held_out, {})
+        if len(test) >= FEWEST_SHOWN:
+            of_kind[group] = _score(target, observed, found.predicted[:, 0])
         pair = (str(negative_class(study)), str(target.positive))
         part["observed_class"] = [pair[int(high)] if target.is_binary else None for high in observed > 0.5]
-        part["similarity"] = found.similarity
         parts.append(part)
         if held_out == FOLD:
             similarity[scans] = found.similarity
-    return HeldOut(_without_order(pd.concat(parts, ignore_index=True)), similarity, scores)
-
-
-def _without_order(residuals: pd.DataFrame) -> pd.DataFrame:
-    """Number people and order rows by `drawn_from`: a seed and a list of the participants would undo a draw."""
-    of_person = residuals[residuals["held_out"] == FOLD].groupby("person")["residual"].mean()
-    number = {person: place for place, person in enumerate(of_person.index[drawn_from(of_person.to_numpy())])}
-    shuffled = residuals.assign(person=residuals["person"].map(number)).iloc[
-        drawn_from(residuals["residual"].to_numpy())
-    ]
-    return shuffled.sort_values(["held_out", "group"], kind="stable", ignore_index=True)
+    return HeldOut(pd.concat(parts, ignore_index=True), similarity, scores)
 
 
 def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[str, float]:
@@ -260,7 +252,8 @@ def _score(target: Target, observed: FloatArray, predicted: FloatArray) -> dict[
     if target.is_binary:
         return told
     error = predicted - observed
-    return told | {"MeanError": float(error.mean()), "MAE": float(np.abs(error).mean())}
+    spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
+    return told | {"MeanError": float(error.mean()), "SD": spread, "MAE": float(np.abs(error).mean())}
 
 
 def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Rows, Rows]]:
@@ -330,35 +323,63 @@ def interval_facts(residuals: pd.DataFrame) -> dict[str, object]:
     what holds for people of its own site.
     """
     chosen = Evidence.of(residuals)
+    values, members = chosen.values, chosen.members
     radius_of = site_radius if chosen.by_site else group_radius
-    radius = radius_of(chosen.values, chosen.members, LEVEL)
-    coverage = measured_coverage(chosen.values, chosen.groups, LEVEL, chosen.members, radius_of)
+    predicted = chosen.rows["predicted"].to_numpy(dtype=float)
+    radius, parts = radius_of(values, members, LEVEL), radii_by_value(values, members, predicted, LEVEL, radius_of)
+    inside = held_inside(values, chosen.groups, predicted, LEVEL, members, radius_of)
     facts: dict[str, object] = {
         "HoldsFor": "a person of a site like these" if chosen.by_site else "a person like these, of the same site",
         "HeldOut": SITE if chosen.by_site else FOLD,
         "NominalCoverage": radius.level,
         "Radius": radius.value,
-        "MeasuredCoverage": float(np.nanmean(coverage)),
-        "LeastCoverageOfAGroup": float(np.nanmin(coverage)),
-        "Groups": len(coverage),
-        "Scans": len(chosen.values),
+        "PredictedEdges": list(parts.edges),
+        "RadiusOfParts": [each.value for each in parts.each],
+        "Groups": len(np.unique(chosen.groups)),
+        "Scans": len(values),
+        **_coverage(chosen, inside, predicted),
     }
     if chosen.by_site:
-        cautious = cautious_radius(chosen.values, chosen.groups, LEVEL)
+        cautious = cautious_radius(values, chosen.groups, LEVEL)
         if np.isfinite(cautious.value):
             # with few sites the ordinary interval is widened by more than the worst of them
-            facts["NewSiteRadius"] = max(cautious.value, radius.value)
+            facts["NewSiteRadius"] = max(cautious.value, *(each.value for each in parts.each))
             facts["ShareOfSitesCovered"] = cautious.level
-        facts["BiasOfSites"] = {
-            str(name): float(each) for name, each in chosen.rows.groupby("group")["residual"].mean().items()
-        }
+        found = local_radii(values, chosen.groups, LOCAL, LEVEL)
+        facts["WithLocalPeople"] = [
+            {"People": k, "Radius": each.value, "NominalCoverage": each.level} for k, each in found.items()
+        ]
     return facts
 
 
-def class_radii(residuals: pd.DataFrame) -> dict[str, float]:
-    """For two classes: how far from a class the score of 90 % of its members stays, by class."""
-    chosen = Evidence.of(residuals)
+def _coverage(chosen: Evidence, inside: FloatArray, predicted: FloatArray) -> dict[str, object]:
+    """How often intervals held, each group by those of the others: on average, and where they hold less."""
+    observed, fd = (chosen.rows[name].to_numpy(dtype=float) for name in ("observed", "mean_fd"))
+    frame = pd.DataFrame({"group": chosen.groups, "inside": inside, "person": chosen.rows["person"].to_numpy()})
+    of_group = frame.groupby("group")["inside"].mean()
+    people = frame.groupby("group")["person"].nunique()
+    large = of_group[people >= FEWEST_SHOWN]
+    still = fd <= np.nanmedian(fd) if np.isfinite(fd).any() else np.ones(len(fd), dtype=bool)
+    enough = np.isfinite(fd).sum() >= 2 * FEWEST_SHOWN and still.any() and not still.all()
     return {
-        str(name): group_radius(part["residual"], part["group" if chosen.by_site else "person"], LEVEL).value
-        for name, part in chosen.rows.groupby("observed_class")
+        "MeasuredCoverage": float(np.nanmean(of_group)),
+        "LeastCoverageOfAGroup": float(large.min()) if len(large) else float(np.nanmin(of_group)),
+        "CoverageByGroup": {str(name): float(share) for name, share in large.items()},
+        "CoverageByThirdOfPrediction": by_third(inside, predicted),
+        "CoverageByThirdOfValue": by_third(inside, observed),
+        "CoverageByMotion": [float(np.nanmean(inside[still])), float(np.nanmean(inside[~still]))] if enough else [],
     }
+
+
+def class_radii(residuals: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
+    """For two classes: how far from a class the score of 90 % of its members stays, and how often it did, by class."""
+    chosen = Evidence.of(residuals)
+    radius_of = site_radius if chosen.by_site else group_radius
+    radii, held = {}, {}
+    for name, part in chosen.rows.groupby("observed_class"):
+        members = part["group" if chosen.by_site else "person"].to_numpy()
+        radii[str(name)] = radius_of(part["residual"].to_numpy(dtype=float), members, LEVEL).value
+        one_bin = np.zeros(len(part))
+        inside = held_inside(part["residual"], part["group"], one_bin, LEVEL, members, radius_of)
+        held[str(name)] = float(np.nanmean(inside))
+    return radii, held

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,44 +104,187 @@ def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9,
     return group_radius(each, np.arange(len(each)), level)
 
 
-def measured_coverage(
+@dataclass(frozen=True)
+class Radii:
+    """Half the width of an interval, by the predicted value: Mondrian bins with an interval of their own each.
+
+    Attributes
+    ----------
+    edges : tuple of float
+        Predicted values between the bins; none where there is one bin.
+    each : tuple of Radius
+        One more than edges.
+    """
+
+    edges: tuple[float, ...]
+    each: tuple[Radius, ...]
+
+    def at(self, predicted: ArrayLike) -> FloatArray:
+        """Radius at predicted values (n,): array (n,)."""
+        return np.array([one.value for one in self.each])[np.digitize(np.asarray(predicted, dtype=float), self.edges)]
+
+
+PARTS, FEWEST_OF_PART = 3, 30
+"""Bins of the predicted value, and residuals that each of them needs; with fewer there is one bin."""
+
+
+def radii_by_value(
     residuals: ArrayLike,
     groups: ArrayLike,
+    predicted: ArrayLike,
+    level: float = 0.9,
+    radius: Callable[[FloatArray, NDArray, float], Radius] = group_radius,
+) -> Radii:
+    """Radii by thirds of the predicted value, so that the coverage holds in each third and not only on average.
+
+    Shapes and units: residuals (n,), groups (n,), predicted (n,).
+    """
+    values, labels, at = np.asarray(residuals, dtype=float), np.asarray(groups), np.asarray(predicted, dtype=float)
+    edges = tuple(float(each) for each in np.quantile(at, np.arange(1, PARTS) / PARTS))
+    part = np.digitize(at, edges)
+    rows = [part == one for one in range(PARTS)]
+    if min(int(own.sum()) for own in rows) < FEWEST_OF_PART or min(len(np.unique(labels[own])) for own in rows) < 2:
+        return Radii((), (radius(values, labels, level),))
+    return Radii(edges, tuple(radius(values[own], labels[own], level) for own in rows))
+
+
+def held_inside(
+    residuals: ArrayLike,
+    groups: ArrayLike,
+    predicted: ArrayLike,
     level: float = 0.9,
     members: ArrayLike | None = None,
     radius: Callable[[FloatArray, NDArray, float], Radius] = group_radius,
 ) -> FloatArray:
-    """Share of the members of each group inside the radius of all other groups, groups in the order of their names.
+    """Whether each value lies in the interval that all other groups give: 1 or 0, NaN without another group.
 
-    Shapes and units: residuals (n,), groups (n,), members (n,); returns (S,).
+    Shapes and units: residuals (n,), groups (n,), predicted (n,), members (n,); returns (n,).
     """
-    values, labels = np.asarray(residuals, dtype=float), np.asarray(groups)
-    weighed = labels if members is None else np.asarray(members)
-    shares = []
+    values, labels, at = np.asarray(residuals, dtype=float), np.asarray(groups), np.asarray(predicted, dtype=float)
+    weighed, inside = labels if members is None else np.asarray(members), np.full(len(values), np.nan)
     for one in np.unique(labels):
         own = labels == one
-        known = bool((~own).any())
-        limit = radius(values[~own], weighed[~own], level).value if known else np.nan
-        shares.append(float(np.mean(np.abs(values[own]) <= limit)) if known else np.nan)
-    return np.array(shares)
+        if not own.all():
+            limit = radii_by_value(values[~own], weighed[~own], at[~own], level, radius).at(at[own])
+            inside[own] = np.abs(values[own]) <= limit
+    return inside
 
 
-def shrunken_offset(local: ArrayLike, residuals: ArrayLike, groups: ArrayLike) -> float:
+def by_third(inside: ArrayLike, values: ArrayLike) -> list[float]:
+    """Share inside in the lowest, middle and highest third of values; NaN for a third without members."""
+    held, at = np.asarray(inside, dtype=float), np.asarray(values, dtype=float)
+    part = np.digitize(at, np.quantile(at, np.arange(1, PARTS) / PARTS))
+    return [float(np.nanmean(held[part == one])) if (part == one).any() else np.nan for one in range(PARTS)]
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Predicted values as a line of the known ones: predictions are drawn to the mean.
+
+    Attributes
+    ----------
+    slope, intercept : float
+        Of the expected prediction at a known value.
+    sd : float
+        Standard deviation of predictions around the line.
+    n : int
+    mean, spread : float
+        Mean of the known values, and the sum of their squared distances from it.
+    """
+
+    slope: float
+    intercept: float
+    sd: float
+    n: int
+    mean: float
+    spread: float
+
+    def gap(self, predicted: float, known: float) -> tuple[float, float]:
+        """Predicted minus the expected prediction of a person of that known value, and its standard error."""
+        error = self.sd * np.sqrt(1 + 1 / self.n + (known - self.mean) ** 2 / self.spread)
+        return predicted - (self.intercept + self.slope * known), float(error)
+
+
+def regress_on_known(predicted: ArrayLike, known: ArrayLike) -> Regression | None:
+    """Line of predicted on known values (n,); None where these do not vary or are fewer than three."""
+    y, x = np.asarray(predicted, dtype=float), np.asarray(known, dtype=float)
+    if len(x) < 3 or np.ptp(x) == 0:
+        return None
+    line = stats.linregress(x, y)
+    rest = y - line.intercept - line.slope * x
+    sd = float(np.sqrt(np.sum(rest**2) / (len(x) - 2)))
+    return Regression(
+        float(line.slope), float(line.intercept), sd, len(x), float(x.mean()), float(np.sum((x - x.mean()) ** 2))
+    )
+
+
+FEWEST_SLOPES = 20
+"""Scans below which a reference has a mean and no slopes."""
+
+
+def normal_at(values: ArrayLike, about: FloatArray) -> tuple[float, float, FloatArray]:
+    """Mean at covariates of 0, standard deviation around the plane, and slopes, by least squares.
+
+    Shapes and units: values (n,), about (n, k), a column that does not vary has a slope of 0; returns slopes (k,).
+    """
+    y = np.asarray(values, dtype=float)
+    x = about if len(y) >= FEWEST_SLOPES else np.zeros_like(about)
+    centred = x - x.mean(axis=0)
+    slopes, _, rank, _ = np.linalg.lstsq(centred, y - y.mean(), rcond=1e-9)
+    rest = y - y.mean() - centred @ slopes
+    spare = len(y) - 1 - int(rank)
+    sd = float(np.sqrt(np.sum(rest**2) / spare)) if spare > 0 else np.nan
+    return float(y.mean() - x.mean(axis=0) @ slopes), sd, slopes
+
+
+def local_radii(
+    residuals: ArrayLike, groups: ArrayLike, people: Iterable[int], level: float = 0.9, draws: int = 20
+) -> dict[int, Radius]:
+    """Radius after as many local people have moved the predictions, by their number; the median of several draws.
+
+    Numbers are left out that leave fewer than two groups.
+    """
+    found = {}
+    for k in people:
+        drawn = [recalibrated_residuals(residuals, groups, k, seed) for seed in range(draws)]
+        if len(np.unique(drawn[0][1])) > 1:
+            radii = [site_radius(*each, level) for each in drawn]
+            found[k] = Radius(float(np.median([each.value for each in radii])), level, radii[0].groups)
+    return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Residuals of groups in three numbers each: how many, their mean, and their standard deviation, shapes (S,)."""
+
+    counts: FloatArray
+    means: FloatArray
+    sds: FloatArray
+
+    @classmethod
+    def of(cls, residuals: ArrayLike, groups: ArrayLike) -> Layout:
+        """Sum up residuals (n,) by groups (n,)."""
+        values = np.asarray(residuals, dtype=float)
+        _, place, counts = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+        means = np.bincount(place, values) / counts
+        squares = np.bincount(place, (values - means[place]) ** 2)
+        return cls(counts.astype(float), means, np.sqrt(squares / np.maximum(counts - 1, 1)))
+
+
+def shrunken_offset(local: ArrayLike, known: Layout) -> float:
     """Offset of a new group from residuals of a few of its members: their mean, shrunk to zero.
 
     The mean of k members is multiplied by k t^2 / (k t^2 + s^2), with t^2 the variance of offsets between groups and
     s^2 the variance within (moments of a one-way layout with groups of unequal size).
 
-    Shapes and units: local (k,), residuals (n,), groups (n,). Raises ValueError.
+    Shapes and units: local (k,). Raises ValueError.
     """
-    own, values, labels = np.asarray(local, dtype=float), np.asarray(residuals, dtype=float), np.asarray(groups)
-    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    own, counts = np.asarray(local, dtype=float), known.counts
     if len(counts) < 2 or counts.max() < 2:
         raise ValueError("Offsets are shrunk by what is known of at least two groups with several members.")
-    means = np.bincount(place, values) / counts
-    within = float(np.sum((values - means[place]) ** 2) / (len(values) - len(counts)))
+    within = float(np.sum((counts - 1) * known.sds**2) / np.sum(counts - 1))
     # Offsets are measured from zero, which is where they are shrunk to.
-    between = max(0.0, float(np.mean(means**2 - within / counts)))
+    between = max(0.0, float(np.mean(known.means**2 - within / counts)))
     return float(own.mean() * len(own) * between / (len(own) * between + within)) if between > 0 else 0.0
 
 
@@ -161,7 +304,7 @@ def recalibrated_residuals(
         others = labels != one
         if len(members) < k + 2 or len(np.unique(labels[others])) < 2:
             continue
-        offset = shrunken_offset(values[members[:k]], values[others], labels[others])
+        offset = shrunken_offset(values[members[:k]], Layout.of(values[others], labels[others]))
         left.append(values[members[k:]] - offset)
         whose.append(labels[members[k:]])
     return (np.concatenate(left), np.concatenate(whose)) if left else (np.zeros(0), labels[:0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,9 @@ from fcpower_bids.errors import Unfit
 from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.clinic.calibration import (
+    FEWEST_SHOWN,
     SEX,
+    Evidence,
     Ingredients,
     class_radii,
     held_out_residuals,
@@ -39,7 +42,10 @@ from fcpower_bids.slices.clinic.calibration import (
     negative_class,
     reference_scans,
 )
+from fcpower_bids.slices.clinic.equations import regress_on_known
+from fcpower_bids.slices.clinic.skill import UNTESTED, judge_skill
 
+ERROR = "pooled_mse"
 MODEL_REPRESENTATIONS = (FC, FC_POWER)
 """Representations of exportable models: features that follow from one connectome alone."""
 
@@ -54,18 +60,25 @@ class FinalModel:
         See `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``.
     facts : dict
         Facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals.
-    residuals, reference : pandas.DataFrame
-        `calibration.RESIDUALS`, `reference.REFERENCE`.
+    reference : pandas.DataFrame
+        `calibration.REFERENCE`.
     """
 
     arrays: ModelArrays
     facts: dict[str, Any]
-    residuals: pd.DataFrame
     reference: pd.DataFrame
 
 
-def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representation: str) -> FinalModel:
+def fit_final_model(
+    cohort: Cohort,
+    settings: Analysis,
+    target: str,
+    representation: str,
+    tested: Mapping[str, Any] = UNTESTED,
+) -> FinalModel:
     """Fit one regression on everyone whose target is known; the penalty is selected by the folds of the preset.
+
+    ``tested`` is what the group level found about this model (`skill.tested_at_group_level`).
 
     Raises Unfit.
     """
@@ -79,25 +92,59 @@ def fit_final_model(cohort: Cohort, settings: Analysis, target: str, representat
     values = (built(everyone) if callable(built) else built)[:, 0]
     known = np.flatnonzero(~np.isnan(values))
     penalty = _select_penalty(make_solver(chosen, study.preset), values, known, study)
-    seed = settings.random_seed
     features = np.asarray(chosen.features()[:], dtype=float)
     rows = np.concatenate([study.people.scans[person] for person in known])
     person = np.repeat(known, [len(study.people.scans[one]) for one in known])
-    single = _features_of_scans(study, rows, chosen)
-    given = Ingredients(features, single, person, known, penalty, chosen.kernel, study.preset.intercept)
-    held_out = held_out_residuals(study, given, seed)
-    residuals, similarity = held_out.residuals, held_out.similarity
+    single, motion = _features_of_scans(study, rows, chosen), cohort.scans["mean_fd"].to_numpy(dtype=float)[rows]
+    given = Ingredients(features, single, person, motion, known, penalty, chosen.kernel, study.preset.intercept)
+    held_out = held_out_residuals(study, given, settings.random_seed)
     arrays = ridge_model_arrays(features[known], values[known], penalty, chosen.kernel, study.preset.intercept)
     # Single scans are noisier than the averages that the model is fitted on; each is compared with others.
-    arrays["similarity_range"] = np.array([similarity.min(), similarity.max()])
-    facts = _describe(study, known, representation, penalty) | {"Interval": interval_facts(residuals)}
-    facts["HeldOutScores"] = held_out.scores
+    arrays["similarity_range"] = np.array(_outwards(held_out.similarity.min(), held_out.similarity.max()))
+    facts = _describe(study, known, representation, penalty) | {"HeldOutScores": held_out.scores}
+    facts |= _facts_of_values(study, held_out.residuals, values[known])
     if not study.targets[0].is_binary:
-        arrays["target_range"] = np.array(_outwards(*arrays["target_range"][:, 0].tolist()))[:, None]
-    facts["TargetRange"] = [float(each) for each in arrays["target_range"][:, 0]]
+        arrays["target_range"] = np.array(facts["TargetRange"])[:, None]
+    width, observed = 2 * facts["Interval"]["Radius"], pd.Series(values[known])
+    facts["Skill"] = judge_skill(tested, held_out.residuals, held_out.scores, width, observed)
+    reference, facts["ReferenceAt"] = reference_scans(cohort, rows, held_out.similarity, _of_people(cohort))
+    return FinalModel(arrays, facts, reference)
+
+
+def _facts_of_values(study: Study, residuals: pd.DataFrame, values: FloatArray) -> dict[str, Any]:
+    """The interval, the distribution of the training values (n,), and how far predictions are drawn to the mean."""
+    interval = interval_facts(residuals)
     if study.targets[0].is_binary:
-        facts["Interval"]["RadiusOfClasses"] = class_radii(residuals)
-    return FinalModel(arrays, facts, residuals, reference_scans(cohort, rows, similarity, _of_people(cohort)))
+        interval["RadiusOfClasses"], interval["CoverageOfClasses"] = class_radii(residuals)
+        return {"Interval": interval, "TargetRange": [0.0, 1.0], "TrainingValues": {}}
+    rows = Evidence.of(residuals).rows
+    line = regress_on_known(rows["predicted"], rows["observed"])
+    # a quantity of which no training person has a negative value ends at 0; a residual of covariates does not
+    ends = 0.0 if values.min() >= 0 and not study.preset.covariates else None
+    return {
+        "Interval": interval | {"Least": ends},
+        "TargetRange": list(_outwards(float(values.min()), float(values.max()))),
+        "TrainingValues": _histogram(values),
+        "PredictedOnKnown": dataclasses.asdict(line) if line else None,
+    }
+
+
+def _histogram(values: FloatArray) -> dict[str, Any]:
+    """Numbers of people between round values, `FEWEST_SHOWN` or more each, so that none is seen alone."""
+    low, high = _outwards(float(values.min()), float(values.max()))
+    if not high > low:
+        return {"Edges": [low, high], "People": [len(values)]}
+    step = _step(float(np.ptp(values)))
+    edges, people = [low], []
+    for edge in np.arange(1, round((high - low) / step) + 1) * step + low:
+        inside = int(np.sum((values >= edges[-1]) & (values < edge)))
+        if inside >= FEWEST_SHOWN:
+            edges.append(round(float(edge), 10))
+            people.append(inside)
+    rest = len(values) - sum(people)  # too few for a part of their own: they go with those before them
+    if people:
+        edges[-1], people[-1] = high, people[-1] + rest
+    return {"Edges": edges if people else [low, high], "People": people or [len(values)]}
 
 
 def _study_of(cohort: Cohort, settings: Analysis, target: str, representation: str) -> Study:
@@ -137,10 +184,15 @@ def _select_penalty(solver: Solver, values: FloatArray, known: NDArray[np.intp],
     """Return the penalty that predicts best over as many folds as the inner loop has, families whole."""
     solver = solver.whole() if isinstance(solver, PenaltyLadder) else solver
     folds = study.protocol.divide(known, study.settings.random_seed)
-    scores = score_penalties(solver, values[:, None], folds, study.preset.selection)
+    scores = score_penalties(solver, values[:, None], folds, _selection(study))
     # A penalty of 0 interpolates the training people; it makes no model for others.
     scores = np.where(solver.penalties[:, None] > 0, scores, np.nan)
     return float(solver.penalties[best_penalty(scores, solver.penalties)[0]])
+
+
+def _selection(study: Study) -> str:
+    """The score that selects the penalty: a correlation knows no scale, and here the numbers themselves are read."""
+    return study.settings.selection or (study.preset.selection if study.targets[0].is_binary else ERROR)
 
 
 def _describe(study: Study, known: NDArray[np.intp], representation: str, penalty: float) -> dict[str, Any]:
@@ -159,9 +211,10 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "Meaning": "residual after the covariates" if study.preset.covariates else "the target itself",
         "Representation": representation,
         "Alpha": study.settings.alpha if representation == FC_POWER else 1.0,
+        "Kernel": study.settings.kernel,
         "Penalty": penalty,
         "Preset": study.preset.name,
-        "Selection": study.preset.selection,
+        "Selection": _selection(study),
         "NumberOfPeople": int(known.size),
         "NumberOfScans": len(scans),
         "Sites": _counts(study.people.sites, known),
@@ -186,9 +239,14 @@ def _range(values: pd.Series) -> list[float]:
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:
-    """Round the ends of a range outwards to a tenth of its order: exact extremes are numbers of single people."""
+    """Ends of a range on a round value beyond it: an exact extreme is the number of a single person."""
     if not high > low:
         return low, high
-    digits = 1 - math.floor(math.log10(high - low))
-    step = 10.0**-digits
-    return round(math.floor(low / step) * step, digits), round(math.ceil(high / step) * step, digits)
+    step = _step(high - low)
+    return round((math.ceil(low / step) - 1) * step, 10), round((math.floor(high / step) + 1) * step, 10)
+
+
+def _step(width: float) -> float:
+    """1, 2 or 5 times a power of ten, about a tenth of a width."""
+    power = 10.0 ** math.floor(math.log10(width / 10))
+    return float(next(each * power for each in (1, 2, 5, 10) if each * power >= width / 10 * (1 - 1e-9)))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import hmac
 import json
+import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,20 +22,25 @@ from fcpower_bids._version import __version__
 from fcpower_bids.cohort.feature_choice import choose_connectomes
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.preprocessing import gather_preprocessing
+from fcpower_bids.core.regression.ridge_model import predict_from_arrays
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.outputs.tables import plain, read_declared, read_matrix, write_declared, write_json
 from fcpower_bids.records import Cohort
 from fcpower_bids.schema import TableSpec
 from fcpower_bids.settings import Settings
-from fcpower_bids.slices.clinic.calibration import REFERENCE, RESIDUALS
+from fcpower_bids.slices.clinic.calibration import REFERENCE
 from fcpower_bids.slices.clinic.fitting import MODEL_REPRESENTATIONS, fit_final_model
 from fcpower_bids.slices.clinic.options import ModelChoices
+from fcpower_bids.slices.clinic.skill import UNTESTED, refuse_without_skill, tested_at_group_level
 from fcpower_bids.store import replace_folder, stored_path
 from fcpower_bids.workflows.collect_errors import Attempts
 from fcpower_bids.workflows.run_progress import say
 
-FORMAT = "fcpower_bids model 3"
+FORMAT = "fcpower_bids model 4"
 CARD, WEIGHTS = "model.json", "weights.npz"
+KEY = "FCPOWER_MODEL_KEY"
+"""Variable of the environment with the file of a secret key, by which models are signed."""
+PROOF, UNSIGNED = "Proof", "unsigned"
 WHERE = "Models are the folders of OUTPUT_DIR/group/models, made with --save-models."
 
 
@@ -62,7 +70,8 @@ def save_model(
             write_json(folder / f"{spec.name}.json", spec.describe(list(frame.columns)))
         digests = {file.name: _digest(file) for file in sorted(folder.iterdir())}
         card = {"Format": FORMAT, "SoftwareVersion": __version__, **plain(facts), "Digests": digests}
-        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: _digest_of(card)}})
+        own = _digest_of(card)
+        write_json(folder / CARD, {**card, "Digests": {**digests, CARD: own}, "Signature": _signature(own)})
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(path, fill)
@@ -89,7 +98,7 @@ def load_model(
     digests = facts.get("Digests")
     if not isinstance(digests, dict) or CARD not in digests:
         raise damaged
-    own = digests.pop(CARD)
+    own, signature = digests.pop(CARD), facts.pop("Signature", "")
     try:
         found = {name: _digest(stored_path(path, name)) for name in digests}
     except OSError as error:
@@ -101,7 +110,51 @@ def load_model(
     # these are the files as they were written: a failure from here on is a mistake of ours
     with np.load(path / WEIGHTS, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
+    _check_weights(arrays, facts, path)
+    facts["SignedByYou"] = hmac.compare_digest(str(signature), _signature(own) or UNSIGNED)
     return arrays, facts, [read_declared(path / f"{spec.name}.tsv", spec) for spec in specs]
+
+
+def prove(arrays: Mapping[str, np.ndarray]) -> float:
+    """The prediction for features that every model can compute, 1 to E in a wave: other weights give another."""
+    return float(predict_from_arrays(arrays, np.sin(np.arange(1.0, len(arrays["weights"]) + 1))[None]).predicted[0, 0])
+
+
+def _check_weights(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], path: Path) -> None:
+    """Refuse weights that are missing, or that are not those of the card, whatever their digest is.
+
+    Raises DatasetError.
+    """
+    numbers = [name for name, one in arrays.items() if one.dtype.kind == "f" and not np.isfinite(one).all()]
+    if numbers:
+        raise DatasetError(
+            f"{path / WEIGHTS} has a missing or infinite number in '{numbers[0]}'. Copy the model again."
+        )
+    if PROOF in facts and not math.isclose(prove(arrays), facts[PROOF], rel_tol=1e-6, abs_tol=1e-9):
+        raise DatasetError(
+            f"{path / WEIGHTS} does not give the prediction that {CARD} states: the weights were changed after the "
+            "model was made. Copy the model again."
+        )
+
+
+def _signature(digest: str) -> str:
+    """Digest of a card with the user's key, the content of the file that `KEY` names; empty without one."""
+    place = os.environ.get(KEY)
+    if not place:
+        return ""
+    try:
+        return hmac.new(Path(place).read_bytes(), digest.encode(), "sha256").hexdigest()
+    except OSError as error:
+        raise DatasetError(
+            f"The key that {KEY} names cannot be read ({error.strerror}). Correct it, or unset it."
+        ) from error
+
+
+def say_signed(facts: Mapping[str, Any]) -> str:
+    """Who made a model, as far as that is known."""
+    if facts["SignedByYou"]:
+        return "This model is signed by you."
+    return "This model is not signed by you: its digests say that it is whole, not who made it."
 
 
 def _digest(file: Path) -> str:
@@ -133,7 +186,7 @@ def telling_edges(matrix: np.ndarray) -> np.ndarray:
 
 
 IN_MODEL = "models/target-TARGET-REPRESENTATION_model"
-TABLES = tuple(replace(spec, name=f"{IN_MODEL}/{spec.name}") for spec in (RESIDUALS, REFERENCE))
+TABLES = (replace(REFERENCE, name=f"{IN_MODEL}/{REFERENCE.name}"),)
 
 
 def save_models(cohort: Cohort, attempts: Attempts) -> None:
@@ -145,17 +198,22 @@ def save_models(cohort: Cohort, attempts: Attempts) -> None:
     for target in (*cohort.targets, *composites):
         for representation in (name for name in settings.representations if name in MODEL_REPRESENTATIONS):
             name = f"model of {target} from {representation}"
-            path = attempts.run(name, partial(write_model, cohort, settings, target, representation))
+            there = "prediction" in attempts.done  # tables of this cohort, and not of an earlier one
+            tested = tested_at_group_level(settings.results, target, representation) if there else UNTESTED
+            path = attempts.run(name, partial(write_model, cohort, settings, target, representation, tested))
             if path is not None:
                 say(f"Model: {path}", settings)
 
 
-def write_model(cohort: Cohort, settings: Settings, target: str, representation: str) -> Path:
+def write_model(
+    cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any]
+) -> Path:
     """Fit a model of one target and write its folder.
 
-    Raises Unfit.
+    Raises Unfit, DatasetError.
     """
-    model = fit_final_model(cohort, settings, target, representation)
+    model = fit_final_model(cohort, settings, target, representation, tested)
+    refuse_without_skill(model.facts, cast(ModelChoices, settings).accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))
     own = dataclasses.replace(settings, atlas=(cohort.atlas,))
     chosen, _ = choose_connectomes(list_connectomes(settings.output_dir), own)
@@ -164,12 +222,13 @@ def write_model(cohort: Cohort, settings: Settings, target: str, representation:
     salt = hashlib.sha256(model.arrays["weights"].tobytes()).hexdigest()[:16]
     facts = {
         **model.facts,
+        PROOF: prove(model.arrays),
         "Preprocessing": gather_preprocessing(used),
         "Salt": salt,
         "TrainingScans": sorted(scan_digest(salt, _telling(one.path, one.path.stat().st_mtime_ns)) for one in used),
     }
     path = model_path(settings.results / "models", target, representation)
-    return save_model(path, model.arrays, facts, [(RESIDUALS, model.residuals), (REFERENCE, model.reference)])
+    return save_model(path, model.arrays, facts, [(REFERENCE, model.reference)])
 
 
 @cache

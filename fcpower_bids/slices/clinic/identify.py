@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +21,27 @@ from fcpower_bids.core.regression.kernels import correlation_kernel
 from fcpower_bids.errors import DatasetError
 from fcpower_bids.inputs.selection import label_remedy
 from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
+from fcpower_bids.slices.clinic.pages.identity import write_identity_pages
 from fcpower_bids.slices.clinic.same_person import ERRORS, PAIRS, SAME, compare_scans
 
 
 @dataclass(frozen=True)
 class Identified:
-    """Tables of `slices.clinic.same_person`, where they were written, and scans that were left out with reasons."""
+    """Tables of `slices.clinic.same_person`, their place, scans left out and pages that failed, with reasons."""
 
     pairs: pd.DataFrame
     errors: pd.DataFrame
     path: Path
     left_out: tuple[str, ...]
+    broken: tuple[str, ...] = ()
 
 
-def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | None = None) -> Identified:
+def identify_scans(
+    output_dir: Path,
+    people: tuple[str, ...] = (),
+    atlas: str | None = None,
+    command: Callable[[str], str] = lambda person: "",
+) -> Identified:
     """Compare all scans of one atlas in an output folder; report those of some people, or of all.
 
     Raises DatasetError.
@@ -43,6 +52,7 @@ def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | 
     if unknown:
         label, there = min(unknown).removeprefix("sub-"), {one.participant.removeprefix("sub-") for one in chosen}
         raise DatasetError(f"{output_dir} has no scan of sub-{label}: {label_remedy(label, there)}")
+    _refuse_single(chosen, asked, output_dir)
     rows, kept, left_out = _read(chosen)
     similarity = correlation_kernel(rows)
     names = [one.path.name.removesuffix("_relmat.tsv") for one in kept]
@@ -54,7 +64,33 @@ def identify_scans(output_dir: Path, people: tuple[str, ...] = (), atlas: str | 
         write_declared(target, frame, spec)
         about = {"People": len(set(persons)), "Scans": len(persons), "LeftOut": list(left_out), "Alpha": EXPONENT}
         write_json(target.with_suffix(".json"), {**spec.describe(), **about})
-    return Identified(pairs, errors, path, left_out)
+    _, broken = write_identity_pages(output_dir, pairs, len(set(persons)), command)
+    return Identified(pairs, errors, path, left_out, tuple(broken))
+
+
+def _refuse_single(chosen: list[Connectome], asked: set[str], output_dir: Path) -> None:
+    """Refuse people with one scan: a comparison needs another under the same name.
+
+    Raises DatasetError.
+    """
+    sessions = {name: {one.session for one in chosen if one.participant == name} for name in _names(chosen)}
+    apart = any(len(each) > 1 for each in sessions.values())  # then scans of one session are not compared
+    counts = (
+        {name: len(each) for name, each in sessions.items()} if apart else Counter(one.participant for one in chosen)
+    )
+    single = sorted(name for name in asked or counts if counts[name] < 2)
+    kind = "session" if apart else "scan"
+    if asked and single:
+        raise DatasetError(
+            f"{single[0]} has one {kind} in {output_dir}, and identify compares two of one name: add another {kind}, "
+            "or leave the label out."
+        )
+    if len(single) == len(counts):
+        raise DatasetError(f"No person in {output_dir} has two scans, and identify compares two scans of one name.")
+
+
+def _names(chosen: list[Connectome]) -> list[str]:
+    return sorted({one.participant for one in chosen})
 
 
 def _choose(found: list[Connectome], atlas: str | None) -> list[Connectome]:

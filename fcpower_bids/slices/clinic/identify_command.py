@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
+from fcpower_bids.settings.command import join_words
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,12 +24,32 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, write the tables, and print what does not look like one person first."""
+    """Compare, write tables and a page per person, and print what does not look like one person first.
+
+    Returns 0, or 4 where a person has no page.
+    """
     options = build_parser().parse_args(argv)
     # after the limits of threads are set, which numpy reads when it is loaded
+    from fcpower_bids.outputs.dataset import note_command
     from fcpower_bids.slices.clinic.identify import identify_scans, sentences
 
-    found = identify_scans(options.output_dir, tuple(options.participant_label), options.atlas)
+    found = identify_scans(
+        options.output_dir, tuple(options.participant_label), options.atlas, partial(_command, options)
+    )
+    note_command(options.output_dir, "identify", join_words(_words(options, options.participant_label), whole=True))
     for line in sentences(found):
         print(line)  # noqa: T201
-    return 0
+    for sentence in found.broken:
+        print(f"fcpower_bids: {sentence}", file=sys.stderr)  # noqa: T201
+    return 4 if found.broken else 0
+
+
+def _words(options: argparse.Namespace, labels: Sequence[str]) -> list[str | Path]:
+    people = ["--participant-label", *labels] if labels else []
+    atlas = ["--atlas", options.atlas] if options.atlas else []
+    return ["fcpower_bids", "identify", options.output_dir, *people, *atlas]
+
+
+def _command(options: argparse.Namespace, person: str) -> str:
+    """The command in words, for the page of a person, which is passed on: it names no other."""
+    return join_words(_words(options, [person.removeprefix("sub-")] if options.participant_label else []))

@@ -32,10 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def describe(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the card of a model as labels and values."""
+    from fcpower_bids.slices.clinic.folder import say_signed  # loads numpy, after the limits of threads
+    from fcpower_bids.slices.clinic.skill import say_in_full  # loads numpy, after the limits of threads
+
     interval, made = facts["Interval"], facts["Preprocessing"]
     classes = f" ({facts['PositiveClass']} against {facts['NegativeClass']})" if facts["PositiveClass"] else ""
     sites = ", ".join(f"{name} {n}" for name, n in facts["Sites"].items())
     rows = [
+        ("skill", say_in_full(facts)),
         ("target", f"{facts['Target']}{classes}: {facts['Meaning']}"),
         ("predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
         ("trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
@@ -49,18 +53,28 @@ def describe(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if not classes:
         rows += [
-            ("interval", f"+/-{interval['Radius']:.4g} for {interval['HoldsFor']}"),
+            ("interval", f"+/-{_each(interval['RadiusOfParts'], 1)} for {interval['HoldsFor']}"),
             ("coverage claimed", f"{100 * interval['NominalCoverage']:.0f} %"),
             (
                 "coverage measured",
                 f"{100 * interval['MeasuredCoverage']:.0f} % on what was held out ({interval['Groups']} groups, "
                 f"the worst {100 * interval['LeastCoverageOfAGroup']:.0f} %)",
             ),
+            (
+                "by predicted value",
+                f"{_each(interval['CoverageByThirdOfPrediction'], 100)} % (lowest to highest third)",
+            ),
+            ("by known value", f"{_each(interval['CoverageByThirdOfValue'], 100)} % (lowest to highest third)"),
         ]
     rows += _scores(facts)
     if "NewSiteRadius" in interval:
         rows.append(("at an unlike site", f"+/-{interval['NewSiteRadius']:.4g}"))
-    return [*rows, ("made with", f"fcpower_bids {facts['SoftwareVersion']}"), ("caution", facts["Caution"])]
+    return [
+        *rows,
+        ("made with", f"fcpower_bids {facts['SoftwareVersion']}"),
+        ("signed", say_signed(facts)),
+        ("caution", facts["Caution"]),
+    ]
 
 
 def _scores(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -75,6 +89,10 @@ def _score(one: Mapping[str, Any]) -> str:
     value = "not defined" if one[name] is None or one[name] != one[name] else f"{one[name]:.2f}"
     off = f", off by {one['MeanError']:+.3g} on average and {one['MAE']:.3g} in size" if "MAE" in one else ""
     return f"{name} {value}{off} ({one['Scans']:.0f} scans)"
+
+
+def _each(values: Sequence[float], factor: float) -> str:
+    return ", ".join(f"{factor * one:.3g}" for one in values)
 
 
 def _range(ends: Sequence[float], divisor: float = 1) -> str:

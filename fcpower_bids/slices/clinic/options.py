@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from fcpower_bids.options import Choices, refines
 
+ACCEPT = "--accept-no-skill"
+
 
 @dataclass(frozen=True)
 class ModelChoices(Choices):
     """Models for new people."""
 
     save_models: bool = refines(False, "also write a model per target that 'fcpower_bids predict' applies")
+    accept_no_skill: bool = refines(False, "with --save-models: write models, too, that do no better than a guess")
 
 
 def check_models(settings: ModelChoices) -> Iterator[str]:

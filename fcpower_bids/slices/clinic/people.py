@@ -97,15 +97,15 @@ class KnownValues:
     fails: bool
 
 
-def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: float, level: float) -> KnownValues | None:
+def check_known_values(predicted: ArrayLike, known: ArrayLike, radius: ArrayLike, level: float) -> KnownValues | None:
     """Compare predictions with known values.
 
-    Shapes and units: predicted (n,), known (n,).
+    Shapes and units: predicted (n,), known (n,), radius (n,) or one for all.
     """
     error = np.asarray(predicted, dtype=float) - np.asarray(known, dtype=float)
-    error = error[np.isfinite(error)]
-    if not error.size:
+    held, there = np.abs(error) <= np.asarray(radius, dtype=float), np.isfinite(error)
+    if not there.any():
         return None
-    inside = int((np.abs(error) <= radius).sum())
+    error, inside = error[there], int(held[there].sum())
     fails = bool(stats.binom.cdf(inside, error.size, level) < RARE)
     return KnownValues(error.size, inside, float(error.mean()), float(np.abs(error).mean()), fails)

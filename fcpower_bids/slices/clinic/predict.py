@@ -26,11 +26,12 @@ from fcpower_bids.outputs.tables import read_matrix, write_declared, write_json
 from fcpower_bids.reports.person.verdict import find_cautions
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.clinic.applying import AppliedModel, NewScan, Recalibration, apply_model, recalibrate
-from fcpower_bids.slices.clinic.calibration import REFERENCE, RESIDUALS, UNUSUAL, compare_with_reference
+from fcpower_bids.slices.clinic.calibration import REFERENCE, UNUSUAL
 from fcpower_bids.slices.clinic.fitting import FinalModel
-from fcpower_bids.slices.clinic.folder import load_model, scan_digest, telling_edges
-from fcpower_bids.slices.clinic.page import write_prediction_pages
+from fcpower_bids.slices.clinic.folder import load_model, say_signed, scan_digest, telling_edges
+from fcpower_bids.slices.clinic.pages.prediction import write_prediction_pages
 from fcpower_bids.slices.clinic.people import KnownValues, check_known_values, read_column, read_known, read_people
+from fcpower_bids.slices.clinic.skill import refuse_without_skill, say_in_full, say_skill
 
 COMPARED = "compared"
 """Rows of a scan in `UNUSUAL`, in addition to its own columns."""
@@ -78,9 +79,10 @@ PREDICTED = TableSpec(
         Column.number("high_new_site", "Upper end of the cautious interval"),
         Column.text("classes", "For two classes: those that cannot be ruled out at 90 %"),
         Column.number("similarity", "How like the training people the scan is"),
-        Column.number(
-            "similarity_percentile", "Per cent of the training scans that are less like the others", digits=1
-        ),
+        Column.number("known", "Known value, where a table of these people has it"),
+        Column.number("gap", "Prediction minus known value; predictions are drawn to the mean"),
+        Column.number("gap_corrected", "Prediction minus that expected of a person of this known value"),
+        Column.number("gap_error", "Standard error of gap_corrected"),
         Column.flag("inside_range", "Whether nothing is outside of what the model has seen"),
         Column.flag("in_training", "Whether the model was fitted on this very scan"),
         Column.number("minutes", "Minutes of cleaned series", digits=1),
@@ -109,6 +111,8 @@ class Request:
         Table with the known target of some of them, to recalibrate.
     accept_differences : bool
         Whether to predict although the scans were made otherwise.
+    accept_no_skill : bool
+        Whether to use a model that does no better than a guess.
     pages : bool
         Whether to write a page per person.
     command : callable
@@ -120,6 +124,7 @@ class Request:
     phenotypes: Path | None = None
     local: Path | None = None
     accept_differences: bool = False
+    accept_no_skill: bool = False
     pages: bool = True
     command: Callable[[str], str] = lambda person: ""
 
@@ -156,8 +161,8 @@ def open_model(path: Path) -> FinalModel:
 
     Raises DatasetError.
     """
-    arrays, facts, (residuals, reference) = load_model(path, (RESIDUALS, REFERENCE))
-    return FinalModel(arrays, facts, residuals, reference)
+    arrays, facts, (reference,) = load_model(path, (REFERENCE,))
+    return FinalModel(arrays, facts, reference)
 
 
 def predict_scans(path: Path, request: Request, table: Path | None = None) -> Predictions:
@@ -168,7 +173,8 @@ def predict_scans(path: Path, request: Request, table: Path | None = None) -> Pr
     Raises DatasetError.
     """
     model = open_model(path)
-    people = read_people(request.output_dir, request.phenotypes)
+    refuse_without_skill(model.facts, request.accept_no_skill)
+    people = read_people(request.output_dir, request.phenotypes) | {"known": _known_values(model.facts, request)}
     local = read_column(request.local, model.facts["Target"]) if request.local else {}
     scans, outside = _choose(model.facts, request)
     rows = [_attempt(one, model, request, people, None) for one in scans]
@@ -317,10 +323,12 @@ def _predict(
         repetition_time(one),
         people["age"].get(one.participant, math.nan),
         people["female"].get(one.participant, math.nan),
+        people["known"].get(one.participant, math.nan),
         seen,
     )
     found = apply_model(model, matrix, parcels, about, moved)
     warnings = [*found.warnings, *(f"it was made otherwise: {each}" for each in grave)]
+    alarm = "" if model.facts["Skill"]["Found"] else f"{say_skill(model.facts)} "
     if one.participant in local:
         warnings.insert(0, "this person's known value helped to recalibrate the model, so the prediction tests nothing")
     return {
@@ -328,7 +336,7 @@ def _predict(
         "participant_id": one.participant,
         "session": one.session,
         "state": DONE,
-        "warning": _sentence(warnings),
+        "warning": f"{alarm}{_sentence(warnings)}".rstrip(),
         "reason": "",
         **_numbers(found),
         "inside_range": not warnings,
@@ -336,14 +344,13 @@ def _predict(
         "minutes": quality.seconds / 60,
         "mean_fd": quality.mean_fd,
         "differences": "; ".join([*grave, *named]),
-        COMPARED: compare_with_reference(
-            model.reference, found.summary, quality.seconds, quality.mean_fd, about.female
-        ),
+        "known": about.known,
+        COMPARED: list(found.compared),
     }
 
 
 def _numbers(found: AppliedModel) -> dict[str, Any]:
-    keys = ("prediction", "low", "high", "low_new_site", "high_new_site", "similarity", "similarity_percentile")
+    keys = [field.name for field in dataclasses.fields(found) if field.name in PREDICTED.columns]
     return {key: getattr(found, key) for key in keys} | {"classes": " or ".join(found.classes)}
 
 
@@ -364,20 +371,27 @@ def _recalibrate(model: FinalModel, rows: Sequence[Mapping[str, Any]], local: Ma
     return recalibrate(model, np.array([mean[name] - local[str(name)] for name in mean.index]))
 
 
+def _known_values(facts: Mapping[str, Any], request: Request) -> dict[str, float]:
+    """Known values of the target by person, where the target is a column and not what covariates leave of it."""
+    if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
+        return {}
+    return read_known(request.output_dir, request.phenotypes, facts["Target"])
+
+
 def _check_known(
     rows: Sequence[dict[str, Any]], facts: Mapping[str, Any], request: Request, moved: Recalibration | None
 ) -> KnownValues | None:
     """Compare with what the dataset knows of people whom the model has not seen; warn of every scan if it fails."""
-    if facts["PositiveClass"] is not None or facts["Covariates"] or facts["CompositeOf"]:
-        return None
-    values = read_known(request.output_dir, request.phenotypes, facts["Target"])
     helped = read_column(request.local, facts["Target"]) if request.local else {}
     done = [row for row in rows if row["state"] == DONE]
-    new = {row["participant_id"]: row["prediction"] for row in done if not row["in_training"]}
-    people = [person for person in new if person in values and person not in helped]
-    radius, level = (moved.radius.value, moved.radius.level) if moved else (
-        facts["Interval"]["Radius"], facts["Interval"]["NominalCoverage"])  # fmt: skip
-    found = check_known_values([new[one] for one in people], [values[one] for one in people], radius, level)
+    new = pd.DataFrame([row for row in done if not row["in_training"] and math.isfinite(row["known"])])
+    if new.empty:
+        return None
+    new["radius"] = new["high"] - new["prediction"]
+    of_person = new[~new["participant_id"].isin(helped)].groupby("participant_id")
+    people = of_person[["prediction", "known", "radius"]].mean()  # one answer for a person with several scans
+    level = moved.radius.level if moved else facts["Interval"]["NominalCoverage"]
+    found = check_known_values(people["prediction"], people["known"], people["radius"], level)
     if found and found.fails:
         for row in done:
             row["warning"] = f"{say_known(found)} {row['warning']}".rstrip()
@@ -414,8 +428,10 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
     once = say_known(found.known) if found.known is not None else ""
     if once:
         say(once)
+    say(f"{say_in_full(found.facts)}. {say_signed(found.facts)}")
     for row in found.frame.itertuples():
         warning = str(row.warning or "").removeprefix(once).strip()  # of all scans: printed once
+        warning = warning.removeprefix(say_skill(found.facts)).strip()
         if row.state != DONE:
             say(f"{row.scan!s}: not predicted. {row.reason!s}")
         elif warning:
@@ -431,8 +447,9 @@ def say_predictions(found: Predictions, say: Callable[[str], None]) -> None:
             f"of +/-{interval['Radius']:.3g}."
         )
     elif found.facts["PositiveClass"] is None:
+        least, most = (f"{end(interval['RadiusOfParts']):.3g}" for end in (min, max))
         say(
-            f"Intervals of +/-{interval['Radius']:.3g} hold for {interval['HoldsFor']}, in "
+            f"Intervals of +/-{least}{f' to {most}' * (least != most)} hold for {interval['HoldsFor']}, in "
             f"{_percent(interval, 'Nominal')} of 100 cases (measured on what was held out: "
             f"{_percent(interval, 'Measured')} of 100)."
         )

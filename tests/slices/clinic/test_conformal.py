@@ -10,10 +10,16 @@ import pytest
 from scipy import stats
 
 from fcpower_bids.slices.clinic.equations import (
+    Layout,
+    by_third,
     cautious_radius,
     group_radius,
-    measured_coverage,
+    held_inside,
+    local_radii,
+    normal_at,
+    radii_by_value,
     recalibrated_residuals,
+    regress_on_known,
     shrunken_offset,
     site_radius,
 )
@@ -97,29 +103,72 @@ def test_ordinary_residuals_would_not_have_covered_them():
     centred = residuals - np.array([residuals[sites == one].mean() for one in range(40)])[sites]
     ordinary = group_radius(centred, np.arange(len(centred))).value
     assert np.mean(np.abs(residuals) <= ordinary) < 0.7
-    assert np.nanmean(measured_coverage(residuals, sites)) > 0.85
+    assert np.nanmean(held_inside(residuals, sites, 0 * residuals)) > 0.85
 
 
 def test_measured_coverage_leaves_the_own_group_out():
     residuals, sites = np.array([1.0, 1.0, 1.0, 50.0]), np.array(["a", "a", "b", "c"])
-    assert measured_coverage(residuals, sites, 0.6).tolist() == [1.0, 1.0, 0.0]
-    assert np.isnan(measured_coverage([1.0, 2.0], ["a", "a"])).all()
+    assert held_inside(residuals, sites, residuals, 0.6).tolist() == [1.0, 1.0, 1.0, 0.0]
+    assert np.isnan(held_inside([1.0, 2.0], ["a", "a"], [1.0, 2.0])).all()
     rng = np.random.default_rng(7)
     residuals, sites = shifted_sites(rng, 6)
-    expected = []
+    predicted = rng.standard_normal(len(sites))
+    found = held_inside(residuals, sites, predicted, radius=site_radius)
     for one in range(6):
-        radius = site_radius(residuals[sites != one], sites[sites != one]).value
-        expected.append(np.mean(np.abs(residuals[sites == one]) <= radius))
-    assert measured_coverage(residuals, sites, radius=site_radius).tolist() == expected
+        others = sites != one
+        edges = np.quantile(predicted[others], [1 / 3, 2 / 3])
+        for part in range(3):
+            inside = np.digitize(predicted, edges) == part
+            radius = site_radius(residuals[others & inside], sites[others & inside]).value
+            own = inside & ~others
+            assert (found[own] == (np.abs(residuals[own]) <= radius)).all()
+
+
+def test_each_third_of_the_predicted_values_has_its_own_width():
+    rng = np.random.default_rng(8)
+    predicted = rng.standard_normal(6000)
+    residuals = rng.standard_normal(6000) * np.exp(predicted)
+    found = radii_by_value(residuals, np.arange(6000), predicted)
+    inside = np.abs(residuals) <= found.at(predicted)
+    np.testing.assert_allclose(by_third(inside, predicted), 0.9, atol=0.002)
+    one = group_radius(residuals, np.arange(6000)).value
+    assert by_third(np.abs(residuals) <= one, predicted)[2] < 0.75
+    few = radii_by_value(residuals[:80], np.arange(80), predicted[:80])
+    assert (few.edges, few.each) == ((), (group_radius(residuals[:80], np.arange(80)),))
+
+
+def test_the_corrected_gap_does_not_go_with_the_known_value():
+    rng = np.random.default_rng(9)
+    known = rng.normal(50, 10, 4000)
+    predicted = 50 + 0.4 * (known - 50) + rng.normal(0, 5, 4000)
+    line = regress_on_known(predicted, known)
+    reference = stats.linregress(known, predicted)
+    assert (line.slope, line.intercept) == pytest.approx((reference.slope, reference.intercept))
+    gaps = np.array([line.gap(*pair) for pair in zip(predicted, known, strict=True)])
+    assert abs(np.corrcoef(gaps[:, 0], known)[0, 1]) < 1e-9 < 0.7 < abs(np.corrcoef(predicted - known, known)[0, 1])
+    assert np.mean(np.abs(gaps[:, 0]) < 1.645 * gaps[:, 1]) == pytest.approx(0.9, abs=0.02)
+    assert regress_on_known([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]) is None
+
+
+def test_a_reference_follows_motion_and_a_constant_has_no_slope():
+    rng = np.random.default_rng(10)
+    about = np.column_stack([rng.standard_normal(300), np.zeros(300)])
+    mean, sd, slopes = normal_at(5 + 2 * about[:, 0] + rng.normal(0, 0.5, 300), about)
+    assert (mean, sd, slopes[0]) == pytest.approx((5, 0.5, 2), rel=0.08)
+    assert slopes[1] == 0
+    values = about[:10, 0]
+    few = normal_at(values, about[:10])
+    assert few[:2] == pytest.approx((values.mean(), values.std(ddof=1)))
+    assert not few[2].any()
 
 
 def test_the_offset_is_the_posterior_mean_of_the_one_way_layout():
     rng = np.random.default_rng(3)
     residuals, sites = shifted_sites(rng, 400, within=2.0, between=3.0)
     local = np.full(5, 4.0)
-    assert shrunken_offset(local, residuals, sites) == pytest.approx(4 * 45 / (45 + 4), rel=0.03)
+    assert shrunken_offset(local, Layout.of(residuals, sites)) == pytest.approx(4 * 45 / (45 + 4), rel=0.03)
     same = rng.normal(0, 1, 4000)
-    assert abs(shrunken_offset(local, same, np.arange(4000) % 20)) < 0.5
+    assert abs(shrunken_offset(local, Layout.of(same, np.arange(4000) % 20))) < 0.5
 
 
 def test_local_people_narrow_the_interval_and_keep_the_coverage():
@@ -127,7 +176,10 @@ def test_local_people_narrow_the_interval_and_keep_the_coverage():
     residuals, sites = shifted_sites(rng, 40, between=3.0)
     after, whose = recalibrated_residuals(residuals, sites, 10, seed=0)
     assert group_radius(after, whose).value < 0.7 * group_radius(residuals, sites).value
-    assert 0.85 < np.mean(measured_coverage(after, whose)) < 0.95
+    assert 0.85 < np.mean(held_inside(after, whose, 0 * after)) < 0.95
+    radii = local_radii(residuals, sites, (2, 10, 1000))
+    assert sorted(radii) == [2, 10]
+    assert radii[10].value < radii[2].value < site_radius(residuals, sites).value
     assert len(recalibrated_residuals(residuals, sites, 1000)[0]) == 0
 
 
@@ -136,4 +188,4 @@ def test_wrong_arguments_are_refused(residuals, level):
     with pytest.raises(ValueError, match="interval needs"):
         group_radius(residuals, residuals, level)
     with pytest.raises(ValueError, match="two groups"):
-        shrunken_offset([1.0], [1.0, 2.0], ["a", "a"])
+        shrunken_offset([1.0], Layout.of([1.0, 2.0], ["a", "a"]))

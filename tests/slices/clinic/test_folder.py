@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.slices.clinic.folder import load_model, model_path, save_model
+from fcpower_bids.slices.clinic.folder import load_model, model_path, prove, save_model, say_signed
 
 
 def test_round_trip(tmp_path):
@@ -34,7 +34,7 @@ def card(path, text):
     (path / "model.json").write_text(text)
 
 
-DIGESTS = '{"Format": "fcpower_bids model 3", "Digests": {}}'
+DIGESTS = '{"Format": "fcpower_bids model 4", "Digests": {}}'
 
 
 def with_pickle(path):
@@ -58,7 +58,7 @@ def with_pickle(path):
 def test_what_is_not_a_model_is_refused_and_never_run(tmp_path, write, capsys):
     path = tmp_path / "a_model"
     write(path)
-    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 3 is needed)"):
+    with pytest.raises(DatasetError, match=r"a_model.*(OUTPUT_DIR/group/models|model 4 is needed)"):
         load_model(path)
     assert "code was run" not in capsys.readouterr().out
 
@@ -85,7 +85,7 @@ def test_a_changed_card_is_named(tmp_path, old, new):
     assert load_model(path)[1]["Parcels"] == ["a"], "laid out anew, with a mark of its encoding"
     assert old in text
     card.write_text(text.replace(old, new))
-    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 3 is needed"):
+    with pytest.raises(DatasetError, match=r"model\.json is not the file|model 4 is needed"):
         load_model(path)
 
 
@@ -109,3 +109,44 @@ def test_a_mistake_of_ours_is_not_blamed_on_the_model(tmp_path, monkeypatch):
     monkeypatch.setattr("fcpower_bids.slices.clinic.folder._digest_of", planted)
     with pytest.raises(KeyError, match="planted"):
         load_model(tmp_path / "x_model")
+
+
+ARRAYS = {
+    "kind": np.asarray("correlation"),
+    "weights": np.array([[1.0], [-2.0], [3.0]]),
+    "mean_features": np.zeros(3),
+    "intercept": np.array([5.0]),
+    "similarity_range": np.array([-1.0, 1.0]),
+    "target_range": np.array([[0.0], [9.0]]),
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (np.array([[1.0], [np.nan], [3.0]]), "missing or infinite number in 'weights'"),
+        (-ARRAYS["weights"], "does not give the prediction that model.json states"),
+    ],
+)
+def test_changed_weights_are_refused_though_their_digests_are_right(tmp_path, changed, words):
+    facts = {"Target": "x", "Proof": prove(ARRAYS)}
+    assert load_model(save_model(tmp_path / "whole_model", ARRAYS, facts))[1]["Target"] == "x"
+    path = save_model(tmp_path / "a_model", ARRAYS | {"weights": changed}, facts)
+    with pytest.raises(DatasetError, match=words):
+        load_model(path)
+
+
+def test_a_model_is_signed_by_whoever_has_the_key(tmp_path, monkeypatch):
+    for name in ("mine", "theirs"):
+        (tmp_path / name).write_text(name)
+    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "mine"))
+    path = save_model(tmp_path / "a_model", {"weights": np.arange(3.0)}, {"Target": "x"})
+    assert say_signed(load_model(path)[1]) == "This model is signed by you."
+    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "theirs"))
+    assert say_signed(load_model(path)[1]).startswith("This model is not signed by you: its digests say")
+    monkeypatch.delenv("FCPOWER_MODEL_KEY")
+    assert not load_model(path)[1]["SignedByYou"]
+    assert not load_model(save_model(path, {"weights": np.arange(3.0)}, {"Target": "x"}))[1]["SignedByYou"]
+    monkeypatch.setenv("FCPOWER_MODEL_KEY", str(tmp_path / "none"))
+    with pytest.raises(DatasetError, match="FCPOWER_MODEL_KEY names cannot be read"):
+        load_model(path)

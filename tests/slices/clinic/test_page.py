@@ -7,7 +7,7 @@ import base64
 import pandas as pd
 import pytest
 
-from fcpower_bids.slices.clinic.page import write_prediction_pages
+from fcpower_bids.slices.clinic.pages.prediction import answer_person, fitting, write_prediction_pages
 
 NETWORKS = [f"within SalVentAttn{number}" for number in range(17)]
 SCAN = "sub-01_ses-followup_task-rest_run-1_space-MNI152NLin2009cAsym_atlas-Schaefer2018_seg-17n_scale-400_res-2"
@@ -29,7 +29,10 @@ ROW = {
     "low_new_site": 40.0,
     "high_new_site": 82.46,
     "classes": "",
-    "similarity_percentile": 0.4,
+    "known": 85.0,
+    "gap": -23.77,
+    "gap_corrected": -8.4,
+    "gap_error": 6.1,
     "minutes": 9.8,
     "mean_fd": 0.412,
     "differences": "fmriprep 23.2.0, the model's 25.1.0",
@@ -48,9 +51,23 @@ FACTS = {
     "NumberOfScans": 1000,
     "Sites": {f"s{number}": 40 for number in range(20)},
     "SoftwareVersion": "0.1.0",
+    "SignedByYou": False,
     "Digests": {"weights.npz": "f" * 64},
     "Preprocessing": {"strategy": ["36p"], "band": ["0.01-0.08 Hz"], "atlas": ["Schaefer2018 17n 400"]},
+    "Skill": {
+        "Found": True,
+        "P": 0.001,
+        "Permutations": 1000,
+        "Score": "r",
+        "OverPeople": 0.7,
+        "OverSites": 0.3,
+        "Error": 8.1,
+        "ErrorOfGuess": 12.0,
+        "WidthOfInterval": 24.3,
+        "SpreadOfValues": 36.0,
+    },
     "HeldOutScores": {"site": {"s0": {"r": 0.1}, "s1": {"r": 0.3}, "s2": {"r": None}, "s3": {"r": 0.7}}},
+    "TrainingValues": {"Edges": [20.0, 40.0, 60.0], "People": [500, 362]},
     "Interval": {
         "HoldsFor": "a person of a site like these",
         "HeldOut": "site",
@@ -58,13 +75,27 @@ FACTS = {
         "MeasuredCoverage": 0.884,
         "LeastCoverageOfAGroup": 0.28,
         "Groups": 20,
+        "Scans": 1000,
+        "Radius": 12.13,
+        "RadiusOfParts": [12.13],
+        "PredictedEdges": [],
+        "NewSiteRadius": 21.23,
+        "Least": 0.0,
+        "CoverageByThirdOfPrediction": [0.9, 0.9, 0.9],
+        "CoverageByThirdOfValue": [0.84, 0.99, 0.83],
+        "CoverageByMotion": [0.9, 0.8],
+        "WithLocalPeople": [
+            {"People": 2, "Radius": 11.0},
+            {"People": 10, "Radius": 9.2},
+            {"People": 20, "Radius": 9.0},
+        ],
     },
 }
 MEASURES = ["mean_fc", "participation_ratio", "similarity", *NETWORKS]
 COMPARED = pd.DataFrame(
     [
-        {"scan": ROW["scan"], "measure": name, "value": 0.3, "mean": 0.2, "sd": 0.04, "z": 2.5, "percentile": 99.0,
-         "matched": True, "same_sex": True, "scans": 214}
+        {"scan": ROW["scan"], "measure": name, "value": 0.3, "mean": 0.2, "sd": 0.04, "z": 2.5, "scans": 214,
+         "adjusted_for": "motion, length, sex"}
         for name in MEASURES
     ]
 )  # fmt: skip
@@ -85,19 +116,57 @@ def test_it_prints_on_one_sheet(opened):
     assert content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") == 1
 
 
-def test_it_is_silent_and_says_the_gravest_first(opened):
+def test_it_is_silent_and_says_the_gravest_first(opened):  # and the interval first
     assert opened.messages == []
-    assert len(opened.requests) == 1
+    assert [one[:5] for one in opened.requests] == ["file:", "data:"]  # itself, and the strip that is in it
     told = opened.evaluate("[...document.querySelectorAll('.problems li')].map((one) => one.innerText)")
     assert told[0] == ROW["warning"]
-    assert told[1] == f"The scan itself calls for caution: {ROW['cautions']}"
-    assert told[2].endswith("held out of the training it held in 88, in the worst part in 28.")
-    assert told[3] == "For a site that is unlike those of the training: 40.00 to 82.46."
-    assert told[4].startswith("Unusual, beyond 2 standard deviations against 214 training scans of similar motion and ")
-    assert told[5:] == [f"Made otherwise than the training scans: {ROW['differences']}."]
-    headline = opened.evaluate("document.querySelector('#scan1 h2').innerText")
-    assert headline.removeprefix("! ") == "age, without what goes with sex and mean_fd: 61.23, interval 49.10 to 73.36."
+    assert told[1].startswith(
+        "The known age is 85; the prediction is 23.8 below it. Predictions are drawn to the average"
+    )
+    assert told[1].endswith("it is off by -8.4, standard error 6.1.")
+    assert told[2].startswith("Unusual, beyond 2 standard deviations against the 214 training scans, at the motion, ")
+    assert told[3].endswith("held out of the training it held in 88, in the worst part in 28.")
+    assert told[4].startswith(
+        "By known age it held unevenly: in 84 % of the lowest third, 99 % of the middle third, 83 %"
+    )
+    assert told[5] == "It held in 90 % of the scans with less motion, 80 % of those with more."
+    assert told[6] == "For a site that is unlike those of the training: 40 to 82."
+    local = "At your site 2 people of known age make the interval hold there (--recalibrate): ±11 instead of ±12; "
+    assert told[7] == f"{local}with 10, ±9."
+    assert told[8] == f"The scan itself calls for caution: {ROW['cautions']}"
+    assert told[9:] == [f"Made otherwise than the training scans: {ROW['differences']}."]
+    headline = opened.evaluate("document.querySelector('#result h2').innerText")
+    assert headline.removeprefix("! ") == (
+        "age, without what goes with sex and mean_fd: between 49 and 73; best guess 61."
+    )
+    assert opened.evaluate("document.querySelector('#scan1 h2').innerText") == "Session followup, task rest, run 1"
     limits = opened.evaluate("document.body.innerText")
     assert "The number is no age itself: the share of sex and mean_fd was taken off, so that 0 is" in limits
     card = opened.evaluate("document.querySelector('#model').innerText")
     assert "r 0.30 at the median of 3 held-out sites, 0.10 to 0.70" in card
+
+
+def test_a_person_with_several_scans_gets_one_answer(tmp_path):
+    rows = [ROW | {"scan": f"sub-01_ses-{name}_task-rest", "prediction": value, "warning": ""} for name, value in
+            (("a", 40.0), ("b", 50.0))]  # fmt: skip
+    answer = answer_person(rows, COMPARED.iloc[:0], FACTS | {"Covariates": []}, {})
+    assert answer.headline == "age: between 33 and 57; best guess 45."
+    assert answer.sentences[0] == (
+        "This is the mean of 2 scans, which give 40, 50; the interval is that of a single scan."
+    )
+    far = answer_person([rows[0], rows[1] | {"prediction": 70.0}], COMPARED.iloc[:0], FACTS | {"Covariates": []}, {})
+    assert "They differ by more than an interval is wide" in far.sentences[1]
+    assert [scan.title for scan in answer.scans] == ["Session a, task rest", "Session b, task rest"]
+    refused = [ROW | {"state": "refused", "reason": "It lacks parcels."}]
+    answer = answer_person(refused, COMPARED.iloc[:0], FACTS, {})
+    assert (answer.level, answer.headline, answer.strip) == ("stop", "There is no prediction.", "")
+    assert answer.scans[0].result == "No prediction. It lacks parcels."
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "words"),
+    [(45.61, 47.1, "46"), (3.14159, 4.4, "3.1"), (0.1234, 0.3, "0.12"), (1234.0, 900.0, "1,230"), (-0.4, 20.0, "0")],
+)
+def test_digits_fit_the_interval(value, width, words):
+    assert fitting(value, width) == words

@@ -10,12 +10,13 @@ import pytest
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_table, write_table
-from fcpower_bids.slices.clinic import page as prediction
+from fcpower_bids.slices.clinic.pages import prediction
+from fcpower_bids.slices.clinic.pages.prediction import fitting
 from tests.derivatives.participant_outputs import make_outputs, write_participants
 
 TARGET = [float(7 * person % 12) for person in range(12)]
-ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0 --save-models"
-QUICK = "--folds 3 --inner-folds 2 --repeats 1 --nprocs 1 --min-time 60 --quiet"
+ASKED = "--analyses prediction --targets score --covariates age sex --representations fc --permutations 0"
+QUICK = "--save-models --accept-no-skill --folds 3 --inner-folds 2 --repeats 1 --nprocs 1 --min-time 60 --quiet"
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +35,11 @@ def fitted(tmp_path_factory):
 
 def test_the_headline_names_what_was_taken_off(fitted):
     out, model = fitted
-    assert main(["predict", str(model), str(out), "--participant-label", "01"]) == 0
+    assert main(["predict", str(model), str(out), "--participant-label", "01", "--accept-no-skill"]) == 0
     (row,) = read_table(out / "group" / "predicted" / "target-score-fc.tsv").to_dict("records")
     (page,) = out.glob("sub-01_target-*.html")
-    said = f"score, without what goes with age and sex: {row['prediction']:.2f}, interval {row['low']:.2f} to"
+    ends = [fitting(row[key], row["high"] - row["low"]) for key in ("low", "high", "prediction")]
+    said = f"score, without what goes with age and sex: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
     assert said in html.unescape(page.read_text())
     assert abs(row["prediction"]) < pd.Series(TARGET).mean()  # a residual, not a score
 
@@ -56,7 +58,7 @@ def test_a_figure_of_quality_that_is_none_is_the_fault_of_its_table(fitted, tmp_
     table = tmp_path / "table.tsv"
     try:
         path.write_text(damage(whole))
-        options = ["--participant-label", "02", "--no-pages", "--table", str(table)]
+        options = ["--participant-label", "02", "--no-pages", "--table", str(table), "--accept-no-skill"]
         assert main(["predict", str(model), str(out), *options]) == 5
     finally:
         path.write_text(whole)
@@ -85,7 +87,8 @@ def test_a_slip_in_one_page_costs_that_page(fitted, tmp_path, monkeypatch, capsy
         return say_scan(row, *others)
 
     monkeypatch.setattr(prediction, "say_scan", one_is_broken)
-    assert main(["predict", str(output / "group" / "models" / fitted[1].name), str(output)]) == 4
+    model = output / "group" / "models" / fitted[1].name
+    assert main(["predict", str(model), str(output), "--accept-no-skill"]) == 4
     told = capsys.readouterr()
     assert "12 of 12 scans predicted" in told.out
     assert "sub-02 has no page. Internal error, please report it with logs/crashes/predict_sub-02_page.txt" in told.err

@@ -3,38 +3,74 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from fcpower_bids.slices.clinic.equations import error_rates, verify
+from fcpower_bids.slices.clinic.pages.identity import answer_for, write_identity_pages
+from fcpower_bids.slices.clinic.same_person import OPEN, OTHER, SAME
 
 RNG = np.random.default_rng(0)
-SAME, DIFFERENT = RNG.normal(4, 1, 4000), RNG.normal(0, 1, 20000)
+OWN, DIFFERENT = RNG.normal(4, 1, 4000), RNG.normal(0, 1, 20000)
 
 
 @pytest.mark.parametrize("score", [1.0, 2.0, 3.0])
 def test_normal_scores(score):
-    found = verify(score, SAME, DIFFERENT)
+    found = verify(score, OWN, DIFFERENT)
     assert found.false_match == pytest.approx(stats.norm.sf(score), rel=0.2)
     assert found.false_non_match == pytest.approx(stats.norm.cdf(score - 4), rel=0.25, abs=5e-4)
     assert np.log(found.likelihood_ratio) == pytest.approx(4 * score - 8, abs=0.5)
 
 
 def test_the_ratio_stays_within_what_the_pairs_can_show():
-    assert verify(40.0, SAME[:50], DIFFERENT[:100]).likelihood_ratio <= 101
-    assert verify(-40.0, SAME[:50], DIFFERENT[:100]).likelihood_ratio >= 1 / 51
-    assert np.isnan(verify(1.0, SAME[:5], DIFFERENT).likelihood_ratio)
-    assert verify(100.0, SAME, DIFFERENT).false_match == 1 / 20001
+    assert verify(40.0, OWN[:50], DIFFERENT[:100]).likelihood_ratio <= 101
+    assert verify(-40.0, OWN[:50], DIFFERENT[:100]).likelihood_ratio >= 1 / 51
+    assert np.isnan(verify(1.0, OWN[:5], DIFFERENT).likelihood_ratio)
+    assert verify(100.0, OWN, DIFFERENT).false_match == 1 / 20001
 
 
 def test_error_rates_are_those_of_the_thresholds():
-    rows = np.array(list(error_rates(SAME, DIFFERENT)))
+    rows = np.array(list(error_rates(OWN, DIFFERENT)))
     assert len(rows) == 4
     for threshold, matches, misses in rows:
         assert matches == pytest.approx(np.mean(threshold <= DIFFERENT))
-        assert misses == pytest.approx(np.mean(threshold > SAME))
+        assert misses == pytest.approx(np.mean(threshold > OWN))
     np.testing.assert_allclose(rows[:3, 1], [0.001, 0.01, 0.05], atol=1e-4)
     assert rows[3, 1] == pytest.approx(rows[3, 2], abs=1e-3)
     assert rows[3, 0] == pytest.approx(2, abs=0.1)
-    assert len(list(error_rates(SAME, DIFFERENT[:30]))) == 2
+    assert len(list(error_rates(OWN, DIFFERENT[:30]))) == 2
     assert list(error_rates([], DIFFERENT)) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "answer", "words"),
+    [
+        ([("a", "b", "01", SAME)], SAME, "The 2 scans filed under sub-01 are of one person."),
+        ([("a", "b", "01", OPEN)], OPEN, "Whether the 2 scans filed under sub-01 are of one person cannot be said."),
+        ([("a", "b", "01", OTHER)], OTHER, "The 2 scans filed under sub-01 are not all of one person."),
+        ([("a", "b", "01", SAME), ("a", "c", "01", OPEN)], OPEN, "Whether the 3 scans filed under sub-01 "),
+        ([("a", "b", "01", OPEN), ("b", "c", "02", SAME)], OTHER, "not all of one person: one fits sub-02 better."),
+        ([("a", "b", "01", SAME), ("b", "c", "02", OPEN)], SAME, "The 2 scans filed under sub-01 are of one person."),
+    ],
+)
+def test_there_are_three_answers(tmp_path, rows, answer, words):
+    pairs = pd.DataFrame(
+        {
+            "participant_id": "sub-01",
+            "scan": f"sub-01_ses-{one}",
+            "other_participant_id": f"sub-{whose}",
+            "other_scan": f"sub-{whose}_ses-{other}",
+            "verdict": verdict,
+            "likelihood_ratio": 0.004,
+            "false_match": 0.01,
+        }
+        for one, other, whose, verdict in rows
+    )
+    found, headline = answer_for("sub-01", pairs)
+    assert found == answer
+    assert words in headline
+    (page,), broken = write_identity_pages(tmp_path, pairs, 12)
+    assert not broken
+    assert headline in page.read_text()
+    assert "1/250" in page.read_text()

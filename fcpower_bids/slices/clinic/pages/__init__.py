@@ -1,0 +1,1 @@
+"""Pages for people: the prediction of a person, and whose scan it is."""

@@ -1,0 +1,84 @@
+"""The page of whose scans bear a name: they are of one person, they are not, or it cannot be said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.reports.kit.page import render_page, write_page
+from fcpower_bids.slices.clinic.pages.prediction import title_of
+from fcpower_bids.slices.clinic.same_person import MATCHES, OPEN, OTHER, RATIO, SAME
+
+LEVELS = {SAME: "ok", OTHER: "stop", OPEN: "caution"}
+
+
+def write_identity_pages(
+    output_dir: Path, pairs: pd.DataFrame, people: int, command: Callable[[str], str] = lambda person: ""
+) -> tuple[list[Path], list[str]]:
+    """Write ``sub-LABEL_identify.html`` for every person of `PAIRS`; say of each that failed why.
+
+    ``people`` is how many the reference has.
+    """
+    pages, broken = [], []
+    for person, rows in pairs.groupby("participant_id", sort=True):
+        try:
+            answer, headline = answer_for(str(person), rows)
+            text = render_page(
+                "identity.html",
+                command=command(str(person)),
+                title=f"{person}: whose scans",
+                person=person,
+                level=LEVELS[answer],
+                headline=headline,
+                rows=[_row(each) for each in rows.to_dict("records")],
+                people=people,
+                limits=_limits(people),
+            )
+            pages.append(write_page(output_dir / f"{person}_identify.html", text))
+        except Exception as error:  # of one page: the others go on
+            broken.append(f"{person} has no page. {explain(error, output_dir, f'identify_{person}_page')}")
+    return pages, broken
+
+
+def answer_for(person: str, rows: pd.DataFrame) -> tuple[str, str]:
+    """The verdict about all scans of one name, and its sentence."""
+    own = rows[rows["participant_id"] == rows["other_participant_id"]]
+    foreign = rows[(rows["participant_id"] != rows["other_participant_id"]) & (rows["verdict"] == SAME)]
+    n = len({*own["scan"], *own["other_scan"]})
+    if len(foreign) or (own["verdict"] == OTHER).any():
+        better = f": one fits {foreign.iloc[0]['other_participant_id']} better" if len(foreign) else ""
+        return OTHER, f"The {n} scans filed under {person} are not all of one person{better}."
+    if len(own) and (own["verdict"] == SAME).all():
+        return SAME, f"The {n} scans filed under {person} are of one person."
+    return OPEN, f"Whether the {n} scans filed under {person} are of one person cannot be said."
+
+
+def _limits(people: int) -> tuple[str, ...]:
+    return (
+        f"The reference is the {people} people of this folder; with other scanners or scans it does not hold.",
+        f"'{SAME.capitalize()}' asks for a likelihood ratio of {RATIO:g} and fewer than {100 * MATCHES:g} % of the "
+        f"pairs of different people as similar, '{OTHER}' for a ratio of 1/{RATIO:g}.",
+        "It compares connectomes and no faces, dates or records; look at these before a scan is moved.",
+    )
+
+
+def _title(scan: Any) -> str:
+    return title_of(str(scan).removesuffix("_stat-pearsoncorrelation"))
+
+
+def _row(each: dict[Any, Any]) -> Sequence[str]:
+    other = str(each["other_participant_id"])
+    ratio = each["likelihood_ratio"]
+    whose = "" if other == each["participant_id"] else f"{other}: "
+    odds = "too few pairs" if ratio != ratio else f"{ratio:.3g}" if ratio >= 1 else f"1/{1 / ratio:.3g}"
+    return (
+        _title(each["scan"]),
+        f"{whose}{_title(each['other_scan'])}",
+        str(each["verdict"]),
+        odds,
+        f"{100 * each['false_match']:.2g} %",
+    )

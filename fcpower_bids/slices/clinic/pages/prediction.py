@@ -1,0 +1,377 @@
+"""The page of what a model says of one person: one answer, its scans, what is unusual, what it cannot say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.outputs.crashes import explain
+from fcpower_bids.outputs.names import parse_name
+from fcpower_bids.reports.kit.page import render_page, show_number, write_page
+from fcpower_bids.slices.clinic.applying import ends_of, possible_classes
+from fcpower_bids.slices.clinic.pages.strip import draw_strip
+from fcpower_bids.slices.clinic.skill import say_added, say_evidence, say_in_full, say_skill
+
+PREDICTED, CAUTION = "predicted", "caution"
+SITE = "site"
+FEW_SITES = 5
+"""Sites below which an interval that rests on them says so; simulated in docs/models.md."""
+EVEN = (0.85, 0.95)
+"""Shares of thirds of people between which an interval holds evenly."""
+IN_WORDS = {
+    "mean_fc": "mean correlation",
+    "participation_ratio": "effective number of eigenvalues",
+    "similarity": "similarity to the training people",
+}
+"""Measures of the reference as people read them; networks are named as they are."""
+FAR = 2.0
+"""Standard deviations from the mean of the reference beyond which a measure is called unusual."""
+ENTITIES = {"ses": "session", "task": "task", "acq": "acquisition", "run": "run"}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Content of a page about one scan.
+
+    Attributes
+    ----------
+    title, file : str
+        Session, task and run; the name of its files.
+    result : str
+        Its own prediction, or why there is none.
+    sentences : tuple of str
+        Cautions about it alone.
+    facts : tuple of (str, str)
+        Label and value.
+    unusual : str
+        The connectome against the reference, in one sentence.
+    measures : tuple of mapping
+        Rows of the comparison with the reference.
+    """
+
+    title: str
+    file: str
+    result: str
+    sentences: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    unusual: str = ""
+    measures: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for one person.
+
+    Attributes
+    ----------
+    level, headline : str
+        ``ok``, ``caution`` or ``stop``; the result in one sentence, the interval first.
+    strip, alt : str
+        A drawing and its description; empty for classes and where there is no prediction.
+    sentences, trust : tuple of str
+        What must be known with it, the gravest first; of whom the interval holds, and what would make it hold.
+    scans : tuple of Scan
+    """
+
+    level: str
+    headline: str
+    strip: str
+    alt: str
+    sentences: tuple[str, ...]
+    trust: tuple[str, ...]
+    scans: tuple[Scan, ...]
+
+
+def write_prediction_pages(
+    output_dir: Path,
+    model: str,
+    frame: pd.DataFrame,
+    compared: pd.DataFrame,
+    facts: Mapping[str, Any],
+    moved: Mapping[str, Any],
+    command: Callable[[str], str] = lambda person: "",
+) -> tuple[list[Path], list[str]]:
+    """Write ``sub-LABEL_MODEL.html`` for every person of a table of predictions; say of each that failed why."""
+    limits, card = limits_of(facts), card_of(facts, model)
+    pages, broken = [], []
+    for person, rows in frame.groupby("participant_id", sort=True):
+        try:
+            answer = answer_person(_records(rows), compared, facts, moved)
+            text = render_page(
+                "prediction.html",
+                command=command(str(person)),
+                title=f"{person}: {facts['Target']}",
+                alarm="" if facts["Skill"]["Found"] else say_skill(facts),
+                evidence=say_evidence(facts["Skill"]),
+                person=person,
+                target=facts["Target"],
+                answer=answer,
+                limits=limits,
+                card=card,
+                date=datetime.now(tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            )
+            pages.append(write_page(output_dir / f"{person}_{model}.html", text))
+        except Exception as error:  # of one page: the others go on
+            broken.append(f"{person} has no page. {explain(error, output_dir, f'predict_{person}_page')}")
+    return pages, broken
+
+
+def answer_person(
+    rows: Sequence[Row], compared: pd.DataFrame, facts: Mapping[str, Any], moved: Mapping[str, Any]
+) -> Answer:
+    """One answer from all scans of a person: the mean of their predictions with the interval of a single scan."""
+    scans = tuple(say_scan(row, compared[compared["scan"] == row["scan"]], facts) for row in rows)
+    done = [row for row in rows if row["state"] == PREDICTED]
+    if not done:
+        return Answer("stop", "There is no prediction.", "", "", (), (), scans)
+    guess = fmean(row["prediction"] for row in done)
+    low, high, *wide = ends_of(guess, facts, moved.get("Radius"))
+    known = done[0]["known"]
+    # the sentence about the skill of the model heads the page
+    warnings = [str(row["warning"]).removeprefix(say_skill(facts)).strip() for row in done]
+    sentences = [one for one in dict.fromkeys(warnings) if one]
+    apart = _of_several(done, high - low)
+    sentences += [*apart, *_gap_sentences(done, facts)]
+    several = len(scans) > 1
+    sentences += [f"{one.title}: {one.unusual}" if several else one.unusual for one in scans if one.unusual]
+    trust = [*say_added(facts["Skill"]), *_interval_sentences(wide, high - low, facts, moved)]
+    doubtful = (
+        any(warnings) or len(apart) > 1 or any(row["quality"] == CAUTION for row in done) or not facts["Skill"]["Found"]
+    )
+    strip = alt = ""
+    if facts["PositiveClass"] is None:
+        strip = draw_strip(facts["TrainingValues"], low, high, guess, str(facts["Target"]), known)
+        alt = "Grey bars: the training people, their average dashed; blue: the interval; ring: the best guess"
+        alt += "; red: the known value." if known == known else "."
+    level = "caution" if doubtful else "ok"
+    said = say_result(guess, low, high, facts)
+    return Answer(level, said, strip, alt, tuple(sentences), tuple(trust), scans)
+
+
+def say_scan(row: Row, compared: pd.DataFrame, facts: Mapping[str, Any]) -> Scan:
+    """Put the rows of one scan into words."""
+    measures = tuple({**row, "measure": IN_WORDS.get(row["measure"], row["measure"])} for row in _records(compared))
+    name = str(row["scan"]).removesuffix("_stat-pearsoncorrelation")
+    title = title_of(name)
+    if row["state"] != PREDICTED:
+        return Scan(title, name, f"No prediction. {row['reason']}")
+    result = say_result(row["prediction"], row["low"], row["high"], facts)
+    sentences = [f"The scan itself calls for caution: {row['cautions']}"] if row["quality"] == CAUTION else []
+    if row["differences"]:
+        sentences.append(f"Made otherwise than the training scans: {row['differences']}.")
+    about = (
+        ("Minutes of series", show_number(row["minutes"], 1)),
+        ("Mean FD, mm", show_number(row["mean_fd"], 3)),
+        ("Digest of the connectome", str(row["sha256"])[:16]),
+    )
+    return Scan(title, name, result, tuple(sentences), about, say_unusual(measures) if measures else "", measures)
+
+
+def title_of(name: str) -> str:
+    """Session, task and run of a scan in words."""
+    entities = dict(parse_name(f"{name}_bold.tsv")[0])
+    parts = [f"{word} {entities[key]}" for key, word in ENTITIES.items() if key in entities]
+    return ", ".join(parts).capitalize() or "The scan"
+
+
+def say_result(guess: float, low: float, high: float, facts: Mapping[str, Any]) -> str:
+    """The result in one sentence, the interval first, with no more digits than the interval supports."""
+    if facts["PositiveClass"] is not None:
+        left = " or ".join(possible_classes(guess, facts)) or "neither class"
+        between = f"between {facts['NegativeClass']} at 0 and {facts['PositiveClass']} at 1"
+        if facts["Covariates"]:
+            between = f"higher for {facts['PositiveClass']}"
+        return f"{_named(facts)}: {left} cannot be ruled out (score {show_number(guess)}, {between})."
+    ends = [fitting(one, high - low) for one in (low, high, guess)]
+    return f"{_named(facts)}: between {ends[0]} and {ends[1]}; best guess {ends[2]}."
+
+
+def fitting(value: float, width: float) -> str:
+    """Write a value with digits that a width supports: tenths for widths below 10, whole numbers below 100."""
+    if not (math.isfinite(value) and width > 0):
+        return show_number(value)
+    digits = math.ceil(-math.log10(width / 10))
+    return f"{round(value, digits) + 0.0:,.{max(digits, 0)}f}"
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    """The target, and what was taken off it, without which the number would be read as one of its own."""
+    return facts["Target"] + (f", without what goes with {_covariates(facts)}" if facts["Covariates"] else "")
+
+
+def _covariates(facts: Mapping[str, Any]) -> str:
+    *others, last = facts["Covariates"]
+    return f"{', '.join(others)} and {last}" if others else str(last)
+
+
+def _of_several(done: Sequence[Row], width: float) -> list[str]:
+    """How far the scans of a person disagree."""
+    if len(done) < 2:
+        return []
+    values = [row["prediction"] for row in done]
+    each = ", ".join(fitting(one, width) for one in values) if width == width else ", ".join(map(show_number, values))
+    said = [f"This is the mean of {len(done)} scans, which give {each}; the interval is that of a single scan."]
+    if max(values) - min(values) > width:
+        said.append(
+            "They differ by more than an interval is wide: ask 'fcpower_bids identify' whether they are of one person."
+        )
+    return said
+
+
+def _interval_sentences(
+    wide: Sequence[float], width: float, facts: Mapping[str, Any], moved: Mapping[str, Any]
+) -> list[str]:
+    """How far the interval can be trusted, of whom, and what would make it hold elsewhere."""
+    interval = facts["Interval"]
+    if facts["PositiveClass"] is not None:
+        held = ", ".join(f"{name} {100 * share:.0f}" for name, share in interval["CoverageOfClasses"].items())
+        return [
+            "A class is ruled out where 90 of 100 of its members have scores nearer to it; of 100 people of each class "
+            f"held out of the training so many kept their own: {held}."
+        ]
+    if moved:
+        return [
+            f"The model was moved by {moved['LocalPeople']} local people: predictions by {-moved['Offset']:+.3g}, the "
+            f"interval holds in {100 * moved['NominalCoverage']:.0f} of 100 cases at sites moved in the same way."
+        ]
+    found = [
+        f"The interval is made to hold in {100 * interval['NominalCoverage']:.0f} of 100 cases for "
+        f"{interval['HoldsFor']}; on what was held out of the training it held in "
+        f"{100 * interval['MeasuredCoverage']:.0f}, in the worst part in {100 * interval['LeastCoverageOfAGroup']:.0f}."
+    ]
+    if interval["HeldOut"] == SITE and interval["Groups"] < FEW_SITES:
+        found.append(f"It rests on {interval['Groups']} sites, too few to know how far apart sites are.")
+    found += _uneven(interval, facts["Target"])
+    if wide[0] == wide[0]:
+        ends = " to ".join(fitting(one, width) for one in wide)
+        found.append(f"For a site that is unlike those of the training: {ends}.")
+    return found + _local(interval, facts["Target"])
+
+
+def _uneven(interval: Mapping[str, Any], target: str) -> list[str]:
+    """Of whom the interval holds less, or more, than it promises."""
+    found = []
+    for key, whose in (
+        ("CoverageByThirdOfPrediction", f"predicted {target}"),
+        ("CoverageByThirdOfValue", f"known {target}"),
+    ):
+        shares = [share for share in interval[key] if share is not None]
+        if shares and not all(EVEN[0] <= share <= EVEN[1] for share in shares):
+            low, middle, high = (f"{100 * share:.0f} %" if share is not None else "n/a" for share in interval[key])
+            found.append(
+                f"By {whose} it held unevenly: in {low} of the lowest third, {middle} of the middle third, {high} "
+                f"of the highest third (about {interval['Scans'] / 3:.0f} scans each)."
+            )
+    still, moving = interval["CoverageByMotion"] or (1.0, 1.0)
+    if min(still, moving) < EVEN[0]:
+        held = f"{100 * still:.0f} % of the scans with less motion, {100 * moving:.0f} % of those with more"
+        found.append(f"It held in {held}.")
+    return found
+
+
+def _local(interval: Mapping[str, Any], target: str) -> list[str]:
+    """How many local people would make the interval hold at a site, and how wide it would be."""
+    rows = interval.get("WithLocalPeople", [])
+    if not rows:
+        return []
+    few = rows[0]
+    best = next(one for one in rows if one["Radius"] <= 1.05 * min(each["Radius"] for each in rows))
+    first, last, now = (fitting(one, 2 * one) for one in (few["Radius"], best["Radius"], interval["Radius"]))
+    found = f"At your site {few['People']} people of known {target} make the interval hold there (--recalibrate)"
+    if best["Radius"] > 0.9 * interval["Radius"]:
+        return [f"{found}; it stays about ±{now}."]
+    return [f"{found}: ±{first} instead of ±{now}" + (f"; with {best['People']}, ±{last}." if best != few else ".")]
+
+
+def _gap_sentences(done: Sequence[Row], facts: Mapping[str, Any]) -> list[str]:
+    """The prediction against the known value, raw and without what goes with that value."""
+    rows = [row for row in done if row["gap_error"] == row["gap_error"]]
+    if not rows:
+        return []
+    raw, corrected, error = (fmean(row[key] for row in rows) for key in ("gap", "gap_corrected", "gap_error"))
+    known = rows[0]["known"]
+    side = "above" if raw > 0 else "below"
+    return [
+        f"The known {facts['Target']} is {known:.4g}; the prediction is {fitting(abs(raw), error)} {side} it. "
+        "Predictions are drawn to the average: compared with other people of this value it is off by "
+        f"{fitting(corrected, error)}, standard error {fitting(error, error)}."
+    ]
+
+
+def say_unusual(measures: Sequence[Row]) -> str:
+    """How unusual the connectome is, in one sentence."""
+    far = [f"{one['measure']} (z {one['z']:.1f})" for one in measures if abs(one["z"]) > FAR]
+    adjusted = " and ".join(str(measures[0]["adjusted_for"] or "").rsplit(", ", 1))
+    like = f", at the {adjusted} of this scan" if adjusted else ""
+    against = f"against the {int(measures[0]['scans'])} training scans{like}"
+    if not far:
+        return f"None of {len(measures)} measures of the connectome is beyond {FAR:g} standard deviations, {against}."
+    return f"Unusual, beyond {FAR:g} standard deviations {against}: {', '.join(far)}."
+
+
+def limits_of(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Limits of a prediction."""
+    sites = len(facts["Sites"])
+    trained = f"{facts['NumberOfPeople']} people" + (f" of {sites} sites" if sites > 1 else "")
+    return (
+        f"It was learned from {trained}; for people unlike these it says nothing.",
+        "It is no diagnosis, and no reason to change a treatment.",
+        "An interval holds on average over people; for a single one it may be far too narrow.",
+        *((_residual(facts),) if facts["Covariates"] else ()),
+    )
+
+
+def _residual(facts: Mapping[str, Any]) -> str:
+    return (
+        f"The number is no {facts['Target']} itself: the share of {_covariates(facts)} was taken off, so that 0 "
+        "is the expectation for a person alike in this."
+    )
+
+
+def card_of(facts: Mapping[str, Any], model: str) -> tuple[tuple[str, str], ...]:
+    """Identity of the model."""
+    made = facts["Preprocessing"]
+    return (
+        ("Model", model),
+        ("Skill", f"{say_in_full(facts)}."),
+        ("Predicted from", f"{facts['Representation']}, alpha {facts['Alpha']:g}, {len(facts['Parcels'])} parcels"),
+        ("Trained on", f"{facts['NumberOfPeople']} people, {facts['NumberOfScans']} scans"),
+        *(("Scores", each) for each in say_scores(facts)),
+        *((name.capitalize(), " or ".join(made[name])) for name in made),
+        (
+            "Made with",
+            f"fcpower_bids {facts['SoftwareVersion']}, {'' if facts['SignedByYou'] else 'not '}signed by you",
+        ),
+        ("Digest of the weights", str(facts["Digests"]["weights.npz"])),
+    )
+
+
+def say_scores(facts: Mapping[str, Any]) -> list[str]:
+    """How well held-out sites were predicted, else held-out folds; nothing where no score is defined."""
+    kinds = facts["HeldOutScores"]
+    kind = SITE if len(kinds.get(SITE, {})) > 1 else "fold"
+    groups = list(kinds.get(kind, {}).values())
+    name = "auc" if any("auc" in one for one in groups) else "r"
+    known = [one[name] for one in groups if one[name] is not None and one[name] == one[name]]
+    if not known:
+        return []
+    spread = f"{min(known):.2f} to {max(known):.2f}"
+    return [f"{name} {median(known):.2f} at the median of {len(known)} held-out {kind}s, {spread}"]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with text where text is missing empty."""
+    rows: list[dict[str, Any]] = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+    for row in rows:
+        for key in ("warning", "reason", "differences", "classes", "adjusted_for"):
+            if key in row and not isinstance(row[key], str):
+                row[key] = ""
+    return rows

@@ -1,0 +1,152 @@
+"""Whether a model predicts better than a guess: the test of the group level, and its errors against the guess."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fcpower_bids.analyses.prediction.baselines import BASELINES, KNOWN, STACKED
+from fcpower_bids.analyses.prediction.prediction import SUMMARY
+from fcpower_bids.errors import DatasetError
+from fcpower_bids.outputs.group import find_table
+from fcpower_bids.outputs.tables import read_declared
+from fcpower_bids.slices.clinic.calibration import Evidence
+from fcpower_bids.slices.clinic.options import ACCEPT
+
+SIGNIFICANT = 0.05
+SPREAD = (0.05, 0.95)
+"""Share of the training values that an interval of 90 % would have without any scan."""
+UNTESTED: dict[str, Any] = {"P": math.nan, "Permutations": 0.0, "OverPeople": math.nan}
+
+
+def tested_at_group_level(results: Path, target: str, representation: str) -> dict[str, Any]:
+    """The corrected p of a model, its permutations and its score over held-out people; `UNTESTED` without a table."""
+    path = find_table(results, SUMMARY.name)
+    if not path.is_file():
+        return UNTESTED
+    table = read_declared(path, SUMMARY)
+    rows = table[(table["target"].astype(str) == target) & (table["representation"] == representation)]
+    if rows.empty:
+        return UNTESTED
+    row = rows.iloc[0]
+    score = "auc" if row["auc_pooled_mean"] == row["auc_pooled_mean"] else "r"
+    found = {
+        "P": row["p_max_targets"],
+        "Permutations": row["n_permutations"],
+        "OverPeople": row[f"{score}_pooled_mean"],
+    }
+    return found | _beyond_known(results, target, representation)
+
+
+def _beyond_known(results: Path, target: str, representation: str) -> dict[str, Any]:
+    """How well columns that are known without a scan predict, and what the connectome adds; empty without a table."""
+    path = find_table(results, BASELINES.name)
+    if not path.is_file():
+        return {}
+    table = read_declared(path, BASELINES)
+    table = table[table["target"].astype(str) == target]
+    known = table[table["model"] == KNOWN]
+    both = table[(table["model"] == STACKED) & (table["representation"] == representation)]
+    if known.empty or both.empty:
+        return {}
+    one, other = known.iloc[0], both.iloc[0]
+    return {"Known": str(one["known"]), "OfKnown": one["value"], "Gain": other["gain"], "PAdds": other["p_adds"]}
+
+
+def judge_skill(
+    tested: Mapping[str, Any],
+    residuals: pd.DataFrame,
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]],
+    width: float,
+    values: pd.Series,
+) -> dict[str, Any]:
+    """Facts of a model about its skill, as JSON has them.
+
+    There is skill where the test of the group level finds it, and where the error over what was held out (sites where
+    they are known, as for the interval) is smaller than that of the guess: the mean of the training people, which with
+    covariates is what these alone predict.
+    """
+    chosen = Evidence.of(residuals).rows
+    error, guess = (float((chosen[name] ** 2).mean() ** 0.5) for name in ("residual", "guess"))
+    sites = scores.get("site", {})
+    name = "auc" if any("auc" in one for one in scores["fold"].values()) else "r"
+    within = [(one["Scans"], one[name]) for one in sites.values() if one[name] == one[name]]
+    low, high = values.quantile(SPREAD[0]), values.quantile(SPREAD[1])
+    return {
+        **tested,
+        "Found": bool(tested["P"] < SIGNIFICANT and error < guess),
+        "Score": name,
+        "OverSites": sum(n * r for n, r in within) / sum(n for n, _ in within) if within else math.nan,
+        "Error": error,
+        "ErrorOfGuess": guess,
+        "WidthOfInterval": width,
+        "SpreadOfValues": float(high - low),
+    }
+
+
+def name_guess(facts: Mapping[str, Any]) -> str:
+    """The guess that a model is measured against."""
+    if facts["PositiveClass"] is not None:
+        return "guessing by the share of each class"
+    if facts["Covariates"]:
+        *others, last = facts["Covariates"]
+        return f"{', '.join(others)} and {last} alone" if others else f"{last} alone"
+    return f"guessing the average {facts['Target']}"
+
+
+def say_skill(facts: Mapping[str, Any]) -> str:
+    """The sentence that heads a page; that of a model without skill comes before everything."""
+    skill, guess = facts["Skill"], name_guess(facts)
+    if skill["Found"]:
+        return f"This model does better than {guess}."
+    if not tested(skill):
+        return f"Whether this model does better than {guess} was not tested."
+    return f"This model does no better than {guess}."
+
+
+def tested(skill: Mapping[str, Any]) -> bool:
+    """Whether there was a test that could have found skill."""
+    return skill["P"] is not None and skill["P"] == skill["P"] and skill["Permutations"] >= 1 / SIGNIFICANT - 1
+
+
+def say_evidence(skill: Mapping[str, Any]) -> str:
+    """The numbers behind the sentence."""
+    sites = skill["OverSites"]
+    score = "AUC" if skill["Score"] == "auc" else "r"
+    said = [f"p {skill['P']:.2g}, {score} {skill['OverPeople']:.2f} over held-out people"] if tested(skill) else []
+    said += [f"{score} {sites:.2f} within held-out sites"] if sites is not None and sites == sites else []
+    if "Known" in skill:
+        said.append(f"{skill['Known']} alone {score} {_or_none(skill['OfKnown'])}, gain {_or_none(skill['Gain'])}")
+    return "; ".join([*said, f"error {skill['Error']:.3g}, that of the guess {skill['ErrorOfGuess']:.3g}"])
+
+
+def say_added(skill: Mapping[str, Any]) -> list[str]:
+    """A sentence where the connectome adds nothing to what is known without a scan; none where that was not tested."""
+    p = skill.get("PAdds")
+    if p is None or p != p or p < SIGNIFICANT:
+        return []
+    return [f"To what is known anyway ({skill['Known']}) the connectome adds nothing detectable (p {p:.2g})."]
+
+
+def _or_none(value: float | None) -> str:
+    return "n/a" if value is None or value != value else f"{value:.2f}"
+
+
+def say_in_full(facts: Mapping[str, Any]) -> str:
+    """The sentence with its numbers, without a full stop."""
+    return f"{say_skill(facts).removesuffix('.')} ({say_evidence(facts['Skill'])})"
+
+
+def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
+    """Refuse a model without skill, unless it is asked for by name.
+
+    Raises DatasetError.
+    """
+    if facts["Skill"]["Found"] or accepted:
+        return
+    remedy = "do not use it" if tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"
+    raise DatasetError(f"{say_in_full(facts)}: {remedy}, or take it as it is with {ACCEPT}.")

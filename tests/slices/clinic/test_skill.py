@@ -1,0 +1,109 @@
+"""Nobody reads a number of a model that does no better than a guess, unless it is asked for by name."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fcpower_bids.cli.run import main
+from fcpower_bids.outputs.tables import read_table
+from fcpower_bids.slices.clinic.skill import judge_skill, say_added
+from tests.slices.clinic.planted import group, make_cohort, models
+
+ALARM = "This model does no better than guessing the average age."
+
+
+@pytest.fixture(scope="module")
+def cohorts(tmp_path_factory):
+    """Forty people, of whose ages nothing, some or most is in their connectomes, and five new ones."""
+    return {
+        (share, sites): make_cohort(tmp_path_factory.mktemp("planted"), share, sites, new=5)
+        for share in (0.0, 0.45, 0.95)
+        for sites in (1, 6)
+    }
+
+
+@pytest.mark.parametrize("sites", [1, 6])
+@pytest.mark.parametrize("share", [0.0, 0.45, 0.95])
+def test_a_model_is_saved_where_the_test_finds_skill_and_refused_where_not(cohorts, capsys, share, sites):
+    root = cohorts[share, sites]
+    options = ["--site-column", "site"] if sites > 1 else []
+    code, said = group(root, *options), capsys.readouterr().err
+    assert code in {0.0: [3], 0.45: [0, 3], 0.95: [0]}[share]
+    if code == 0:
+        (model,) = models(root)
+    else:
+        assert models(root) == []
+        assert re.search(
+            r"no better than guessing the average age \(p .*, r .* over held-out people.*--accept-no-", said
+        )
+        assert group(root, *options, "--accept-no-skill") == 0
+        (model,) = models(root)
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    row = read_table(root / "out" / "group" / "prediction_summary.tsv").iloc[0]
+    assert (skill["P"], skill["OverPeople"]) == (row["p_max_targets"], row["r_pooled_mean"])
+    assert (skill["OverSites"] is not None) == (sites > 1)
+    assert skill["Found"] == (code == 0)
+    assert share < 0.9 or skill["Error"] < 0.85 * skill["ErrorOfGuess"]
+    ages = read_table(root / "bids" / "participants.tsv")["age"]
+    assert skill["SpreadOfValues"] == pytest.approx(np.ptp(np.quantile(ages, [0.05, 0.95])))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.95])
+def test_a_page_has_no_number_of_a_model_without_skill_above_the_sentence(cohorts, capsys, share):
+    root = cohorts[share, 1]
+    group(root, "--accept-no-skill")
+    (model,) = models(root)
+    code, said = main(["predict", str(model), str(root / "new")]), capsys.readouterr()
+    if share:
+        assert code == 0
+        assert ALARM not in said.out
+        return
+    assert code == 3
+    assert ALARM.removesuffix(".") in said.err
+    assert not list((root / "new").glob("*.html"))
+    assert main(["predict", str(model), str(root / "new"), "--accept-no-skill"]) == 0
+    table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv")
+    assert table["warning"].str.startswith(ALARM).all()
+    page = html.unescape(next((root / "new").glob("sub-4*.html")).read_text())
+    body = page[page.index("<header") :]
+    above = re.sub("<[^>]+>", "", body[: body.index(ALARM)])
+    assert not re.search(r"\d\d\.\d", above)
+    assert 'class="verdict stop sheet"' in body[: body.index(ALARM)]
+
+
+def test_what_is_known_without_a_scan_is_set_beside_the_model(cohorts):
+    root = cohorts[0.95, 1]
+    assert group(root, "--name", "known") == 0
+    (model,) = (root / "out" / "group" / "known" / "models").iterdir()
+    skill = json.loads((model / "model.json").read_text())["Skill"]
+    table = read_table(root / "out" / "group" / "known" / "prediction_baselines.tsv").set_index("model")
+    assert skill["Known"] == table.loc["known", "known"]
+    assert skill["OfKnown"] == table.loc["known", "value"]
+    both = table.loc["known and connectome"]
+    assert (skill["Gain"], skill["PAdds"]) == (both["gain"], both["p_adds"])
+    assert say_added(skill) == []
+    (said,) = say_added({"Known": "sex", "PAdds": 0.4})
+    assert said == "To what is known anyway (sex) the connectome adds nothing detectable (p 0.4)."
+
+
+def test_a_model_that_was_not_tested_is_refused_with_the_remedy(cohorts, capsys):
+    root = cohorts[0.95, 1]
+    assert group(root, "--name", "untested", permutations=0) == 3
+    told = capsys.readouterr().err
+    assert "Whether this model does better than guessing the average age was not tested" in told
+    assert "--permutations 1000" in told
+
+
+def test_an_error_above_that_of_the_guess_is_no_skill_whatever_the_test_found(cohorts):
+    residuals = pd.DataFrame({"held_out": "fold", "group": "0", "residual": [3.0, -3.0], "guess": [2.0, -2.0]})
+    scores = {"fold": {"0": {"r": 0.5, "Scans": 2.0}}}
+    tested = {"P": 0.01, "Permutations": 200, "OverPeople": 0.5}
+    found = judge_skill(tested, residuals, scores, 4.0, pd.Series([1.0, 5.0]))
+    assert (found["Found"], found["Error"], found["ErrorOfGuess"]) == (False, 3.0, 2.0)
+    assert judge_skill(tested, residuals.assign(guess=5.0), scores, 4.0, pd.Series([1.0, 5.0]))["Found"]
