@@ -24,13 +24,19 @@ import pandas as pd
 
 from benchmarks.pretraining import Map, encode
 from fcpower_bids.core.filters.alignment import kernel_alignment
+from fcpower_bids.core.filters.student import (
+    connectivity_edges,
+    fit_student,
+    power_edges,
+    principal_coordinates,
+)
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.core.signal.timeseries import z_score
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
-from fcpower_bids.slices.pretraining.judgement import connectivity_edges, fit_components, power_edges
+from fcpower_bids.slices.pretraining.judgement import fit_components
 
 WINDOW, LENGTH, UNSEEN = 80, 240, 200
 MIXING = 0.2
@@ -86,13 +92,17 @@ def score(features: Map, unseen: np.ndarray) -> dict[str, float]:
 
 
 def without_training(people: People, unseen: np.ndarray, model: FBertConfig) -> list[dict[str, Any]]:
-    """FC, FC^0.35, principal components of the FC of 1,000 other people, and three random encoders."""
-    windows = np.stack([people.series(number)[:WINDOW] for number in range(1000)])
+    """FC, FC^0.35, principal components and the closed form of 1,000 other people, and three random encoders."""
+    others = [people.series(number) for number in range(1000)]
+    windows = np.stack([one[:WINDOW] for one in others])
+    teacher = np.corrcoef([teacher_vector(one, 0.35) for one in others])
+    mean, weights = fit_student(power_edges(windows, 0.35), principal_coordinates(teacher, model.d))
     components = fit_components(connectivity_edges(windows), model.d)
     maps: dict[str, Map] = {
         "FC": connectivity_edges,
         "FC^0.35": lambda x: power_edges(x, 0.35),
         f"PCA-{model.d} of FC, whitened": lambda x: components(connectivity_edges(x)),
+        "closed form": lambda x: (power_edges(x, 0.35) - mean) @ weights,
     }
     rows = [{"map": name, **score(one, unseen)} for name, one in maps.items()]
     random = [score(encode(FBert(model, 100 + k)), unseen) for k in range(3)]

@@ -20,6 +20,12 @@ import pandas as pd
 import torch
 
 from fcpower_bids.core.filters.alignment import kernel_alignment
+from fcpower_bids.core.filters.student import (
+    connectivity_edges,
+    fit_student,
+    power_edges,
+    principal_coordinates,
+)
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.regression.kernels import normalise_rows
 from fcpower_bids.encoders.checkpoints import load_strictly, read_config, read_tensors
@@ -27,7 +33,7 @@ from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
-from fcpower_bids.slices.pretraining.judgement import connectivity_edges, fit_components, power_edges
+from fcpower_bids.slices.pretraining.judgement import fit_components
 from fcpower_bids.slices.pretraining.train import pretrain
 
 PARCELS, WINDOW, PARTS = 400, 80, 3
@@ -104,13 +110,18 @@ def sources(scans: Scans, people: list[str]) -> list[Any]:
 
 
 def without_training(scans: Scans, seen: list[str], unseen: list[str], config: PretrainConfig) -> list[dict[str, Any]]:
-    """FC, FC^0.35, principal components of the others, and three random encoders."""
-    windows = [scans[key][start : start + WINDOW] for key in scans if key[0] in seen for start in (*STARTS, 154)]
+    """FC, FC^0.35, principal components and the closed form of the others, and three random encoders."""
+    keys, starts = [key for key in scans if key[0] in seen], (*STARTS, 154)
+    windows = [scans[key][start : start + WINDOW] for key in keys for start in starts]
     components = fit_components(connectivity_edges(np.stack(windows)), 64)
+    teacher = np.corrcoef([teacher_vector(scans[key], 0.35) for key in keys])
+    coordinates = np.repeat(principal_coordinates(teacher, 64), len(starts), axis=0)
+    mean, weights = fit_student(power_edges(np.stack(windows), 0.35), coordinates)
     maps: dict[str, Map] = {
         "FC": connectivity_edges,
         "FC^0.35": lambda x: power_edges(x, 0.35),
         "PCA-64 of FC, whitened": lambda x: components(connectivity_edges(x)),
+        "closed form": lambda x: (power_edges(x, 0.35) - mean) @ weights,
     }
     rows = [{"map": name, **score(one, scans, unseen)} for name, one in maps.items()]
     random = [score(encode(FBert(config.model_config(PARCELS), 100 + k)), scans, unseen) for k in range(3)]

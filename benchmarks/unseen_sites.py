@@ -19,6 +19,7 @@ import pandas as pd
 from fcpower_bids.cli.run import main as run
 from fcpower_bids.demo import DemoDesign, make_dataset
 from fcpower_bids.outputs.tables import read_table, write_table
+from fcpower_bids.slices.clinic.options import ACCEPT
 
 OLDER = 25
 YEARS = 10.0
@@ -51,14 +52,14 @@ def predict_site(folder: Path, table: pd.DataFrame, site: str, more: Sequence[st
     model = folder / "out" / "group" / f"without{site}" / "models" / "target-age-fc-power_model"
     labels = [name.removeprefix("sub-") for name in others["participant_id"]]
     if not model.is_dir():
-        choices = ["--targets", "age", "--site-column", "site", "--save-models", "--analyses", "qc_fc", "--name",
-                   f"without{site}", "--quiet", "-w", folder / "w"]  # fmt: skip
+        choices = ["--targets", "age", "--site-column", "site", "--save-models", ACCEPT, "--analyses", "qc_fc",
+                   "--name", f"without{site}", "--quiet", "-w", folder / "w"]  # fmt: skip
         arguments = [folder / "bids", folder / "out", "group", *choices, "--participant-label", *labels]
         if run([str(each) for each in arguments]):
             raise SystemExit("The group level failed.")
     target = folder / f"{site}.tsv"
     labels = [name.removeprefix("sub-") for name in own["participant_id"]]
-    arguments = ["predict", model, folder / "out", "--no-pages", "--table", target, *more]
+    arguments = ["predict", model, folder / "out", ACCEPT, "--no-pages", "--table", target, *more]
     if run([str(each) for each in (*arguments, "--participant-label", *labels)]):
         raise SystemExit("Not everybody was predicted.")
     rows = read_table(target).merge(own, on="participant_id", suffixes=("", "_known"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcpower_bids.plugins import places
+from fcpower_bids.plugins import extend, places
 from fcpower_bids.registry import Registry
 from fcpower_bids.settings import Embedding, Participant
 
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 ENCODERS = Registry(
     "encoder",
-    {
-        "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
-        "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
-        "fbert": "fcpower_bids.encoders.loading:load_fbert",
-        "random-init": "fcpower_bids.encoders.loading:load_random_init",
-    }
-    | places("encoders"),
+    extend(
+        {
+            "fbert-1m": "fcpower_bids.encoders.loading:load_fbert_1m",
+            "fbert-8m": "fcpower_bids.encoders.loading:load_fbert_8m",
+            "fbert": "fcpower_bids.encoders.loading:load_fbert",
+            "closed-form": "fcpower_bids.encoders.loading:load_closed_form",
+            "random-init": "fcpower_bids.encoders.loading:load_random_init",
+        },
+        "encoders",
+    ),
 )
 """Name to a loader ``(weights, *, revision, seed, allow_missing_parcels, parcel_names) -> Encoder``."""
 

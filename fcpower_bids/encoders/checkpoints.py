@@ -19,12 +19,12 @@ from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.encoders.field_types import wrong_types
 from fcpower_bids.encoders.readme import model_readme
 from fcpower_bids.errors import FcPowerError, UsageError
-from fcpower_bids.store import replace_folder, write_text
+from fcpower_bids.store import atomic, replace_folder, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from fcpower_bids.encoders.fbert import FBertConfig
+    from fcpower_bids.encoders.closed_form import Architecture
 
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,8 @@ class ModelCard:
 
 
 WEIGHTS = "model.safetensors"
-PLAIN_MODEL = Path(__file__).parents[1] / "data" / "models" / "modeling_fbert.py"
-"""Goes with every model, so that it can be used without this program."""
+PLAIN_MODELS = Path(__file__).parents[1] / "data" / "models"
+"""One file for each ``model_type``, which goes with the model so that it can be used without this program."""
 PROOF = "proof"
 """Where ``config.json`` has what `fcpower_bids.encoders.proof` compares."""
 HF_CONFIG = {
@@ -116,13 +116,24 @@ HF_CONFIG = {
 """Names that the configuration of a Hugging Face BERT uses for the same things."""
 
 
-def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
+def plain_model(config: Architecture) -> Path:
+    """Return the file that uses such a model without this program."""
+    return PLAIN_MODELS / f"modeling_{config.model_type.replace('-', '_')}.py"
+
+
+def _architecture(values: Mapping[str, Any]) -> type[Architecture]:
+    """The class of the configuration; what names no type of ours is read as F-BERT."""
+    from fcpower_bids.encoders.closed_form import ClosedFormConfig  # loads torch, as the other
+    from fcpower_bids.encoders.fbert import FBertConfig
+
+    return ClosedFormConfig if values.get("model_type") == ClosedFormConfig.model_type else FBertConfig
+
+
+def read_config(folder: Path) -> tuple[Architecture, ModelCard]:
     """Read ``config.json``: architecture (every field required) and card.
 
     Raises CheckpointError.
     """
-    from fcpower_bids.encoders.fbert import FBertConfig  # loads torch
-
     path = folder / "config.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -133,14 +144,15 @@ def read_config(folder: Path) -> tuple[FBertConfig, ModelCard]:
         ) from None
     except (ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a JSON object ({error}); download the checkpoint again.") from None
-    required = [f.name for f in fields(FBertConfig)] + ["roi_labels"]
+    kind = _architecture(values)
+    required = [f.name for f in fields(kind)] + ["roi_labels"]
     if missing := [name for name in required if values.get(name) is None]:
         raise CheckpointError(f"{path} does not state {', '.join(missing)}; add the values used in training.")
-    if problems := wrong_types(FBertConfig, values) + wrong_types(ModelCard, values):
+    if problems := wrong_types(kind, values) + wrong_types(ModelCard, values):
         raise CheckpointError(f"{path} describes an impossible model: {'; '.join(problems)}.")
     card = {f.name: _tuple(values[f.name]) for f in fields(ModelCard) if f.name in values}
     try:
-        config = FBertConfig(**{f.name: values[f.name] for f in fields(FBertConfig)})
+        config = kind(**{f.name: values[f.name] for f in fields(kind)})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes an impossible model: {error}") from None
     _check_labels(path, card["roi_labels"], config.n_parcels)
@@ -180,7 +192,7 @@ def read_proof(folder: Path) -> dict[str, Any] | None:
     return proof
 
 
-def check_proof(folder: Path, config: FBertConfig, state: Mapping[str, Tensor]) -> None:
+def check_proof(folder: Path, config: Architecture, state: Mapping[str, Tensor]) -> None:
     """Compare tensors and their results with the proof; a checkpoint without a proof is only noted.
 
     Raises CheckpointError.
@@ -273,22 +285,23 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_model(folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard) -> None:
+def write_model(folder: Path, model: nn.Module, config: Architecture, card: ModelCard) -> None:
     """Write ``config.json`` with its proof, and ``model.safetensors``, into a folder that exists."""
     from safetensors.torch import save_file  # with torch, which is large
 
     from fcpower_bids.encoders.proof import prove  # loads torch
 
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    save_file(state, folder / WEIGHTS)
-    facts = {"model_type": "fbert", **asdict(config), **asdict(card)}
+    with atomic(folder / WEIGHTS, flush=False) as part:  # the folder is written whole
+        save_file(state, part)
+    facts = {"model_type": config.model_type, **asdict(config), **asdict(card)}
     proof = {"config_sha256": config_digest(facts), **prove(config, state)}
     text = json.dumps({**facts, PROOF: proof}, indent=2, ensure_ascii=False)
     write_text(folder / "config.json", text + "\n")
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, config: FBertConfig, card: ModelCard, facts: Mapping[str, Any] | None = None
+    folder: Path, model: nn.Module, config: Architecture, card: ModelCard, facts: Mapping[str, Any] | None = None
 ) -> None:
     """Write a checkpoint folder with a model card; it appears whole or not at all, and an older one survives a failure.
 
@@ -298,15 +311,17 @@ def save_checkpoint(
     def write(target: Path) -> None:
         write_model(target, model, config, card)
         write_text(target / "README.md", _readme(config, card, facts or {}))
-        write_text(target / PLAIN_MODEL.name, PLAIN_MODEL.read_text(encoding="utf-8"))
+        plain = plain_model(config)
+        write_text(target / plain.name, plain.read_text(encoding="utf-8"))
 
     replace_folder(folder, write)
 
 
-def _readme(config: FBertConfig, card: ModelCard, facts: Mapping[str, Any]) -> str:
-    known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d, "layers": config.layers}
+def _readme(config: Architecture, card: ModelCard, facts: Mapping[str, Any]) -> str:
+    known = {"atlas": card.atlas, "parcels": config.n_parcels, "embedding": config.d}
+    known |= {"layers": layers} if (layers := getattr(config, "layers", None)) else {}
     lists = {"people trained on": len(card.trained_on), "people held out": len(card.held_out)}
     lists |= {"recordings trained on": len(card.series_trained_on), "recordings held out": len(card.series_held_out)}
     apart = ("roi_labels", "atlas", "trained_on", "held_out", "series_trained_on", "series_held_out")
     known |= {key: value for key, value in asdict(card).items() if key not in apart} | lists | dict(facts)
-    return model_readme(card.licence, known)
+    return model_readme(card.licence, known, config.model_type)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.connectome.connectivity import ParcelError, standardise
 from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert, count_parameters
 from fcpower_bids.errors import RecordingError, UsageError
 
@@ -43,14 +44,14 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True)
-class FBertEncoder:
-    """F-BERT with its weights.
+class SeriesEncoder:
+    """A model of series, F-BERT or the closed-form student, with its weights.
 
     Attributes
     ----------
     name : str
         The registry entry it was loaded as.
-    model : FBert
+    model : FBert or ClosedForm
         In evaluation mode.
     card : ModelCard
         Parcels, window, range of repetition times, licence.
@@ -61,7 +62,7 @@ class FBertEncoder:
     """
 
     name: str
-    model: FBert
+    model: FBert | ClosedForm
     card: ModelCard
     source: Mapping[str, Any]
     allow_missing_parcels: bool = False
@@ -188,7 +189,8 @@ class FBertEncoder:
 
     @torch.inference_mode()
     def _forward(self, batch: Array) -> Array:
-        embedded: Array = self.model(torch.from_numpy(batch).to(self.model.cls_token)).float().cpu().numpy()
+        placed = torch.from_numpy(batch).to(next(self.model.parameters()))
+        embedded: Array = self.model(placed).float().cpu().numpy()
         return embedded
 
 

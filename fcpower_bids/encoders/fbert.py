@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,7 @@ class FBertConfig:
         Probability during training, at attention weights and after each sublayer, as in BERT.
     """
 
+    model_type: ClassVar[str] = "fbert"
     n_parcels: int
     d: int = 128
     layers: int = 4
@@ -86,6 +88,10 @@ class FBertConfig:
             raise ValueError(f"The activation must be one of {', '.join(ACTIVATIONS)}, not '{self.activation}'.")
         if self.pe not in ("sinusoidal", "sinusoidal_halves", "none"):
             raise ValueError(f"The position code must be sinusoidal, sinusoidal_halves or none, not '{self.pe}'.")
+
+    def build(self) -> FBert:
+        """Make the model, with initial weights."""
+        return FBert(self)
 
 
 POSITIONS = 512

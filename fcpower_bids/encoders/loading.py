@@ -22,7 +22,8 @@ from fcpower_bids.encoders.checkpoints import (
     read_proof,
     read_tensors,
 )
-from fcpower_bids.encoders.embedding import FBertEncoder
+from fcpower_bids.encoders.closed_form import ClosedFormConfig
+from fcpower_bids.encoders.embedding import SeriesEncoder
 from fcpower_bids.encoders.fbert import SIZES, FBert, FBertConfig
 from fcpower_bids.encoders.proof import prove
 from fcpower_bids.encoders.release import HUB_IDS, LICENCE, NOTICE
@@ -31,8 +32,12 @@ from fcpower_bids.errors import RecordingError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fcpower_bids.encoders.closed_form import Architecture
+
 
 logger = logging.getLogger(__name__)
+
+CLOSED_FORM = "closed-form"
 
 
 def load_fbert(
@@ -43,8 +48,8 @@ def load_fbert(
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
-) -> FBertEncoder:
-    """Load F-BERT of the size that its ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
+) -> SeriesEncoder:
+    """Load the model that its ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
     if weights is None:
         example = HUB_IDS.get(name, "your own checkpoint")
         raise EncoderUnavailable(
@@ -52,29 +57,38 @@ def load_fbert(
         )
     folder = locate(weights, revision)
     config, card = read_config(folder)
-    _check_size(folder, config, name)
+    _check_kind(folder, config, name)
     if str(weights) in HUB_IDS.values():
         logger.warning(NOTICE)
         card = replace(card, licence=LICENCE)
     path = folder / "model.safetensors"
-    model = FBert(config).eval()
+    model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     check_proof(folder, config, model.state_dict())
     source = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
-    return _ready(FBertEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+    return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
 
 
 def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what a checkpoint of F-BERT embeds here, and what it embedded when it was written.
+    """Return what a checkpoint embeds here, and what it embedded when it was written.
 
     Raises CheckpointError.
     """
     folder = locate(weights, None)
     config, _ = read_config(folder)
     path = folder / "model.safetensors"
-    model = FBert(config).eval()
+    model = config.build().eval()
     load_strictly(model, rename_keys(read_tensors(path)), str(path))
     return prove(config, model.state_dict()), read_proof(folder)
+
+
+def _check_kind(folder: Path, config: Architecture, name: str) -> None:
+    """Refuse a model of another kind than the name of the encoder says."""
+    if (name == CLOSED_FORM) != isinstance(config, ClosedFormConfig):
+        found = CLOSED_FORM if isinstance(config, ClosedFormConfig) else "fbert"
+        raise CheckpointError(f"{folder} does not hold a model for the encoder {name}; use the encoder name '{found}'.")
+    if isinstance(config, FBertConfig):
+        _check_size(folder, config, name)
 
 
 def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
@@ -89,14 +103,19 @@ def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
         )
 
 
-def load_fbert_1m(weights: str | Path | None, **options: Any) -> FBertEncoder:
+def load_fbert_1m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
     """Load ``fbert-1m`` (850,944 parameters at 450 parcels)."""
     return load_fbert(weights, name="fbert-1m", **options)
 
 
-def load_fbert_8m(weights: str | Path | None, **options: Any) -> FBertEncoder:
+def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
     """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
     return load_fbert(weights, name="fbert-8m", **options)
+
+
+def load_closed_form(weights: str | Path | None, **options: Any) -> SeriesEncoder:
+    """Load a closed-form student, as ``pretrain --method closed-form`` writes it."""
+    return load_fbert(weights, name=CLOSED_FORM, **options)
 
 
 def load_random_init(
@@ -106,14 +125,19 @@ def load_random_init(
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
-) -> FBertEncoder:
+) -> SeriesEncoder:
     """Make the negative control: F-BERT with seeded random weights.
 
     With `weights`, the architecture and parcels of that checkpoint (its tensors are not read); without, those of
     ``fbert-1m`` on `parcel_names`.
     """
     if weights is not None:
-        config, card = read_config(locate(weights, revision))
+        folder = locate(weights, revision)
+        config, card = read_config(folder)
+        if not isinstance(config, FBertConfig):
+            raise CheckpointError(
+                f"{folder} holds no F-BERT, whose shape random-init could copy; leave the weights out."
+            )
     elif parcel_names is not None:
         config = FBertConfig(len(parcel_names), **SIZES["fbert-1m"])  # type: ignore[arg-type]
         card = ModelCard(tuple(parcel_names))
@@ -122,11 +146,11 @@ def load_random_init(
     card = replace(card, purpose="negative control: random weights", selection="none", optimism=None, seed=seed)
     card = replace(card, training="none", trained_on=(), held_out=(), series_trained_on=(), series_held_out=())
     source = {"weights": "random", "revision": None, "sha256": None, "seed": seed}
-    encoder = FBertEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
+    encoder = SeriesEncoder("random-init", FBert(config, seed).eval(), card, source, allow_missing_parcels)
     return _ready(encoder, parcel_names)
 
 
-def _ready(encoder: FBertEncoder, parcel_names: Sequence[str] | None) -> FBertEncoder:
+def _ready(encoder: SeriesEncoder, parcel_names: Sequence[str] | None) -> SeriesEncoder:
     """Compare the parcels at loading, once, instead of at the first recording."""
     if parcel_names is not None:
         try:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fcpower_bids.encoders.fbert import FBert, FBertConfig
+if TYPE_CHECKING:
+    from fcpower_bids.encoders.closed_form import Architecture
 
 PROBE_LENGTH = 40
 """Timepoints of the fixed series."""
@@ -33,7 +34,7 @@ def probe_series(n_parcels: int) -> Tensor:
     return torch.from_numpy(series.astype(np.float32))
 
 
-def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
+def prove(config: Architecture, state: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return what `fault` compares."""
     model = _on_cpu(config, state)
     return {
@@ -42,7 +43,7 @@ def prove(config: FBertConfig, state: Mapping[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def fault(proof: Mapping[str, Any], config: FBertConfig, state: Mapping[str, Tensor]) -> str | None:
+def fault(proof: Mapping[str, Any], config: Architecture, state: Mapping[str, Tensor]) -> str | None:
     """Say in what tensors, and what they compute, differ from what was written; None where they do not."""
     model = _on_cpu(config, state)
     if proof.get("tensors_sha256") != _tensor_digest(model):
@@ -57,13 +58,13 @@ def fault(proof: Mapping[str, Any], config: FBertConfig, state: Mapping[str, Ten
     return None
 
 
-def _on_cpu(config: FBertConfig, state: Mapping[str, Tensor]) -> FBert:
-    model = FBert(config).eval()
+def _on_cpu(config: Architecture, state: Mapping[str, Tensor]) -> nn.Module:
+    model = config.build().eval()
     model.load_state_dict({name: tensor.detach().to("cpu", torch.float32) for name, tensor in state.items()})
     return model
 
 
-def _tensor_digest(model: FBert) -> str:
+def _tensor_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
@@ -72,6 +73,6 @@ def _tensor_digest(model: FBert) -> str:
 
 
 @torch.inference_mode()
-def _embed(model: FBert) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _embed(model: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     embedded: np.ndarray[Any, np.dtype[np.float64]] = model(probe_series(model.config.n_parcels))[0].double().numpy()
     return embedded

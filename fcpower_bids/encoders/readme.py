@@ -14,21 +14,32 @@ LICENCES = {
 """Licences that the hub knows; any other is given as ``other`` with its name."""
 
 TEXT = """\
-# F-BERT
+# {title}
 
 Embeds parcel series of resting-state fMRI. Inputs are matched by the parcel names in `config.json` and z-scored over
-the whole recording. With fcpower_bids: `--encoder fbert --encoder-weights` and this folder, which also compares the
-weights with their checksums. Without it, `modeling_fbert.py` of this folder needs torch and safetensors alone:
+the whole recording. With fcpower_bids: `--encoder {model_type} --encoder-weights` and this folder, which also compares
+the weights with their checksums. Without it, `{module}.py` of this folder needs {library} and safetensors alone:
 
 ```python
-from modeling_fbert import FBert
+from {module} import {name}
 
-model = FBert.from_pretrained(".")
+model = {name}.from_pretrained(".")
 embedding = model.embed(series, parcel_names)  # volumes x parcels
 ```
 
 `config.json` lists who was in the training as salted digests, which hide no person from one who guesses the labels.
 """
+
+WORDS = {
+    "fbert": {"title": "F-BERT", "module": "modeling_fbert", "name": "FBert", "library": "torch"},
+    "closed-form": {
+        "title": "Closed-form student of FC^alpha",
+        "module": "modeling_closed_form",
+        "name": "ClosedForm",
+        "library": "numpy",
+    },
+}
+"""By type of the model: what the text says of it."""
 
 
 def hub_licence(licence: str) -> dict[str, str]:
@@ -41,7 +52,7 @@ def hub_licence(licence: str) -> dict[str, str]:
     return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", key).strip("-") or "other"}
 
 
-def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
+def model_readme(licence: str, facts: Mapping[str, Any], model_type: str = "fbert") -> str:
     """Return the text of a model card."""
     from huggingface_hub import ModelCardData  # slow to load, and only a model that is written needs it
 
@@ -49,12 +60,13 @@ def model_readme(licence: str, facts: Mapping[str, Any]) -> str:
     header = ModelCardData(
         license=said["license"],
         license_name=said.get("license_name"),
-        tags=["fmri", "connectome", "fbert"],
-        library_name="pytorch",
+        tags=["fmri", "connectome", model_type],
+        library_name="pytorch" if model_type == "fbert" else None,
         pipeline_tag="feature-extraction",
     )
     rows = "".join(f"| {_cell(key)} | {_cell(value)} |\n" for key, value in facts.items())
-    return f"---\n{header.to_yaml()}\n---\n\n{TEXT}\n| | |\n|---|---|\n{rows}"
+    text = TEXT.format(model_type=model_type, **WORDS[model_type])
+    return f"---\n{header.to_yaml()}\n---\n\n{text}\n| | |\n|---|---|\n{rows}"
 
 
 def _cell(value: Any) -> str:

@@ -111,7 +111,7 @@ LOSSES: dict[str, Loss] = {
 
 DOES_NOT_CHANGE_THE_RUN = (
     *("devices", "num_nodes", "accelerator", "microbatch", "log_every", "tensorboard", "checkpoint_minutes", "steps"),
-    *("resident_mb", "compile"),
+    *("resident_mb", "compile", "require"),
 )
 """Fields that may differ when a run is resumed: they decide where and how fast, not what, is computed.
 
@@ -128,6 +128,7 @@ CHOICES = (
     ("loss", "the loss", tuple(LOSSES)),
     ("sampling_unit", "what is drawn", ("windows", "recordings")),
     ("held_out_by", "what is held out", ("family", "dataset")),
+    ("require", "what the model must exceed", ("random", "fc", "fc_power", "pca", "closed-form")),
 )
 """Fields that take one of a few words, how a sentence calls them, and the words."""
 
@@ -177,6 +178,9 @@ class PretrainConfig:
         Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
     held_out_by : str
         Unit held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets.
+    require : str
+        What the model must exceed to be proven: ``"random"`` weights, ``"fc"``, ``"fc_power"``, ``"pca"`` or
+        ``"closed-form"``.
     checkpoint_every, log_every : int
         Steps.
     checkpoint_minutes : float
@@ -212,6 +216,7 @@ class PretrainConfig:
     microbatch: int | None = None
     held_out: float = 0.1
     held_out_by: str = "family"
+    require: str = "random"
     checkpoint_every: int = 2000
     checkpoint_minutes: float = 15.0
     log_every: int = 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,38 +10,18 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.connectome.connectivity import pearson_connectivity
-from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import power_from_series
 from fcpower_bids.core.filters.alignment import kernel_alignment
+from fcpower_bids.core.filters.student import connectivity_edges, power_edges
 from fcpower_bids.core.inference.identification import identify
 from fcpower_bids.core.inference.jackknife import jackknife_limit
 from fcpower_bids.core.regression.kernels import normalise_rows
+from fcpower_bids.encoders.closed_form import ClosedForm
 from fcpower_bids.encoders.fbert import FBert
+from fcpower_bids.slices.pretraining.closed_form import fit_closed_form
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.engine import EVALUATION
 from fcpower_bids.slices.pretraining.run_state import ALIGNMENT
 from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, Map, encode
-
-Features = Callable[[NDArray[np.floating]], FloatArray]
-"""Windows (n, T, P) to features (n, E)."""
-
-
-def connectivity_edges(windows: ArrayLike) -> FloatArray:
-    """Edges of FC of every window, centred and of unit norm.
-
-    Shapes and units: windows (n, T, P).
-    """
-    return _unit_edges(pearson_connectivity(np.asarray(one, np.float64)) for one in np.asarray(windows))
-
-
-def power_edges(windows: ArrayLike, alpha: float) -> FloatArray:
-    """Edges of FC^alpha of every window, centred and of unit norm: the teacher of the window."""
-    return _unit_edges(power_from_series(np.asarray(one, np.float64), alpha) for one in np.asarray(windows))
-
-
-def _unit_edges(matrices: Iterable[FloatArray]) -> FloatArray:
-    return normalise_rows(np.stack([vectorise_edges(one) for one in matrices]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +57,18 @@ def fit_components(features: ArrayLike, d: int) -> WhitenedComponents:
     return WhitenedComponents(mean, centred.T @ vectors * (np.sqrt(len(features) - 1) / values))
 
 
-MODEL, RANDOM, FC, FC_POWER, PCA, CHANCE = "model", "random-init", "fc", "fc_power", "pca", "chance"
-RANDOM_SEEDS = tuple(range(1000, 1003))
+MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
+FC, FC_POWER, PCA, CLOSED_FORM = "fc", "fc_power", "pca", "closed_form"
+BARS = {"random": RANDOM, "fc": FC, "fc_power": FC_POWER, "pca": PCA, "closed-form": CLOSED_FORM}
+"""Values of ``--require``, and their rows of the table."""
+IN_WORDS = {
+    RANDOM: "random weights",
+    FC: "FC of the window",
+    FC_POWER: "FC^alpha of the window",
+    PCA: "PCA of FC of the window",
+    CLOSED_FORM: "the closed-form student",
+}
+RANDOM_SEEDS = tuple(range(1000, 1010))
 SHUFFLES = 20
 MOST_FITTED = 500
 """Training windows that the principal components are fitted to."""
@@ -94,16 +83,19 @@ class Verdict:
     Attributes
     ----------
     proven : bool
-        Whether it is better than random weights, with `CONFIDENCE`.
+        Whether it is better than the bar, with `CONFIDENCE`.
     sentence : str
+    bar : str
+        Row of the table that it must exceed.
     difference, low : float or None
-        Debiased alignment of the model minus that of random weights, and its lower limit.
+        Debiased alignment of the model minus that of the bar, and its lower limit.
     n_families, n_recordings : int
         That it rests on.
     """
 
     proven: bool
     sentence: str
+    bar: str = RANDOM
     difference: float | None = None
     low: float | None = None
     n_families: int = 0
@@ -114,6 +106,7 @@ class Verdict:
         return {
             "Proven": self.proven,
             "Verdict": self.sentence,
+            "Bar": self.bar,
             "Difference": self.difference,
             "LowerLimit": self.low,
             "Confidence": CONFIDENCE,
@@ -152,40 +145,64 @@ class Judge:
         n = len(set(families.tolist()))
         return Verdict(
             False,
-            "The model is not proven: too few people were held out to compare it with random weights "
+            f"The model is not proven: too few people were held out to compare it with {IN_WORDS[self._bar]} "
             f"({_whom(n, self.chosen)}; {FEWEST_FAMILIES} are needed: --held-out).",
+            self._bar,
             n_families=n,
             n_recordings=len(families),
         )
 
-    def compare(self, model: FBert) -> tuple[pd.DataFrame, Verdict]:
+    def conclude(self, model: FBert | ClosedForm) -> tuple[pd.DataFrame, Verdict]:
+        """Compare the model where enough people were held out; else an empty table."""
+        if not self.possible:
+            return pd.DataFrame(columns=list(ALIGNMENT.columns)), self.untested()
+        return self.compare(model)
+
+    def compare(self, model: FBert | ClosedForm) -> tuple[pd.DataFrame, Verdict]:
         """Score the model and what needs no training."""
         teacher = self.held_out.corpus.kernel_of(self.held_out.rows).cpu().double().numpy()
-        random = [FBert(model.config, seed).to(next(model.parameters())) for seed in RANDOM_SEEDS]
-        each = {MODEL: [encode(model)], RANDOM: [encode(one) for one in random], **self._plain(model)}
+        each = {MODEL: [encode(model)], **self._untrained(model), **self._plain(model)}
         kernels = {name: [self._kernel(one) for one in maps] for name, maps in each.items()}
+        ahead = {name: self._ahead(kernels[MODEL][0], kernels[name], teacher) for name in each if name != MODEL}
         rows = [
             {
                 "map": name,
                 **_mean([self._row(one, kernel, teacher) for one, kernel in zip(maps, kernels[name], strict=True)]),
+                **dict(zip(("ahead", "ahead_low"), ahead.get(name, (np.nan, np.nan)), strict=True)),
             }
             for name, maps in each.items()
         ]
         rows.append({"map": CHANCE, **self._chance(kernels[MODEL][0], teacher)})
-        return pd.DataFrame(rows, columns=list(ALIGNMENT.columns)), self._judge(kernels, teacher)
+        table = pd.DataFrame(rows, columns=list(ALIGNMENT.columns))
+        return table, self._judge(table)
 
-    def _plain(self, model: FBert) -> dict[str, list[Map]]:
-        """Connectivity of the window, and whitened components fitted to one window of training recordings."""
+    @property
+    def _bar(self) -> str:
+        return BARS[self.config.require]
+
+    def _untrained(self, model: FBert | ClosedForm) -> dict[str, list[Map]]:
+        """F-BERT of the same size with random weights, by many seeds, and a trained model as it began."""
+        shape, like = self.config.model_config(len(self.held_out.corpus.parcel_names)), next(model.parameters())
+        random = {RANDOM: [encode(FBert(shape, seed).to(like)) for seed in RANDOM_SEEDS]}
+        if isinstance(model, ClosedForm):
+            return random
+        return {INITIAL: [encode(FBert(model.config, self.config.seed).to(like))], **random}
+
+    def _plain(self, model: FBert | ClosedForm) -> dict[str, list[Map]]:
+        """Connectivity of the window, and what is fitted in closed form to windows of training recordings."""
         corpus, window = self.held_out.corpus, self.config.window
         rng = np.random.default_rng((self.held_out.seed, EVALUATION, len(self.rows)))
         chosen = rng.permutation(self.rows)[:MOST_FITTED]
         windows = corpus.windows(chosen, rng.integers(0, corpus.places(window)[chosen]), window)
         components = fit_components(connectivity_edges(windows.cpu().numpy()), model.config.d)
-        return {
+        found: dict[str, list[Map]] = {
             FC: [lambda x: connectivity_edges(x.cpu().numpy())],
             FC_POWER: [lambda x: power_edges(x.cpu().numpy(), corpus.alpha)],
             PCA: [lambda x: components(connectivity_edges(x.cpu().numpy()))],
         }
+        if isinstance(model, ClosedForm):
+            return found
+        return found | {CLOSED_FORM: [encode(fit_closed_form(corpus, self.rows, self.config))]}
 
     def _kernel(self, one: Map) -> FloatArray:
         vectors = self.held_out.average(one)
@@ -235,26 +252,56 @@ class Judge:
             "identification": 1 / n if n > 1 else np.nan,
         }
 
-    def _judge(self, kernels: Mapping[str, list[FloatArray]], teacher: FloatArray) -> Verdict:
-        """Compare with random weights; the uncertainty is that of leaving out one family at a time."""
+    def _ahead(self, own: FloatArray, others: list[FloatArray], teacher: FloatArray) -> tuple[float, float]:
+        """Alignment of the model minus the mean of others, and the lower limit of the difference.
+
+        The uncertainty is that of leaving out one family at a time and, where there are several seeds, that of a seed.
+        """
         judged = self._judged
         families = self.held_out.corpus.families[self.held_out.rows][judged]
         names = np.unique(families)
         if len(names) < FEWEST_FAMILIES:
-            return self.untested()
+            return np.nan, np.nan
 
-        def gain(kept: NDArray[np.bool_]) -> float:
+        def scores(kept: NDArray[np.bool_]) -> FloatArray:
             block = np.ix_(judged[kept], judged[kept])
-            scores = {
-                name: np.mean([kernel_alignment(one[block], teacher[block], debiased=True) for one in kernels[name]])
-                for name in (MODEL, RANDOM)
-            }
-            return float(scores[MODEL] - scores[RANDOM])
+            of_own = kernel_alignment(own[block], teacher[block], debiased=True)
+            return np.array([of_own - kernel_alignment(one[block], teacher[block], debiased=True) for one in others])
 
-        difference = gain(np.ones(len(families), dtype=bool))
-        low = jackknife_limit(difference, [gain(families != name) for name in names], CONFIDENCE)
-        n = len(names)
-        return Verdict(low > 0, _say(difference, low, n, self.chosen), difference, low, n, len(families))
+        each = scores(np.ones(len(families), dtype=bool))
+        difference = float(each.mean())
+        without = [scores(families != name).mean() for name in names]
+        return difference, jackknife_limit(difference, without, CONFIDENCE, each if len(each) > 1 else None)
+
+    def _judge(self, table: pd.DataFrame) -> Verdict:
+        """Compare with the bar; random weights are those of any seed and those that the training began with."""
+        families = self.held_out.corpus.families[self.held_out.rows][self._judged]
+        n = len(set(families.tolist()))
+        if n < FEWEST_FAMILIES:
+            return self.untested()
+        rows = table.set_index("map")
+        if self._bar not in rows.index:
+            sentence = "The model is not proven: it is the closed-form student, which --require asks it to exceed."
+            return Verdict(False, sentence, self._bar, None, None, n, len(families))
+        bars = rows.loc[
+            [each for each in (INITIAL, RANDOM) if each in rows.index] if self._bar == RANDOM else [self._bar]
+        ]
+        worst = bars.loc[bars["ahead_low"].idxmin()]
+        difference, low = float(worst["ahead"]), float(worst["ahead_low"])
+        said = _say(difference, low, n, self.chosen, IN_WORDS[self._bar])
+        return Verdict(low > 0, f"{said} {_best(rows)}", self._bar, difference, low, n, len(families))
+
+
+def _best(rows: pd.DataFrame) -> str:
+    """Say which reference without training is the best, and where the model stands to it."""
+    plain = rows.loc[[name for name in (FC, FC_POWER, PCA, CLOSED_FORM) if name in rows.index]]
+    name = str(plain["cka_judged"].idxmax())
+    ahead, low = float(plain.loc[name, "ahead"]), float(plain.loc[name, "ahead_low"])
+    where = f"{abs(ahead):.3f} {'above' if ahead > 0 else 'below'} it" + ("" if low > 0 else ", so it is not better")
+    return (
+        f"The best reference without steps of training is {IN_WORDS[name]} ({plain.loc[name, 'cka_judged']:.3f}): the "
+        f"model is {where}."
+    )
 
 
 def _whom(n: int, chosen: bool) -> str:
@@ -262,14 +309,14 @@ def _whom(n: int, chosen: bool) -> str:
     return f"{whom} that did not choose the checkpoint" if chosen else whom
 
 
-def _say(difference: float, low: float, n: int, chosen: bool) -> str:
+def _say(difference: float, low: float, n: int, chosen: bool, bar: str) -> str:
     numbers = (
-        f"debiased alignment {difference:+.3f} against random weights, with {100 * CONFIDENCE:.0f} % confidence above "
+        f"debiased alignment {difference:+.3f} against {bar}, with {100 * CONFIDENCE:.0f} % confidence above "
         f"{low:+.3f}, over {_whom(n, chosen)}"
     )
     if low > 0:
-        return f"The model is better than random weights on people it never saw ({numbers})."
-    return f"The model is not proven to be better than random weights on people it never saw ({numbers})."
+        return f"The model is better than {bar} on people it never saw ({numbers})."
+    return f"The model is not proven to be better than {bar} on people it never saw ({numbers})."
 
 
 def within_alignment(kernel: FloatArray, teacher: FloatArray, groups: NDArray[Any]) -> float:

@@ -40,10 +40,22 @@ class Pretraining(Choices):
         "unit that is held out whole: families, or all people of a dataset",
         choices=("family", "dataset"),
     )
+    method: str = option(
+        "steps",
+        "pretrain",
+        "steps: train F-BERT; closed-form: kernel ridge from FC^alpha of windows to the teacher, in seconds",
+        choices=("steps", "closed-form"),
+    )
+    require: str = option(
+        "random",
+        "pretrain",
+        "what the model must exceed on held-out people, with 95 % confidence",
+        choices=("random", "fc", "fc_power", "pca", "closed-form"),
+    )
     accept_unproven: bool = option(
         False,
         "pretrain",
-        "exit with 0 also where the model is not proven better than random weights on held-out people",
+        "exit with 0 also where the model is not proven better than --require on held-out people",
     )
     checkpoint_every: int = option(2000, "pretrain", "steps between checkpoints")
     checkpoint_minutes: float = option(15.0, "pretrain", "also save this often, to go on from; 0: only the above")
@@ -97,8 +109,18 @@ PRETRAIN = Level(
     ),
     without=("public_corpus",),
     first=(
-        *("corpus", "participant_label", "encoder", "atlas", "family_column", "steps", "batch_size", "learning_rate"),
+        *(
+            "corpus",
+            "method",
+            "participant_label",
+            "encoder",
+            "atlas",
+            "family_column",
+            "steps",
+            "batch_size",
+            "learning_rate",
+        ),
         *("loss", "window", "held_out", "exclude_from_corpus", "checkpoint_every", "accelerator", "devices"),
-        *("precision", "accept_unproven", "random_seed", "nprocs", "quiet"),
+        *("precision", "accept_unproven", "random_seed", "quiet"),
     ),
 )

@@ -26,6 +26,8 @@ TITLES = {
     "fc": "FC of the window",
     "fc_power": "FC^α of the window",
     "pca": "PCA of FC of the window",
+    "closed_form": "closed-form student",
+    "initial": "this model before training",
     "chance": "chance",
 }
 SOUND = 0.3
@@ -36,7 +38,8 @@ FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "
 def write_training_page(settings: Places) -> Path:
     """Write ``pretrain.html`` from ``encoder/log.tsv`` and ``encoder/alignment.tsv``."""
     folder, root = settings.output_dir / "encoder", settings.output_dir
-    log, facts = read_long(folder / "log.tsv", LOG), read_json(folder / "alignment.json")
+    facts, steps = read_json(folder / "alignment.json"), (folder / "log.tsv").is_file()
+    log = read_long(folder / "log.tsv", LOG) if steps else pd.DataFrame(columns=list(LOG.columns))
     compared = read_long(folder / "alignment.tsv", ALIGNMENT)
     verdict = GroupVerdict(
         "ok" if facts["Proven"] else "stop",
@@ -52,7 +55,7 @@ def write_training_page(settings: Places) -> Path:
         title="Pretraining of an encoder",
         dataset=settings.bids_dir.resolve().name,
         verdict=verdict,
-        sections=[*_comparison(compared, facts, root), _course(log, compared, root)],
+        sections=[*_comparison(compared, facts, root), *([_course(log, compared, root)] if steps else [])],
         links=_links(root, FILES),
     )
     return write_text(root / "pretrain.html", text)
@@ -64,13 +67,16 @@ def _links(root: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _facts(log: pd.DataFrame, facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
+    if len(log):
+        yield "Steps", f"{log['step'].iloc[-1]:.0f}; the model is of step {facts['Step']}"
+    else:
+        yield "Method", "closed form: kernel ridge from FC^α of windows to the principal coordinates of the teacher"
     yield (
         "Judged on",
         f"{count(facts['Families'], 'family', 'families')}, {count(facts['Recordings'], 'recording')}",
     )
     yield "Diagonal of the teacher kernel", f"{100 * facts['DiagonalShare']:.0f} % of its squared norm"
-    timed = log.dropna(subset="steps_per_s")
+    timed = log.dropna(subset="steps_per_s") if len(log) else log
     if len(timed):
         last = timed.iloc[-1]
         yield (
@@ -87,7 +93,8 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     if "model" not in rows:
         return
     own, power = rows["model"], rows["fc_power"]["cka_debiased"]
-    shares = {name: rows[name]["identification"] for name in ("fc", "fc_power", "pca")}
+    plain = ("fc", "fc_power", "pca", "closed_form")
+    shares = {name: rows[name]["identification"] for name in plain if name in rows}
     better = [f"{TITLES[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
     if better:
         yield (
@@ -117,7 +124,19 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
         "other way round."
     )
     titled = compared.assign(map=[TITLES.get(name, name) for name in compared["map"]])
-    shown = ALIGNMENT.shown(*("map", "dimensions", "cka", "cka_debiased", "cka_within", "cka_judged", "identification"))
+    shown = ALIGNMENT.shown(
+        *(
+            "map",
+            "dimensions",
+            "cka",
+            "cka_debiased",
+            "cka_within",
+            "cka_judged",
+            "ahead",
+            "ahead_low",
+            "identification",
+        )
+    )
     links = tuple(_links(root, FILES[1:3]))
     grid: Grid = make_grid(titled, shown, "On people whom the model never saw", text, links)
     aligned = [f"{name} {value:.3f}" for name, value in zip(titled["map"], titled["cka_debiased"], strict=True)]

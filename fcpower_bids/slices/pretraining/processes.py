@@ -195,8 +195,8 @@ class Processes:
         if self.fabric.is_global_zero:
             try:
                 outcome = [(None, work())]
-            except FcPowerError as told:
-                outcome = [(told, None)]
+            except FcPowerError as error:
+                outcome = [(error, None)]
         distributed.broadcast_object_list(outcome, src=0, group=self._waiting)
         problem, result = outcome[0]
         if problem is not None:
@@ -227,10 +227,10 @@ def on_all_processes(config: PretrainConfig, work: Callable[[Processes], T]) -> 
             problem, result = fabric.launch(partial(_guarded, work))
         if problem is not None:
             raise problem
-    except FcPowerError as told:
+    except FcPowerError as error:
         by = started()
         if by is not None and by.rank > 0:
-            raise SystemExit(told.exit_code) from told
+            raise SystemExit(error.exit_code) from error
         raise
     found: T = result
     return found
@@ -240,5 +240,5 @@ def _guarded(work: Callable[[Processes], T], fabric: Any) -> tuple[FcPowerError 
     """Return an expected error as a value: raised in a spawned process it would arrive as a traceback."""
     try:
         return None, work(Processes(fabric))
-    except FcPowerError as told:
-        return told, None
+    except FcPowerError as error:
+        return error, None

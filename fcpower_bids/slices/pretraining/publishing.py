@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fcpower_bids.encoders.checkpoints import CheckpointError, check_proof, load_strictly, read_config, read_tensors
+from fcpower_bids.encoders.checkpoints import (
+    CheckpointError,
+    check_proof,
+    load_strictly,
+    plain_model,
+    read_config,
+    read_tensors,
+)
 from fcpower_bids.errors import UsageError
 
-FILES = ("config.json", "model.safetensors", "README.md", "modeling_fbert.py")
+FILES = ("config.json", "model.safetensors", "README.md")
 """Files that are published."""
 CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
 """Packages whose errors come from the hub or the network, not from this program."""
@@ -18,15 +25,15 @@ def check_model(folder: Path) -> list[Path]:
 
     Raises CheckpointError.
     """
-    from fcpower_bids.encoders.fbert import FBert  # loads torch
-
     if missing := [name for name in FILES if not (folder / name).is_file()]:
         raise CheckpointError(f"{folder} lacks {', '.join(missing)}; give the folder 'model' of a pretraining run.")
     config, _ = read_config(folder)
-    model = FBert(config)
+    if not (plain := folder / plain_model(config).name).is_file():
+        raise CheckpointError(f"{folder} lacks {plain.name}; give the folder 'model' of a pretraining run.")
+    model = config.build()
     load_strictly(model, read_tensors(folder / "model.safetensors"), str(folder))
     check_proof(folder, config, model.state_dict())
-    return [folder / name for name in FILES]
+    return [*(folder / name for name in FILES), plain]
 
 
 def require_token() -> str:
@@ -58,8 +65,8 @@ def publish(folder: Path, name: str, token: str, *, public: bool = False) -> str
     except Exception as error:
         if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in CLIENTS:
             raise
-        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"{name} could not be published ({told}); look at the name, the token and the network."
+            f"{name} could not be published ({reason}); look at the name, the token and the network."
         ) from error
     return str(address)

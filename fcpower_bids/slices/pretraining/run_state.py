@@ -36,7 +36,7 @@ from fcpower_bids.encoders.checkpoints import (
 from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.errors import DatasetError, FcPowerError, UsageError
 from fcpower_bids.schema import Column, TableSpec, join_columns
-from fcpower_bids.store import replace_folder, write_text
+from fcpower_bids.store import atomic, replace_folder, write_text
 
 LOG = TableSpec(
     "log",
@@ -71,9 +71,10 @@ ALIGNMENT = TableSpec(
     join_columns(
         Column.text(
             "map",
-            "Map from windows to vectors: model, random-init (mean over seeds), fc, fc_power, pca (whitened "
-            "components of FC of training windows, as many as the model has dimensions), chance (the model's vectors "
-            "shuffled)",
+            "Map from windows to vectors: model, initial (the model before its training), random-init (mean over ten "
+            "seeds), fc, fc_power, pca (whitened components of FC of training windows, as many as the model has "
+            "dimensions), closed_form (kernel ridge from FC^alpha of training windows to the teacher), chance (the "
+            "model's vectors shuffled)",
             "What",
         ),
         Column.number("dimensions", "Length of the vectors", "Dimensions", 0),
@@ -86,6 +87,13 @@ ALIGNMENT = TableSpec(
             "Within datasets",
         ),
         Column.number("cka_judged", "Debiased, over the recordings that the verdict rests on", "Judged"),
+        Column.number("ahead", "The model's cka_judged minus this one", "Model ahead"),
+        Column.number(
+            "ahead_low",
+            "Lower limit of that difference with 95 % confidence, by leaving out one family at a time; for random-init "
+            "with the variance of a seed",
+            "Ahead, at least",
+        ),
         Column.number(
             "identification",
             "Share of held-out people whom one window finds by another one of theirs",
@@ -204,7 +212,8 @@ class RunFolder:
 
         def write(folder: Path) -> None:
             write_model(folder, model, model.config, card)
-            save_file(_optimizer_tensors(model, optimizer), folder / OPTIMIZER)
+            with atomic(folder / OPTIMIZER, flush=False) as part:  # the folder is written whole
+                save_file(_optimizer_tensors(model, optimizer), part)
             state = {"step": step, "steps": steps, "fingerprint": self.fingerprint}
             state["scaler"] = self.precision.state_dict()
             write_text(folder / "state.json", json.dumps(state) + "\n")

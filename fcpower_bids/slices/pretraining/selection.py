@@ -1,4 +1,4 @@
-"""Choosing a checkpoint on people that training never saw, and what the choice itself adds to the score.
+"""Who trains and who is held out; choosing a checkpoint on people that training never saw, and what the choice adds.
 
 The held-out families are divided in two halves. The checkpoint with the best score on one half is chosen; the other
 half measures its worth. Optimism is the difference between the two, averaged over both roles of the halves so
@@ -18,9 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.errors import Unfit
-from fcpower_bids.slices.pretraining.configuration import cka, cka_debiased
+from fcpower_bids.encoders.checkpoints import ModelCard
+from fcpower_bids.encoders.training_people import people_digests, series_digests
+from fcpower_bids.errors import DatasetError, Unfit
+from fcpower_bids.slices.pretraining.configuration import PretrainConfig, cka, cka_debiased
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
+from fcpower_bids.slices.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.slices.pretraining.engine import EVALUATION, SPLIT, draw_batch
 
 Probe = Callable[[NDArray[np.float32], pd.DataFrame], float]
@@ -153,3 +156,94 @@ def choose_checkpoint(scores: ArrayLike) -> Choice:
     first, second = scores.argmax(axis=0)
     optimism = (scores[first, 0] - scores[first, 1] + scores[second, 1] - scores[second, 0]) / 2
     return Choice(int(first), float(scores[first, 0]), float(scores[first, 1]), float(optimism))
+
+
+READ_WINDOW = 200
+"""Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Recordings that train and that are held out.
+
+    Attributes
+    ----------
+    rows, held_out : ndarray of int
+        Positions in the table of the corpus.
+    roles : ndarray of int
+        Of each held-out recording: `SELECT` or `CONFIRM`.
+    places : ndarray of int
+        Windows that can be cut out of each recording of the corpus.
+    signatures : tuple of list of str
+        Of the recordings that train, and of those held out.
+    """
+
+    rows: NDArray[np.intp]
+    held_out: NDArray[np.intp]
+    roles: NDArray[np.intp]
+    places: NDArray[np.intp]
+    signatures: tuple[list[str], list[str]]
+
+    @property
+    def n_short(self) -> int:
+        """Recordings that are shorter than a window."""
+        return int((self.places == 0).sum())
+
+
+def divide(corpus: Corpus, config: PretrainConfig) -> Division:
+    """Hold out whole families or datasets; recordings without a window take no part.
+
+    Raises DatasetError.
+    """
+    refuse_leakage(corpus.table, config.exclude_from_corpus)
+    places = corpus.places(config.window)
+    whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
+    roles = split_families(whole, config.held_out, config.seed)
+    rows = np.flatnonzero((roles == TRAIN) & (places > 0))
+    held_out = np.flatnonzero((roles != TRAIN) & (places > 0))
+    signatures = corpus.signatures(rows), corpus.signatures(held_out)
+    _refuse_twins(corpus.table["id"], (rows, held_out), signatures)
+    return Division(rows, held_out, roles[held_out], places, signatures)
+
+
+def _refuse_twins(
+    names: pd.Series, rows: tuple[NDArray[np.intp], NDArray[np.intp]], signatures: tuple[list[str], list[str]]
+) -> None:
+    """Refuse one scan under two names of which one trains and the other judges; of windows alone nothing is known."""
+    if not (signatures[0] and signatures[1]):
+        return
+    trains, judges = (dict(zip(known, each, strict=True)) for known, each in zip(signatures, rows, strict=True))
+    twins = sorted(trains.keys() & judges.keys())
+    if twins:
+        one, other = (names.iloc[known[twins[0]]] for known in (trains, judges))
+        raise DatasetError(
+            f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
+            "would be judged on what it learned from: pack into a new folder without one of the two."
+        )
+
+
+def write_card(corpus: Corpus, division: Division, config: PretrainConfig, loss: str, training: str) -> ModelCard:
+    """Return the card of a model of these people, without a verdict."""
+    times = corpus.table["TR"].iloc[division.rows]
+    people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
+    trained_on, apart = (
+        people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (division.rows, division.held_out)
+    )
+    return ModelCard(
+        roi_labels=corpus.parcel_names,
+        atlas=corpus.atlas,
+        alpha=corpus.alpha,
+        tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
+        window=config.window,
+        read_window=max(READ_WINDOW, config.window),
+        teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; {loss}",
+        training=training,
+        corpus_sha256=corpus.sha256,
+        purpose=config.purpose,
+        licence=config.licence,
+        seed=config.seed,
+        trained_on=trained_on,
+        held_out=apart,
+        series_trained_on=series_digests(corpus.sha256, division.signatures[0]),
+        series_held_out=series_digests(corpus.sha256, division.signatures[1]),
+    )

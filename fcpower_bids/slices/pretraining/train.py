@@ -1,4 +1,4 @@
-"""Pretraining F-BERT by kernel alignment: the loop."""
+"""The runs: F-BERT trained by kernel alignment, step by step, and the closed-form student, which has no steps."""
 
 from __future__ import annotations
 
@@ -12,30 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from fcpower_bids.core.filters.student import RIDGE
 from fcpower_bids.encoders.checkpoints import ModelCard, check_proof, load_strictly, read_tensors, save_checkpoint
 from fcpower_bids.encoders.fbert import FBert
-from fcpower_bids.encoders.training_people import people_digests, series_digests
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.slices.pretraining.closed_form import fit_closed_form, refuse_closed_form
 from fcpower_bids.slices.pretraining.configuration import LOSSES, PretrainConfig, diagonal_share
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus
-from fcpower_bids.slices.pretraining.corpus.pack import refuse_leakage
 from fcpower_bids.slices.pretraining.corpus.public import open_corpus, prepare_corpus
 from fcpower_bids.slices.pretraining.engine import Batches, Gradient, make_optimizer, measure_gemm_rate
 from fcpower_bids.slices.pretraining.judgement import Judge, Verdict
 from fcpower_bids.slices.pretraining.processes import Clock, Processes, on_all_processes, open_tensorboard, step_flops
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, SAVE, STOP, Interrupted, RunFolder, heard
-from fcpower_bids.slices.pretraining.selection import TRAIN, VIEWS, HeldOut, Probe, choose_checkpoint, split_families
+from fcpower_bids.slices.pretraining.run_state import SAVE, STOP, Interrupted, RunFolder, heard
+from fcpower_bids.slices.pretraining.selection import VIEWS, HeldOut, Probe, choose_checkpoint, divide, write_card
 
 logger = logging.getLogger(__name__)
-
-READ_WINDOW = 200
-"""Timepoints of the windows of the ``windows`` read, as in the paper's comparison at 2.4 minutes."""
 
 
 @dataclass(frozen=True)
@@ -104,26 +99,11 @@ def train(
     probe: Probe | None = None,
 ) -> Pretrained:
     """Do the share of one process in `pretrain`; every process of the run calls it."""
+    processes.first_only(lambda: refuse_closed_form(output))
     processes.first_only(lambda: prepare_corpus(corpus, output))
     run = _Run(processes, open_corpus(corpus, output, config.roi_labels), output, config, probe)
     run.train(min(stop_step or config.steps, config.steps))
     return run.outcome()
-
-
-def _refuse_twins(
-    names: pd.Series, rows: tuple[NDArray[np.intp], NDArray[np.intp]], signatures: tuple[list[str], list[str]]
-) -> None:
-    """Refuse one scan under two names of which one trains and the other judges; of windows alone nothing is known."""
-    if not (signatures[0] and signatures[1]):
-        return
-    trains, judges = (dict(zip(known, each, strict=True)) for known, each in zip(signatures, rows, strict=True))
-    twins = sorted(trains.keys() & judges.keys())
-    if twins:
-        one, other = (names.iloc[known[twins[0]]] for known in (trains, judges))
-        raise DatasetError(
-            f"{one} and {other} are the same scan under two names (pairs of this kind: {len(twins)}), and the model "
-            "would be judged on what it learned from: pack into a new folder without one of the two."
-        )
 
 
 class _Run:
@@ -134,21 +114,16 @@ class _Run:
     ) -> None:
         fabric = processes.fabric
         self.processes, self.fabric, self.config = processes, fabric, config
-        refuse_leakage(corpus.table, config.exclude_from_corpus)
-        places = corpus.places(config.window)
-        long_enough = places > 0
-        whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]
-        roles = split_families(whole, config.held_out, config.seed)
-        self.rows = np.flatnonzero((roles == TRAIN) & long_enough)
-        held_out = np.flatnonzero((roles != TRAIN) & long_enough)
+        division = divide(corpus, config)
+        self.rows = division.rows
         self.batch_size = self._batch_size()
         self.corpus = corpus.to(fabric.device, config.resident_mb)
         rank = (fabric.global_rank, fabric.world_size)
-        self.batches = Batches(self.corpus, self.rows, places[self.rows], self.batch_size, config, *rank)
-        self.held_out = HeldOut(self.corpus, held_out, roles[held_out], config.window, config.seed, probe)
-        signatures = corpus.signatures(self.rows), corpus.signatures(held_out)
-        _refuse_twins(corpus.table["id"], (self.rows, held_out), signatures)
-        self.card = self._card(corpus, held_out, signatures)
+        places = division.places[self.rows]
+        self.batches = Batches(self.corpus, self.rows, places, self.batch_size, config, *rank)
+        self.held_out = HeldOut(self.corpus, division.held_out, division.roles, config.window, config.seed, probe)
+        training = replace(config, batch_size=self.batch_size).in_words()
+        self.card = write_card(corpus, division, config, f"loss {config.loss}", training)
         self.model = FBert(config.model_config(len(corpus.parcel_names)), config.seed)
         student = torch.compile(self.model) if config.compile else self.model
         wrapped, self.optimizer = fabric.setup(student, make_optimizer(self.model, config, fabric.device))
@@ -160,7 +135,7 @@ class _Run:
         wanted = config.tensorboard and fabric.is_global_zero
         self.board = open_tensorboard(output) if wanted else None
         self.share = diagonal_share(self.batches.kernel(0))
-        self._announce(int((~long_enough).sum()))
+        self._announce(division.n_short)
 
     def _batch_size(self) -> int:
         world = self.fabric.world_size
@@ -171,29 +146,6 @@ class _Run:
                 "pack more recordings or hold out fewer."
             )
         return size
-
-    def _card(self, corpus: Corpus, held_out: NDArray[np.intp], signatures: tuple[list[str], list[str]]) -> ModelCard:
-        times = corpus.table["TR"].iloc[self.rows]
-        people = list(zip(corpus.table["dataset"], corpus.table["subject"], strict=True))
-        trained_on, apart = (people_digests(corpus.sha256, [people[i] for i in rows]) for rows in (self.rows, held_out))
-        return ModelCard(
-            roi_labels=corpus.parcel_names,
-            atlas=corpus.atlas,
-            alpha=corpus.alpha,
-            tr_range=(float(times.min()), float(times.max())) if times.notna().all() else None,
-            window=self.config.window,
-            read_window=max(READ_WINDOW, self.config.window),
-            teacher=f"correlation kernel of FC^{corpus.alpha:g} of whole recordings; loss {self.config.loss}",
-            training=replace(self.config, batch_size=self.batch_size).in_words(),
-            corpus_sha256=corpus.sha256,
-            purpose=self.config.purpose,
-            licence=self.config.licence,
-            seed=self.config.seed,
-            trained_on=trained_on,
-            held_out=apart,
-            series_trained_on=series_digests(corpus.sha256, signatures[0]),
-            series_held_out=series_digests(corpus.sha256, signatures[1]),
-        )
 
     def _announce(self, n_short: int) -> None:
         if not self.fabric.is_global_zero:
@@ -311,9 +263,7 @@ class _Run:
     def _compare(self, step: int, chosen: bool) -> Verdict:
         """Compare the model with methods without training, and write the table."""
         judge = Judge(self.held_out, self.rows, self.config, chosen)
-        table, verdict = pd.DataFrame(columns=list(ALIGNMENT.columns)), judge.untested()
-        if judge.possible:
-            table, verdict = judge.compare(self._saved_model(step))
+        table, verdict = judge.conclude(self._saved_model(step))
         facts = {"Step": step, "DiagonalShare": self.share, "Views": VIEWS, **verdict.facts()}
         self.folder.write_alignment(table, facts)
         return verdict
@@ -329,3 +279,61 @@ class _Run:
         """Write the model, first without a verdict: a comparison that fails costs the comparison alone."""
         model = self._saved_model(card.step or 0)
         save_checkpoint(self.folder.path / "model", model, model.config, card, about or {})
+
+
+FEWEST = 4
+"""Recordings to fit to."""
+
+
+def solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig) -> Pretrained:
+    """Do the share of one process: the first does all.
+
+    Raises DatasetError, UsageError, Unfit.
+    """
+    return processes.first_only(lambda: _solve(processes, corpus, output, config))
+
+
+def _solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig) -> Pretrained:
+    _refuse_training(output)
+    prepare_corpus(corpus, output)
+    opened = open_corpus(corpus, output, config.roi_labels).to(processes.fabric.device, config.resident_mb)
+    division = divide(opened, config)
+    if len(division.rows) < FEWEST:
+        raise DatasetError(
+            f"Only {len(division.rows)} recordings of at least {config.window} volumes are left for training; "
+            "pack more recordings or hold out fewer."
+        )
+    model = fit_closed_form(opened, division.rows, config)
+    words = f"closed form, ridge {RIDGE:g} of the mean diagonal, windows of {config.window} volumes"
+    card = write_card(opened, division, config, "its principal coordinates", words)
+    save_checkpoint(output / "model", model, model.config, card)  # a comparison that fails costs itself alone
+    held_out = HeldOut(opened, division.held_out, division.roles, config.window, config.seed)
+    table, verdict = Judge(held_out, division.rows, config, chosen=False).conclude(model)
+    share = diagonal_share(opened.kernel_of(division.rows))
+    facts = {"Step": None, "DiagonalShare": share, "Views": VIEWS, **verdict.facts()}
+    RunFolder(output, config.fingerprint()).write_alignment(table, facts)
+    result = Pretrained(
+        folder=output / "model",
+        step=0,
+        last_step=0,
+        selected=None,
+        confirmed=None,
+        optimism=None,
+        diagonal_share=share,
+        n_train=len(division.rows),
+        n_held_out=len(division.held_out),
+        proven=verdict.proven,
+        verdict=verdict.sentence,
+    )
+    about = {**asdict(result), "folder": "model"}
+    save_checkpoint(output / "model", model, model.config, replace(card, verdict=verdict.sentence), about)
+    return result
+
+
+def _refuse_training(output: Path) -> None:
+    """A folder has one model: that of a training is not replaced."""
+    if (output / "checkpoints").is_dir() or (output / "interim").is_dir():
+        raise UsageError(
+            f"{output} holds a training run; give another output folder, and the corpus with --corpus, for the closed "
+            "form."
+        )

@@ -192,6 +192,7 @@ SHARED = (
         "microbatch",
         "held_out",
         "held_out_by",
+        "require",
         "checkpoint_every",
         "checkpoint_minutes",
         "exclude_from_corpus",
@@ -218,24 +219,30 @@ def run_pretrain(settings: TrainingSettings) -> int:
 
 def _pretrain(settings: TrainingSettings, processes: Any) -> int:
     """Do the share of one process: the first packs and reports, all train."""
-    from fcpower_bids.slices.pretraining.train import train  # loads torch
-
-    config = pretrain_config(settings)
-    processes.first_only(partial(say, f"Training {config.encoder}: {config.in_words()}", settings))
+    config, closed = pretrain_config(settings), settings.method == "closed-form"
+    said = "Fitting the closed-form student" if closed else f"Training {config.encoder}: {config.in_words()}"
+    processes.first_only(partial(say, said, settings))
     corpus = processes.first_only(partial(ready_corpus, settings))
     if settings.dry_run:
         return 0
     whole = command_of(settings.as_dict(), whole=True)
     processes.first_only(partial(note_command, settings.output_dir, settings.level, whole))
-    result = train(processes, corpus, settings.output_dir / "encoder", config)
+    result = _maker(closed)(processes, corpus, settings.output_dir / "encoder", config)
     processes.first_only(partial(_tell, settings, result))
     if not result.proven and not settings.accept_unproven:
         raise Unproven(f"{result.verdict} {REMEDY}")
     return 0
 
 
+def _maker(closed: bool) -> Any:
+    from fcpower_bids.slices.pretraining.train import solve, train  # loads torch
+
+    return solve if closed else train
+
+
 def _tell(settings: TrainingSettings, result: Any) -> None:
-    say(f"Encoder: {result.folder} (step {result.step} of {result.last_step})", settings)
+    step = f" (step {result.step} of {result.last_step})" if result.last_step else ""
+    say(f"Encoder: {result.folder}{step}", settings)
     if result.confirmed is not None:
         say(
             f"Held-out alignment {result.confirmed:.3f}, confirmed on families that did not choose the checkpoint; "
@@ -247,7 +254,8 @@ def _tell(settings: TrainingSettings, result: Any) -> None:
     say(f"Page: {write_training_page(settings)}", settings)
     if result.proven:
         say(result.verdict, settings)
-        say(f"Use it: --encoder fbert --encoder-weights {result.folder}", settings)
+        name = "fbert" if settings.method == "steps" else settings.method
+        say(f"Use it: --encoder {name} --encoder-weights {result.folder}", settings)
     elif settings.accept_unproven:
         say(f"{result.verdict} It is accepted as you asked (--accept-unproven).", settings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from fcpower_bids.core.connectome.connectivity import standardise
+from fcpower_bids.encoders.checkpoints import ModelCard, save_checkpoint
+from fcpower_bids.encoders.closed_form import ClosedForm, ClosedFormConfig
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.slices.pretraining.corpus import packing
 from fcpower_bids.slices.pretraining.corpus import teacher as preparation
@@ -129,7 +132,7 @@ def test_evaluation_people_are_refused(tmp_path, recordings, evaluation):
 )
 def test_a_damaged_pack_says_so(pack, damage):
     damage(pack)
-    with pytest.raises(DatasetError, match="pack the corpus again"):
+    with pytest.raises(DatasetError, match=r"pack the corpus again|packs anew"):
         load_corpus(pack)
 
 
@@ -146,10 +149,24 @@ def test_nothing_is_added_to_a_damaged_pack(pack, recordings, file, content):
 def test_a_kernel_of_other_recordings_is_noticed_and_mended(tmp_path, pack, recordings):
     pack_corpus(as_sources(made_recordings(seed=5)), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "teacher_kernel.safetensors", pack)
-    with pytest.raises(DatasetError, match="belongs to other recordings"):
+    with pytest.raises(DatasetError, match="is not as it was packed"):
         load_corpus(pack)
     pack_corpus(as_sources(recordings), pack)
     np.testing.assert_allclose(load_corpus(pack).kernel, exact_kernel(recordings), rtol=0, atol=2e-7)
+
+
+def test_who_may_read_a_pack_and_a_model_follows_from_the_umask(tmp_path, recordings):
+    model = ClosedForm(ClosedFormConfig(3, 2))
+    before = os.umask(0o027)
+    try:
+        pack_corpus(as_sources(recordings), tmp_path / "pack")
+        save_checkpoint(tmp_path / "model", model, model.config, ModelCard(("a", "b", "c")))
+    finally:
+        os.umask(before)
+    files = [*(tmp_path / "pack").iterdir(), *(tmp_path / "model").iterdir()]
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files if path.is_file()} == {
+        path.name: oct(0o640) for path in files if path.is_file()
+    }
 
 
 def test_families_default_to_the_person(tmp_path, recordings):

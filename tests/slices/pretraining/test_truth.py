@@ -70,8 +70,63 @@ def test_the_stored_teacher_is_that_of_the_stored_series(tmp_path, tables):
     np.testing.assert_allclose(kernel, np.corrcoef([edges[name] for name in positions.index]), rtol=0, atol=2e-3)
 
 
+def forget_digests(corpus) -> None:
+    """As packs of earlier versions were: what the files hold is compared all the same."""
+    facts = json.loads((corpus / "pack.json").read_text())
+    (corpus / "pack.json").write_text(json.dumps({k: v for k, v in facts.items() if k not in ("files", "pack_sha256")}))
+
+
+def flip(place: int):
+    def change(path) -> None:
+        content = bytearray(path.read_bytes())
+        content[place] ^= 0x80  # the sign of a sample, or a bit of the kernel
+        path.write_bytes(content)
+
+    return change
+
+
+def exchange(one: str, other: str):
+    def change(path) -> None:
+        text = path.read_text()
+        assert one in text
+        path.write_text(text.replace(one, "@").replace(other, one).replace("@", other))
+
+    return change
+
+
+def exchange_rows(path) -> None:
+    head, first, second, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, second, first, *rest]))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("series-00000.safetensors", flip(-1)),
+        ("teacher-00000.safetensors", flip(-2)),
+        ("teacher_kernel.safetensors", flip(-3)),
+        ("recordings.tsv", exchange("\t00\t", "\t01\t")),
+        ("recordings.tsv", exchange_rows),
+        ("pack.json", exchange('"P1"', '"P2"')),
+    ],
+    ids=["a sample", "a teacher", "the kernel", "subjects", "rows", "parcel names"],
+)
+@pytest.mark.parametrize("level", ["pretrain", "pack, then pretrain"])
+def test_a_changed_byte_of_a_pack_is_named_and_trains_nothing(tmp_path, tables, capsys, name, change, level):
+    assert run_pretrain(tmp_path, "--dry-run") == 0
+    change(tmp_path / "out" / "corpus" / name)
+    if level != "pretrain":
+        run_pretrain(tmp_path, level="pack")
+    assert run_pretrain(tmp_path) == 3
+    told = capsys.readouterr().err
+    assert name in told
+    assert "checksum differs" in told
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
 def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
     assert run_pretrain(tmp_path, "--dry-run") == 0
+    forget_digests(tmp_path / "out" / "corpus")
     scramble(tmp_path / "out" / "corpus" / "series-00000.safetensors")
     assert run_pretrain(tmp_path) == 3
     told = capsys.readouterr().err
@@ -82,6 +137,7 @@ def test_scrambled_series_are_named_with_the_remedy(tmp_path, tables, capsys):
 
 def test_a_kernel_of_other_vectors_is_named(tmp_path, tables, capsys):
     assert run_pretrain(tmp_path, "--dry-run") == 0
+    forget_digests(tmp_path / "out" / "corpus")
     path = tmp_path / "out" / "corpus" / "teacher_kernel.safetensors"
     with safe_open(path, "np") as file:
         kernel, metadata = file.get_tensor("kernel"), file.metadata()

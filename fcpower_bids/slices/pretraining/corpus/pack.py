@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fcpower_bids.core.connectome.edges import edge_count
+from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.encoders.training_people import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
-from fcpower_bids.store import TEMPORARY
+from fcpower_bids.store import TEMPORARY, stored_path
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
@@ -77,6 +79,9 @@ FORMAT = 2
 """Of the files of a pack. Format 1 (which states none) could hold scrambled series and is never read."""
 PLACES = ("shard", "position", "offset", "T", "rank")
 """Columns of whole numbers."""
+TABLE = "recordings.tsv"
+DIGESTS, OWN_DIGEST = "files", "pack_sha256"
+"""Entries of ``pack.json``: digest of each other file of a complete pack, and that of its own other entries."""
 TEXT_COLUMNS = ("id", "dataset", "subject", "session", "family", "licence", "sha256", "source", "place")
 UNTOLD = ("source", "place")
 """Columns that say where a recording lies, not what it is: no digest depends on them."""
@@ -154,6 +159,7 @@ def load_corpus(folder: Path) -> Pack:
 
     Raises DatasetError.
     """
+    _check_digests(folder)
     facts, table, kernel, volumes = _read(folder)
     _check_place_of_rows(folder, table, volumes)
     prove_pack(folder, table, facts["alpha"], kernel.numpy())
@@ -170,6 +176,25 @@ def load_corpus(folder: Path) -> Pack:
     )
 
 
+def _check_digests(folder: Path) -> None:
+    """Refuse a pack with a file that is not as it was written; packs of earlier versions state no digests."""
+    try:
+        files = read_facts(folder).get(DIGESTS, {})
+    except (OSError, ValueError) as error:
+        raise _incomplete(folder, error) from error
+    for name, digest in files.items():
+        path = stored_path(folder, name)
+        if not path.is_file() or file_sha256(path) != digest:
+            raise DatasetError(
+                f"{path} is not as it was packed (its checksum differs): it was changed or damaged, or the folder was "
+                f"not copied whole. Copy it again, or remove {folder} and run the same command again, which packs anew."
+            )
+
+
+def _incomplete(folder: Path, error: Exception) -> DatasetError:
+    return DatasetError(f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again.")
+
+
 def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]]:
     """Read facts, table, kernel and the volumes of every shard: a failure here is the fault of a file."""
     try:
@@ -183,9 +208,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], pd.DataFrame, Tensor, list[int]
             kernel = file.get_tensor("kernel")
         volumes = [_volumes(folder, number, len(facts["parcel_names"])) for number in range(facts["n_shards"])]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise DatasetError(
-            f"{folder} is not a complete corpus pack ({error}); remove it and pack the corpus again."
-        ) from error
+        raise _incomplete(folder, error) from error
     if not belongs or kernel.shape != (len(table), len(table)):
         raise DatasetError(f"The teacher kernel in {folder} belongs to other recordings; pack the corpus again.")
     return facts, table, kernel, volumes
@@ -212,7 +235,14 @@ def _check_format(folder: Path, facts: Mapping[str, Any]) -> None:
         )
 
 
-KINDS = {"alpha": (int, float), "parcel_names": (list,), "atlas": (str,), "sha256": (str,), "n_shards": (int,)}
+KINDS = {
+    DIGESTS: (dict,),
+    "alpha": (int, float),
+    "parcel_names": (list,),
+    "atlas": (str,),
+    "sha256": (str,),
+    "n_shards": (int,),
+}
 """Types of the entries of ``pack.json``."""
 
 
@@ -224,6 +254,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
     facts = json.loads((folder / "pack.json").read_text(encoding="utf-8"))
     if not isinstance(facts, dict):
         raise ValueError("pack.json holds no object")
+    if facts.get("format") == FORMAT and facts.get(OWN_DIGEST, "") not in ("", facts_digest(facts)):
+        raise ValueError("pack.json is not as it was written: its checksum differs")
     needed = {"alpha", "parcel_names", "atlas"} if facts.get("format") == FORMAT else set()
     for name in sorted(needed | (facts.keys() & KINDS.keys())):
         if not isinstance(facts.get(name), KINDS[name]):
@@ -231,12 +263,28 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def check_table(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Compare the table of a pack with its digest, where one is stated.
+
+    Raises ValueError.
+    """
+    digest = facts.get(DIGESTS, {}).get(TABLE)
+    if digest and file_sha256(folder / TABLE) != digest:
+        raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
+
+
+def facts_digest(facts: Mapping[str, Any]) -> str:
+    """SHA-256 of the entries of ``pack.json``, without that which holds it."""
+    said = {key: value for key, value in facts.items() if key != OWN_DIGEST}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
 def read_table(folder: Path) -> pd.DataFrame:
     """Read ``recordings.tsv`` of a pack.
 
     Raises ValueError.
     """
-    path = folder / "recordings.tsv"
+    path = folder / TABLE
     table = pd.read_csv(
         path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False, na_values={"TR": [""]}
     )

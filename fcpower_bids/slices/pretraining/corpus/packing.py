@@ -20,15 +20,21 @@ from safetensors import safe_open
 from tqdm import tqdm
 
 from fcpower_bids.core.paper import ALPHA_STAR
+from fcpower_bids.encoders.checkpoints import file_sha256
 from fcpower_bids.errors import DatasetError, RecordingError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.pack import (
+    DIGESTS,
     FORMAT,
     KERNEL,
+    OWN_DIGEST,
+    TABLE,
     TEXT_COLUMNS,
     UNTOLD,
     Part,
     Parts,
+    check_table,
+    facts_digest,
     read_facts,
     read_table,
     refuse_leakage,
@@ -85,6 +91,7 @@ class _Pack:
         self.waiting: dict[str, Part] = {}
         self.excluded: list[tuple[str, str]] = []
         self.sha256, self.shard = "", 0
+        self.digests: dict[str, str] = {}
         if (folder / "pack.json").exists():
             self._resume()
 
@@ -98,6 +105,8 @@ class _Pack:
         try:
             facts = read_facts(self.folder)
             ours = facts.get("format") == FORMAT
+            if ours:
+                check_table(self.folder, facts)
             table = read_table(self.folder) if ours and (self.folder / "recordings.tsv").is_file() else None
         except (OSError, ValueError) as error:
             raise DatasetError(
@@ -112,6 +121,7 @@ class _Pack:
                 f"{self.folder} was packed with alpha {facts['alpha']:g}, not {self.alpha:g}; use another folder."
             )
         self.parcel_names, self.sha256 = tuple(facts["parcel_names"]), facts.get("sha256", "")
+        self.digests = facts.get(DIGESTS, {})
         self.atlas = facts["atlas"] if self.atlas == "n/a" else self.atlas
         if table is not None:
             self.rows = {str(row["id"]): row for row in table.to_dict("records")}  # type: ignore[misc]
@@ -212,7 +222,7 @@ class _Pack:
             self.rows[part.row["id"]] = part.row | place
             offset += part.row["T"]
         self.shard += 1
-        self._write(self._facts())  # without a digest: not complete yet
+        self._write()
         self.parts.remove(parts)
         self.waiting = {}
 
@@ -224,10 +234,15 @@ class _Pack:
         table = pd.DataFrame(list(self.rows.values()), columns=list(COLUMNS))
         return table.sort_values(["shard", "position"], kind="stable", ignore_index=True)
 
-    def _write(self, facts: Mapping[str, Any]) -> None:
+    def _write_facts(self, facts: Mapping[str, Any]) -> None:
+        facts = {**facts, OWN_DIGEST: facts_digest(facts)}
         write_text(self.folder / "pack.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+
+    def _write(self) -> None:
+        """Write the table, and facts without a digest of the contents: the pack is not complete yet."""
+        self._write_facts(self._facts())
         text = self._table().to_csv(sep="\t", index=False, lineterminator="\n")
-        write_text(self.folder / "recordings.tsv", text)
+        write_text(self.folder / TABLE, text)
 
     def finish(self) -> pd.DataFrame:
         """Write kernel, table and pack.json with the digest that says that it is complete."""
@@ -237,9 +252,18 @@ class _Pack:
         said = table[[name for name in TEXT_COLUMNS if name not in UNTOLD]].to_numpy().tolist()
         facts["sha256"] = hashlib.sha256(json.dumps([facts, said]).encode()).hexdigest()
         if not facts["sha256"] == self.sha256 == kernel_corpus(self.folder / KERNEL):
+            self.digests.pop(KERNEL, None)
             write_kernel(self.folder / KERNEL, facts["sha256"], table["sha256"].tolist(), self._vectors(table))
-        self._write(facts)
+        self._write()
+        self._write_facts(facts | {DIGESTS: dict(self._digest())})
         return table
+
+    def _digest(self) -> Iterator[tuple[str, str]]:
+        """Digests of the files; those that were not written anew keep theirs, so that a change is found later."""
+        shards = [place(self.folder, shard) for shard in range(self.shard) for place in (series_file, teacher_file)]
+        for path in (*shards, self.folder / KERNEL):
+            yield path.name, self.digests.get(path.name) or file_sha256(path)
+        yield TABLE, file_sha256(self.folder / TABLE)
 
     def _vectors(self, table: pd.DataFrame) -> Callable[[int, int], NDArray[np.float32]]:
         def block(start: int, stop: int) -> NDArray[np.float32]:
