@@ -9,8 +9,10 @@ import json
 import os
 import secrets
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from fcpower_bids.errors import DatasetError
 from fcpower_bids.resources import available_bytes, scratch
 from fcpower_bids.store import atomic, stored_path, write_text
 
-FORMAT = 2
+FORMAT = 3
 INDEX = "index.json"
 OUT_OF_USE_SECONDS = 86_400.0
 """After what time a file that is out of use is removed: others may be reading it."""
@@ -170,7 +172,7 @@ class GrowingRows:
         self.folder = folder
         self.about: dict[str, Any] = {}
         self.columns = 0
-        self.chunks: dict[str, int] = {}
+        self.chunks: dict[str, tuple[int, int]] = {}
         self.rows: dict[str, dict[str, Any]] = {}
         self._load()
 
@@ -189,8 +191,8 @@ class GrowingRows:
         source = chain(self._thin(full), iter(rows))
         while batch := list(islice(source, full)):
             name = f"rows-{secrets.token_hex(8)}.npy"
-            write_rows(self.folder / name, (len(batch), self.columns), (row for _, _, row in batch))
-            self.chunks[name] = (self.folder / name).stat().st_size
+            checksum = write_rows(self.folder / name, (len(batch), self.columns), (row for _, _, row in batch))
+            self.chunks[name] = (self.folder / name).stat().st_size, checksum
             for place, (one, facts, _) in enumerate(batch):
                 self.rows[one] = {**facts, "chunk": name, "place": place}
             self._commit()
@@ -218,7 +220,7 @@ class GrowingRows:
         for name in self.chunks.keys() - used:
             with suppress(OSError):
                 os.utime(self.folder / name)
-        self.chunks = {name: size for name, size in self.chunks.items() if name in used}
+        self.chunks = {name: proof for name, proof in self.chunks.items() if name in used}
         content = {"format": FORMAT, "about": self.about, "columns": self.columns, "chunks": self.chunks}
         write_text(self.folder / INDEX, json.dumps({**content, "rows": self.rows}))
         self._sweep()
@@ -232,13 +234,15 @@ class GrowingRows:
         _remove_older((*unused, *self.folder.glob(".rows-*.part")))
 
     def _load(self) -> None:
-        """Take what is sound: nothing of a damaged index, no row of a damaged chunk."""
+        """Take what is sound: nothing of a damaged index, no row of a damaged chunk; each chunk is read once."""
         try:
             index = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
             if index["format"] != FORMAT:
                 return
             sound = {
-                name: size for name, size in index["chunks"].items() if _size(stored_path(self.folder, name)) == size
+                name: (int(size), int(checksum))
+                for name, (size, checksum) in index["chunks"].items()
+                if _is_sound(stored_path(self.folder, name), size, checksum)
             }
             rows = {name: row for name, row in index["rows"].items() if row["chunk"] in sound and row["place"] >= 0}
             self.about, self.columns, self.chunks, self.rows = index["about"], index["columns"], sound, rows
@@ -254,18 +258,36 @@ def _remove_older(paths: Iterable[Path]) -> None:
                 path.unlink()
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+def _is_sound(path: Path, size: int, checksum: int) -> bool:
+    """Whether a chunk has the size and the CRC-32 of its numbers that the index states."""
+    if not path.is_file() or path.stat().st_size != size:
+        return False
+    return _checksum(path, path.stat().st_mtime_ns) == checksum
+
+
+@lru_cache(maxsize=4096)
+def _checksum(path: Path, changed: int) -> int:
+    """CRC-32 of the numbers of a chunk, read once by a process unless it changes."""
+    found = 0
+    with path.open("rb") as file:
+        file.seek(HEADER)
+        while block := file.read(2**22):
+            found = zlib.crc32(block, found)
+    return found
 
 
 HEADER = 128
 """Bytes of the header of the files that `write_rows` writes."""
 
 
-def write_rows(path: Path, shape: tuple[int, int], rows: Iterable[ArrayLike]) -> None:
-    """Write an array of float64 row by row, so that it never has to be in memory."""
+def write_rows(path: Path, shape: tuple[int, int], rows: Iterable[ArrayLike]) -> int:
+    """Write an array of float64 row by row, so that it never has to be in memory; return the CRC-32 of its numbers."""
+    checksum = 0
     with atomic(path) as temporary, temporary.open("wb") as file:
         header = {"descr": "<f8", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)  # type: ignore[arg-type]
         for row in rows:
-            file.write(np.ascontiguousarray(row, dtype="<f8").data)
+            numbers = np.ascontiguousarray(row, dtype="<f8").data
+            checksum = zlib.crc32(numbers, checksum)
+            file.write(numbers)
+    return checksum

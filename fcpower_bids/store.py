@@ -81,12 +81,18 @@ def file_in_the_way(folder: Path) -> Path | None:
 def atomic(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path`` that takes its place when the block ends without an error.
 
+    Who may read it follows from the umask, whatever the library that writes it makes of it (safetensors: the owner).
+
     Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = beside(path)
     try:
+        temporary.touch()
+        allowed = temporary.stat().st_mode
         yield temporary
+        if temporary.stat().st_mode != allowed:
+            temporary.chmod(allowed)
         if flush:
             flush_file(temporary)
         os.replace(temporary, path)

@@ -102,6 +102,14 @@ def test_a_damaged_chunk_loses_its_rows_only(stored, tmp_path):
         stored.view(["r5"])[0]
 
 
+def test_a_changed_number_loses_the_rows_of_its_chunk(stored, tmp_path):
+    chunk = tmp_path / stored.rows["r5"]["chunk"]
+    content = bytearray(chunk.read_bytes())
+    content[-9] ^= 0x80  # the sign of a number: the size is as it was
+    chunk.write_bytes(content)
+    assert sorted(stored.rows.keys() - GrowingRows(tmp_path).rows.keys()) == ["r4", "r5", "r6", "r7"]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -85,7 +85,7 @@ def test_a_file_of_the_same_size_is_known_by_its_time(tree, monkeypatch):
     assert parsed == ["sub-01"]
 
 
-@pytest.mark.parametrize("damage", ["index", "truncated", "removed", "format"])
+@pytest.mark.parametrize("damage", ["index", "truncated", "removed", "changed", "format"])
 def test_a_damaged_cache_is_made_anew(tree, damage, monkeypatch):
     paths, folder, settings = tree
     first = values(read_edges(paths, folder, settings))
@@ -96,9 +96,11 @@ def test_a_damaged_cache_is_made_anew(tree, damage, monkeypatch):
         array.write_bytes(array.read_bytes()[:-8])
     elif damage == "removed":
         array.unlink()
+    elif damage == "changed":
+        array.write_bytes(bytes([*(content := array.read_bytes())[:-1], content[-1] ^ 0x80]))
     else:
         index = folder / "index.json"
-        index.write_text(index.read_text().replace('"format": 2', '"format": 1'))
+        index.write_text(index.read_text().replace('"format": 3', '"format": 1'))
     parsed = count_parsed(monkeypatch)
     np.testing.assert_array_equal(values(read_edges(paths, folder, settings)), first)
     assert len(parsed) == 3
