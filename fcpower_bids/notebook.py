@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
 from fcpower_bids import plugins
@@ -24,9 +27,6 @@ from fcpower_bids.records import Cohort
 from fcpower_bids.settings import Analysis
 from fcpower_bids.workflows.cohorts import open_cohort
 from fcpower_bids.workflows.sources import import_sources
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PERSON, SCAN = "person", "scan"
 
@@ -117,8 +117,12 @@ class LoadedCohort:
             self.sessions = tuple(cohort.scans["session"].astype(str))
         self.parcels, self.networks, self.centroids = cohort.parcels, cohort.networks, cohort.centroids
         self.atlas, self.scans, self.excluded, self.notes = cohort.atlas, cohort.scans, cohort.excluded, cohort.notes
-        connectivity = combine_scans(cohort, self._rows, settings)
-        self.connectomes = Matrices(connectivity.connectome, len(self), len(self.parcels))
+
+    @cached_property
+    def connectomes(self) -> Matrices:
+        """FC of every row, shape (n, P, P)."""
+        connectivity = combine_scans(self._cohort, self._rows, self._settings)
+        return Matrices(connectivity.connectome, len(self), len(self.parcels))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -127,6 +131,39 @@ class LoadedCohort:
         what = "scans" if self.sessions else "people"
         columns = len(self._cohort.phenotypes.columns)
         return f"<{len(self)} {what}, {len(self.parcels)} parcels of {self.atlas}, {columns} phenotypes>"
+
+    def __getitem__(self, key: Any) -> LoadedCohort:
+        """Return some of the rows, by slice, numbers or booleans; `scans` and `excluded` stay those of everyone."""
+        rows = np.atleast_1d(np.arange(len(self))[key]).tolist()
+        chosen = copy(self)
+        for name in ("connectomes", "phenotypes", "groups", "sites"):
+            chosen.__dict__.pop(name, None)
+        chosen.names = tuple(self.names[row] for row in rows)
+        chosen.sessions = tuple(self.sessions[row] for row in rows) if self.sessions else ()
+        chosen._rows = [self._rows[row] for row in rows]
+        return chosen
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a table of the rows: session, minutes and mean motion of their scans, and the phenotypes.
+
+        Returns
+        -------
+        pandas.DataFrame, shape (n, columns)
+            Indexed by `names`; minutes are the sum of a person's scans, ``mean_fd`` (mm) is their mean.
+        """
+        scans = [self._cohort.scans.iloc[rows] for rows in self._rows]
+        facts = {
+            "minutes": [float(each["seconds"].sum()) / 60 for each in scans],
+            "mean_fd": [float(each["mean_fd"].mean()) for each in scans],
+        }
+        sessions = {"session": self.sessions} if self.sessions else {}
+        table = pd.DataFrame(sessions | facts, index=pd.Index(self.names, name="participant_id"))
+        others = self.phenotypes.drop(columns=[name for name in table if name in self.phenotypes])
+        return pd.concat([table, others.set_axis(table.index)], axis=1)
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        return f"<p>{escape(repr(self))}</p>{self.to_dataframe().head().to_html()}"
 
     def power(self, alpha: float = ALPHA_STAR) -> Matrices:
         """FC^alpha of every row, computed when it is asked for.

@@ -25,12 +25,12 @@ def option(
 
 
 def asks(default: Any, text: str, **about: Any) -> Any:
-    """Declare a choice of the group level that makes another question of a run: of whom, and which."""
+    """Declare an option of the group level that changes the question: people, target or score."""
     return option(default, "group", text, question=True, **about)
 
 
 def refines(default: Any, text: str, **about: Any) -> Any:
-    """Declare a choice of the group level of how a question is answered."""
+    """Declare an option of the group level that changes the answer, not the question."""
     return option(default, "group", text, question=False, **about)
 
 
@@ -52,7 +52,7 @@ class Choices:
         }
 
     def question(self) -> dict[str, Any]:
-        """Return the choices that make the question, as plain values: of whom, and which."""
+        """Return the options that make the question, as plain values."""
         fields = dataclasses.fields(self)
         return {each.name: plain_value(getattr(self, each.name)) for each in fields if each.metadata.get("question")}
 

@@ -88,8 +88,28 @@ def slices() -> tuple[Slice, ...]:
 
 
 def places(kind: str) -> dict[str, str]:
-    """Return the names of a kind and their places, of all slices."""
-    return {name: place for one in slices() for name, place in getattr(one, kind).items()}
+    """Return the names of a kind and their places, of all slices.
+
+    Raises UsageError.
+    """
+    return extend({}, kind)
+
+
+def extend(known: Mapping[str, str], *kinds: str) -> dict[str, str]:
+    """Return the known names and their places with those of all slices, of which none may be known already.
+
+    Raises UsageError.
+    """
+    found = dict(known)
+    for kind in kinds:
+        for name, place in ((name, place) for one in slices() for name, place in getattr(one, kind).items()):
+            if name in found:
+                raise UsageError(
+                    f"Two places have the name '{name}' ({kind}): {found[name]} and {place}. Uninstall the package of "
+                    "one, or ask its authors for another name."
+                )
+            found[name] = place
+    return found
 
 
 def load(kind: str) -> Iterator[Any]:

@@ -19,13 +19,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from fcpower_bids.outputs.tables import read_table
 
 NUMBER = r"([+-]?\d+\.\d+)"
 COUNT = r"([\d,]+)"
 P = r"(p < 0\.001|p = \d\.\d{3})"
-NAME = r"(FC(?:\^\d\.\d+)?|embedding [\w-]+)"
+NAME = r"(FC(?:\^\d\.\d+)?|embedding [\w-]+|fisher_z)"
 FEWEST_PERMUTATIONS = 20
 HEADINGS = re.compile(r"Prediction of (\S+)")
 Catalogue = tuple[tuple[str, Callable[..., object]], ...]
@@ -60,7 +61,7 @@ class Page:
     def key(self, title: str) -> str:
         if title.startswith("embedding "):
             return title.replace(" ", ":")
-        return "fc" if title == "FC" else "fc_power"
+        return {"FC": "fc", "fisher_z": "fisher_z"}.get(title, "fc_power")
 
     def rows(self, name: str, target: str = "", **keys: str) -> pd.DataFrame:
         table = self.table(name)
@@ -137,9 +138,9 @@ def same_p(said: str, value: float) -> None:
 def state_of(page: Page, target: str) -> str:
     """The verdict by its rule: the smallest corrected p."""
     summary = page.rows("prediction_summary", target)
-    if summary["p_max"].isna().all():
+    if summary["p_max_targets"].isna().all():
         return "not tested"
-    if summary["p_max"].min() < 0.05:
+    if summary["p_max_targets"].min() < 0.05:
         return "found"
     return "not decided" if summary["n_permutations"].max() < FEWEST_PERMUTATIONS else "not found"
 
@@ -156,10 +157,12 @@ def lacking_headline(page: Page, said: str) -> None:
     headline(page, said, "nothing was found")
 
 
-def best_identification(page: Page, title: str, share: str) -> None:
-    table = page.table("identification").groupby("representation")["accuracy"].mean()
-    close(share, 100 * table.max(), 0)
-    assert table.idxmax() == page.key(title)
+def best_identification(page: Page, title: str, share: str, within: str | None = None) -> None:
+    table = page.table("identification").groupby("representation")[["accuracy", "accuracy_within"]].mean()
+    close(share, 100 * table["accuracy"].max(), 0)
+    assert table["accuracy"].idxmax() == page.key(title)
+    if within:
+        close(within, 100 * table.loc[page.key(title), "accuracy_within"], 0)
 
 
 def by_chance(page: Page, share: str) -> None:
@@ -186,12 +189,32 @@ def counts(page: Page, people: str, scans: str | None) -> None:
         assert int(scans) in known
 
 
-def answer(page: Page, p: str, tests: str | None, permutations: str, smallest: str | None) -> None:
-    null = page.rows("null").pivot_table(index="permutation", columns="representation", values="score")
-    largest = null.iloc[1:].max(axis=1)
-    value = (1 + (largest >= null.iloc[0].max() - 1e-12).sum()) / len(null)
+def compared_scores(page: Page) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Scores of every permutation, target and representation as they are compared, their centre and their spread.
+
+    With one target these are the scores; with more they are in standard deviations of their own permutations.
+    """
+    null = page.table("null").pivot_table(index="permutation", columns=["target", "representation"], values="score")
+    if null.columns.get_level_values(0).nunique() == 1:
+        return null, 0 * null.mean(), 1 + 0 * null.mean()
+    return (null - null.mean()) / null.std(ddof=0), null.mean(), null.std(ddof=0)
+
+
+def answer(
+    page: Page,
+    p: str,
+    tests: str | None,
+    targets: str | None,
+    alone: str | None,
+    permutations: str,
+    smallest: str | None,
+) -> None:
+    null, *_ = compared_scores(page)
+    largest, own = null.iloc[1:].max(axis=1), null[page.target]
+    value = (1 + (largest >= own.iloc[0].max() - 1e-12).sum()) / len(null)
     same_p(p, value)
-    assert int(tests or 1) == null.shape[1]
+    assert int(tests or 1) == own.shape[1]
+    assert int(targets or alone or 1) == null.columns.get_level_values(0).nunique()
     assert int(permutations.replace(",", "")) == len(null) - 1
     assert bool(smallest) == (value <= 1 / len(null))
 
@@ -258,14 +281,16 @@ def offset(page: Page, *said: str) -> None:
     assert (len(said) == 3) == (row["p_offset"] < 0.05)
 
 
-def not_found(
-    page: Page, p: str, tests: str | None, permutations: str, smallest: str | None, label: str, needed: str
-) -> None:
-    answer(page, p, tests, permutations, smallest)
+def not_found(page: Page, *said: str) -> None:
+    *permuted, label, needed, true = said
+    answer(page, *permuted)
     assert state_of(page, page.target) == "not found"
-    null = page.rows("null").pivot_table(index="permutation", columns="representation", values="score")
+    null, centre, spread = compared_scores(page)
     largest = np.sort(null.iloc[1:].max(axis=1))[::-1]
-    close(needed, largest[int(np.ceil(0.05 * len(null))) - 2])
+    each = (centre + spread * largest[int(np.ceil(0.05 * len(null))) - 2])[page.target]
+    deviation = (null.iloc[1:] * spread)[page.target].std(ddof=0)
+    close(needed, each.max())
+    close(true, (each + 0.84 * deviation).max())
     assert label == ("AUC" if page.rows("prediction")["auc"].notna().any() else "r")
 
 
@@ -277,6 +302,26 @@ def highest(page: Page, title: str, label: str, folds: str, mean: str, sd: str, 
     assert means.idxmax() == page.key(title)
     spread_of_folds(page, title, score, folds, mean, sd)
     close(pooled, pooled_scores(page, score)[page.key(title)])
+
+
+def added(page: Page, known: str, label: str, alone: str, title: str, gain: str, p: str | None) -> None:
+    """What is known by least squares on the folds of the first repeat; the rest from the table."""
+    rows = page.rows("prediction_baselines").set_index("model")
+    assert known == rows.loc["known", "known"]
+    assert rows.loc["known", "score"] == {"AUC": "auc", "r": "r"}[label]
+    close(alone, rows.loc["known", "value"])
+    row = rows[rows["representation"] == page.key(title)].iloc[0]
+    close(gain, row["gain"])
+    assert (p is None) == np.isnan(row["p_adds"])
+    if p:
+        same_p(p, row["p_adds"])
+
+
+def nothing_beyond(page: Page, target: str, known: str) -> None:
+    rows = page.rows("prediction_baselines", target)
+    assert set(rows["known"]) == {known}
+    assert rows["p_adds"].max() >= 0.05
+    assert state_of(page, target) == "found"
 
 
 def highest_of_small_folds(
@@ -309,14 +354,13 @@ def pooled_scores(page: Page, score: str) -> dict[str, float]:
 def pooled_score(part: pd.DataFrame, score: str) -> float:
     if score == "r":
         return float(part["observed"].corr(part["predicted"]))
-    positive = part["observed"] == part["observed"].max()
-    ranks = part["predicted"].rank()
-    n, m = positive.sum(), (~positive).sum()
-    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * m))
+    classes = part["observed"].isin([0.0, 1.0]).all()
+    weights = np.ones(len(part)) if classes else part["observed"].abs()
+    return float(roc_auc_score(part["observed"] > 0, part["predicted"], sample_weight=weights))
 
 
 def difference(
-    page: Page, better: str | None, label: str, mean: str, low: str, high: str, p: str, people: str
+    page: Page, better: str | None, label: str, mean: str, low: str, high: str, p: str, people: str | None
 ) -> pd.Series:
     (row,) = (each for _, each in page.rows("comparisons", representation="fc_power", reference="fc").iterrows())
     score = {"AUC": "auc", "r": "r"}[label]
@@ -325,7 +369,9 @@ def difference(
     close(low, row["ci_low"])
     close(high, row["ci_high"])
     same_p(p, row["p_two_sided"])
-    same_p(people, row["p_people"])
+    assert (people is None) == np.isnan(row["p_people"])
+    if people is not None:
+        same_p(people, row["p_people"])
     if better:
         assert (better == "better") == (row["mean_difference"] > 0)
         assert row["p_two_sided"] < 0.05
@@ -334,7 +380,7 @@ def difference(
 
 def is_better(page: Page, title: str, better: str, *said: str) -> None:
     row = difference(page, better, *said)
-    assert row["p_people"] < 0.05
+    assert not row["p_people"] >= 0.05
 
 
 def half_better(page: Page, title: str, better: str, *said: str) -> None:
@@ -348,12 +394,14 @@ def only_people_differ(page: Page, title: str, *said: str) -> None:
 
 
 def no_evidence(page: Page, title: str, *said: str) -> None:
-    row = difference(page, None, *said[:-1])
-    assert min(row["p_two_sided"], row["p_people"]) >= 0.05
-    close(said[-1], (row["ci_high"] - row["ci_low"]) / 2)
+    row = difference(page, None, *said[:-2])
+    assert row["p_two_sided"] >= 0.05
+    assert not row["p_people"] < 0.05
+    close(said[-2], (row["ci_high"] - row["ci_low"]) / 2)
+    close(said[-1], (row["ci_high"] - row["ci_low"]) / 2 * 2.8 / 1.96)
 
 
-def identified(page: Page, title: str, share: str, n: str, low: str, high: str, chance: str, p: str) -> None:
+def identified(page: Page, title: str, share: str, n: str, low: str, high: str, chance: str, *within: str) -> None:
     scans = page.table("identification_scans")
     own = scans[scans["representation"] == page.key(title)]
     assert int(n) == len(own)
@@ -362,7 +410,12 @@ def identified(page: Page, title: str, share: str, n: str, low: str, high: str, 
     close(low, 100 * table["ci_low"], 0)
     close(high, 100 * table["ci_high"], 0)
     close(chance, 100 / own["participant_id"].nunique())
+    guessing, found, p = within
     same_p(p, table["p_permutation"])
+    assert (guessing is None) == (table["n_sites"] == 1)
+    if guessing is not None:
+        close(guessing, 100 * table["chance_within"])
+        close(found, 100 * table["accuracy_within"], 0)
 
 
 def identifies_better(
@@ -381,7 +434,7 @@ def identifies_better(
     assert (better == "better") == (net.sum() > 0)
 
 
-def motion(page: Page, title: str, median: str, n: str, chance: str, share: str, distance: str | None) -> None:
+def motion(page: Page, title: str, median: str, n: str, chance: str, share: str, p: str, distance: str | None) -> None:
     edges = page.table("qcfc")
     own = edges[edges["representation"] == page.key(title)]
     close(median, own["r"].abs().median())
@@ -389,6 +442,7 @@ def motion(page: Page, title: str, median: str, n: str, chance: str, share: str,
     summary = page.table("qcfc_summary").set_index("representation").loc[page.key(title)]
     assert int(n) == summary["n_people"]
     close(chance, summary["median_abs_r_chance"])
+    same_p(p, summary["p_all"])
     if distance:
         close(distance, own["r"].abs().corr(own["distance"], method="spearman"))
 
@@ -402,10 +456,10 @@ def sites(
     assert int(scored or n_sites) == each["value"].notna().sum()
     each = each.dropna(subset=["value"])
     if label == "r":
-        z = np.average(np.arctanh(each["value"]), weights=each["n_people"] - 3)
+        z = np.average(np.arctanh(each["value"]), weights=each["n_compared"] - 3)
         close(within, float(np.tanh(z)))
     else:
-        close(within, float(np.average(each["value"], weights=each["n_people"])))
+        close(within, float(np.average(each["value"], weights=each["n_compared"])))
     people = page.rows("predictions", target, representation=page.key(title))
     score = {"AUC": "auc", "r": "r"}[label]
     close(pooled, float(np.mean([pooled_score(part, score) for _, part in people.groupby("repeat")])))
@@ -413,6 +467,13 @@ def sites(
         row = table.loc["random effects"]
         for said, column in zip(rest[1:], ("value", "ci_low", "ci_high"), strict=True):
             close(said, row[column])
+
+
+def sites_too_small(page: Page, target: str, title: str, n: str) -> None:
+    table = page.rows("prediction_sites", target, representation=page.key(title))
+    each = table[table["over"] == "site"]
+    assert int(n) == len(each)
+    assert each["value"].isna().all()
 
 
 def further_sites(page: Page, n: str) -> None:
@@ -451,10 +512,6 @@ def skipped_folds(page: Page, skipped: str, total: str) -> None:
 
 def edge_of_grid(page: Page, share: str) -> None:
     close(share, 100 * (page.table("prediction")["at_grid_edge"].astype(str).str.lower() == "true").mean(), 0)
-
-
-def not_corrected(page: Page, n: str) -> None:
-    assert int(n) == page.table("prediction_summary")["target"].nunique()
 
 
 def minutes(page: Page, median: str, low: str, high: str, fd: str, fd_low: str, fd_high: str) -> None:
@@ -574,21 +631,22 @@ def declared(page: Page, column: str) -> None:
 
 
 PERMUTED = (
-    rf"\(permutation {P}(?:, corrected for (\d+) representations)?, {COUNT} permutations"
+    rf"\(permutation {P}(?:, corrected for (?:(\d+) representations(?: and (\d+) targets)?|(\d+) targets))?, {COUNT} "
+    r"permutations"
     r"(, the smallest that so many can give)?\)"
 )
 BESIDE = (
     rf"(r|AUC) {NUMBER} over all predictions together, (?:where|but|and) the site \('([\w, ']+)'\) alone gives {NUMBER}"
 )
 TESTS = (
-    rf"\(difference in (r|AUC) over folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}; "
-    rf"squared errors (?:over people|within sites, over \d+ sites), {P}\)"
+    rf"\(difference in (r|AUC) over folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}(?:; "
+    rf"squared errors (?:over people|within sites, over \d+ sites), {P})?\)"
 )
 WHERE = "(?:, within sites that are held out)?"
 CATALOGUE: Catalogue = (
     (r"Nothing predicts (.+?) detectably\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
-    (rf"{NAME} identifies (\d+) % of the scans\.", best_identification),
+    (rf"{NAME} identifies (\d+) % of the scans(?:, (\d+) % within the own site)?\.", best_identification),
     (r"No person is identified better than by chance \(at most (\d+) % of the searches find the person\)\.", by_chance),
     (rf"In this cohort {NAME} finds (\d+) % of the people in another session\.", best_identification),
     (r"(\d+) people(?:, (\d+) scans)?$", counts),
@@ -614,8 +672,15 @@ CATALOGUE: Catalogue = (
     ),
     (rf"Predicted better than chance {PERMUTED}\.", found),
     (
-        rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. An (r|AUC) of "
-        rf"{NUMBER} or less (?:over all predictions together|within sites) is compatible with chance here\.",
+        rf"Known without a scan \((.+?)\): (r|AUC) {NUMBER} on the folds of the first repeat; {NAME} adds {NUMBER}"
+        rf"(?: \(permutation {P}\))?\.",
+        added,
+    ),
+    (r"(\S+): nothing beyond (.+?) was shown\.", nothing_beyond),
+    (
+        rf"Nothing was found: no representation predicts it detectably better than chance {PERMUTED}\. The "
+        rf"threshold was an observed (r|AUC) of {NUMBER} (?:over all predictions together|within sites), and a true "
+        rf"one of {NUMBER} is found in 80 of 100 cohorts\.",
         not_found,
     ),
     (
@@ -629,8 +694,8 @@ CATALOGUE: Catalogue = (
         highest_of_small_folds,
     ),
     (
-        rf"No evidence that {NAME} and FC differ{WHERE} {TESTS}; a difference below {NUMBER} could not have been "
-        r"seen\.",
+        rf"No evidence that {NAME} and FC differ{WHERE} {TESTS}; the threshold was an observed difference of "
+        rf"{NUMBER}, and a true one of {NUMBER} is found in 80 of 100 cohorts\.",
         no_evidence,
     ),
     (
@@ -641,7 +706,8 @@ CATALOGUE: Catalogue = (
     (rf"{NAME} scores (better|worse) than FC{WHERE}, but only one of two tests sees it {TESTS}:", half_better),
     (
         rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over resampled people; "
-        rf"chance {NUMBER} %; permutation {P}\)\.",
+        rf"chance {NUMBER} %(?:, within the own site {NUMBER} %; among people of the own site alone it finds (\d+) %)?"
+        rf"; permutation {P}\)\.",
         identified,
     ),
     (
@@ -652,20 +718,22 @@ CATALOGUE: Catalogue = (
     ),
     (
         rf"{NAME}: median \|r\| with mean FD is {NUMBER} over (\d+) people \(chance gives {NUMBER}\); {NUMBER} % of "
-        r"the edges are significant after control of the false discovery rate(?:; Spearman "
+        rf"the edges are significant after control of the false discovery rate; all edges together, permutation {P}"
+        r"(?:; Spearman "
         rf"correlation of \|r\| with distance {NUMBER})?\.",
         motion,
     ),
     (
         rf"(\S+) from {NAME}: within sites (r|AUC) {NUMBER} \((?:(\d+) of )?(\d+) sites\), all "
         rf"together {NUMBER}(; over sites that "
-        rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER}(?: \(below chance, [\w ,;]+\))?)?\.",
+        rf"may differ {NUMBER}, 95 % CI {NUMBER} to {NUMBER})?\.",
         sites,
     ),
+    (rf"(\S+) from {NAME}: no site of (\d+) sites has enough people for a score of its own\.", sites_too_small),
     (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),
     (
-        rf"Only (\d+) people: even without any cross-validation a single correlation below {NUMBER} is "
-        r"compatible with chance, and the scores below are very uncertain\.",
+        rf"Only (\d+) people: even without any cross-validation a single correlation is significant from "
+        rf"{NUMBER} on, and the scores below are very uncertain\.",
         few_people,
     ),
     (
@@ -680,7 +748,6 @@ CATALOGUE: Catalogue = (
     (r"Only (\d+) distinct test sets?: comparisons rest on very little evidence\.", few_sets),
     (r"The score is not defined in (\d+) of (\d+) folds \(constant values or one class\); left out\.", skipped_folds),
     (r"In (\d+) % of the folds the selected penalty is the smallest or the largest of the grid: .*?\.", edge_of_grid),
-    (r"The p-values are not corrected for the number of targets \((\d+)\)\.", not_corrected),
     (
         rf"Scans have {NUMBER} cleaned minutes \(median; {NUMBER} to {NUMBER}\) and a mean FD of {NUMBER} mm \(median; "
         rf"{NUMBER} to {NUMBER}\)\.",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.outputs.tables import read_table
-from tests.page_sentences import CATALOGUE, COUNT, NAME, NUMBER, P, Page, answer, close, same_p
+from tests.page_sentences import CATALOGUE, COUNT, NAME, NUMBER, PERMUTED, P, Page, answer, close, same_p
 from tests.slices import sentences_of_slices
 
 ALPHA = 0.35
@@ -388,13 +388,13 @@ def stand_out(page: Page, n: str, people: str, strange: str) -> None:
 
 
 def undecided(page: Page, n: str, *said: str) -> None:
-    answer(page, *said[:4])
-    assert n == said[2]
+    answer(page, *said[:6])
+    assert n == said[4]
     assert int(n) < 20
 
 
 def no_difference_identified(
-    page: Page, later: str, earlier: str, wins: str, _: str, losses: str, __: str, p: str, below: str | None
+    page: Page, later: str, earlier: str, wins: str, _: str, losses: str, __: str, p: str, *power: str | None
 ) -> None:
     wide = page.table("identification_scans").pivot_table(
         index=["participant_id", "session"], columns="representation", values="credit"
@@ -405,15 +405,12 @@ def no_difference_identified(
     row = table.loc[(page.key(later), page.key(earlier))]
     same_p(p, row["p_people"])
     assert row["p_people"] >= 0.05
-    assert (below is None) == (int(wins) + int(losses) < 6)
-    if below is not None:
-        close(below, 100 * (row["ci_high"] - row["ci_low"]) / 2)
+    assert (power[0] is None) == (int(wins) + int(losses) < 6)
+    if power[0] is not None:
+        close(power[0], 50 * (row["ci_high"] - row["ci_low"]))
+        close(power[1], 50 * (row["ci_high"] - row["ci_low"]) * 2.8 / 1.96)
 
 
-PERMUTED = (
-    rf"\(permutation {P}(?:, corrected for (\d+) representations)?, {COUNT} permutations"
-    r"(, the smallest that so many can give)?\)"
-)
 TALLY = r"(none|\d+) (?:is|are) better, (none|\d+) (?:is|are) worse, (none|\d+) (?:is|are) not distinguishable"
 FURTHER: tuple[tuple[str, Callable[..., object]], ...] = (
     (
@@ -424,7 +421,8 @@ FURTHER: tuple[tuple[str, Callable[..., object]], ...] = (
     (
         rf"No evidence that {NAME} and {NAME} differ \((\d+) search(?:es)? only {NAME} gets "
         rf"right, (\d+) only {NAME}; exact sign "
-        rf"flips over people {P}\); (?:a difference below (\d+) points could not have been seen|"
+        rf"flips over people {P}\); (?:the threshold was an observed difference of (\d+) points, and a true one of "
+        r"(\d+) points is found in 80 of 100 cohorts|"
         r"6 people at least must differ for a p below 0\.05)\.",
         no_difference_identified,
     ),

@@ -127,12 +127,16 @@ def test_the_table_follows_from_the_predictions(cohort):
         scores, sizes = [], []
         for site in ("one", "two"):
             part = own[own["site"] == site]
-            r = np.mean([each["observed"].corr(each["predicted"]) for _, each in part.groupby("repeat")])
+            cells = part.groupby(["repeat", "fold"])[["observed", "predicted"]]
+            apart = part[["repeat"]].join(part[["observed", "predicted"]] - cells.transform("mean"))
+            r = np.mean([each["observed"].corr(each["predicted"]) for _, each in apart.groupby("repeat")])
             row = table.loc[(name, "site", site)]
             assert row["value"] == pytest.approx(r)
             assert row["bias"] == pytest.approx((part["predicted"] - part["observed"]).mean())
             assert row["n_people"] == part["participant_id"].nunique()
-            scores, sizes = [*scores, r], [*sizes, row["n_people"]]
+            compared = len(part) / 2 + 1 - part.groupby("repeat")["fold"].nunique().mean()
+            assert row["n_compared"] == compared
+            scores, sizes = [*scores, r], [*sizes, compared]
         z = np.average(np.arctanh(scores), weights=np.array(sizes) - 3)
         assert table.xs("within sites", level="over").loc[name, "value"].item() == pytest.approx(np.tanh(z))
 

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from fcpower_bids import plugins
+from fcpower_bids.errors import UsageError
 from fcpower_bids.plugins import SLICES
+from fcpower_bids.settings import Settings
+from fcpower_bids.workflows.sources import import_sources
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS = Path(__file__).with_name("without_slice.py")
+WITH_PAGE = next(name for name in SLICES if (ROOT / "fcpower_bids" / "slices" / name / "page.py").is_file())
 PLUGIN = {
     "__init__": """
 from fcpower_bids.plugins import Slice
@@ -94,26 +99,33 @@ def outputs(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def copies(outputs, tmp_path_factory):
+    """A copy of the package without each slice, and one that lacks no more than the page of a slice, all walked."""
+    folder, made = tmp_path_factory.mktemp("copies"), tmp_path_factory.mktemp("made")
+    for name in (*SLICES, "left_over"):
+        slices = copy_package(folder / name) / "fcpower_bids" / "slices"
+        if name == "left_over":
+            (slices / WITH_PAGE / "page.py").unlink()
+        else:
+            shutil.rmtree(slices / name)
+            (slices / name / "__pycache__").mkdir(parents=True)  # as git leaves the folder
+        shutil.copytree(outputs, made / name)
+    walked = run(CHECKS, folder, folder, made)
+    assert walked.returncode == 0, walked.stderr
+    return folder
+
+
 @pytest.mark.parametrize("name", SLICES)
-def test_nothing_misses_a_slice_whose_folder_is_removed(name, outputs, tmp_path):
+def test_nothing_misses_a_slice_whose_folder_is_removed(name, copies):
     """No import leads nowhere; the help of each level, the reference and the page of a cohort are made."""
-    package = copy_package(tmp_path)
-    slices = package / "fcpower_bids" / "slices"
-    shutil.rmtree(slices / name)
-    (slices / name / "__pycache__").mkdir(parents=True)  # as git leaves the folder
-    shutil.copytree(outputs, tmp_path / "made")
-    done = run(CHECKS, package, name, tmp_path / "made")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["modules", "help", "completion", "reference", "page"]
+    failed = copies / name / "failed"
+    assert not failed.exists(), failed.read_text()
+    assert (copies / name / "done").read_text().split() == ["modules", "help", "completion", "reference", "page"]
 
 
-def test_the_checks_notice_what_is_left_of_a_slice(outputs, tmp_path):
-    package = copy_package(tmp_path)
-    name = next(name for name in SLICES if (ROOT / "fcpower_bids" / "slices" / name / "page.py").is_file())
-    (package / "fcpower_bids" / "slices" / name / "page.py").unlink()
-    done = run(CHECKS, package, name, outputs)
-    assert done.returncode != 0
-    assert f"fcpower_bids.slices.{name}.page" in done.stderr
+def test_the_checks_notice_what_is_left_of_a_slice(copies):
+    assert f"fcpower_bids.slices.{WITH_PAGE}.page" in (copies / "left_over" / "failed").read_text()
 
 
 @pytest.fixture
@@ -149,3 +161,17 @@ def test_a_package_that_cannot_be_loaded_is_named(installed):
     (installed / "counting" / "__init__.py").write_text("import nothing_of_that_name\n")
     done = run(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import fcpower_bids.settings", installed)
     assert "The plug-in 'counting' (counting:SLICE) cannot be loaded" in done.stderr
+
+
+def test_a_package_may_not_take_a_name_that_is_known(installed):
+    init = installed / "counting" / "__init__.py"
+    init.write_text(init.read_text().replace('"count"', '"prediction"').replace("'count'", "'prediction'"))
+    done = run(f"import sys; sys.path.insert(0, {str(ROOT)!r}); import fcpower_bids.analyses", installed)
+    assert "Two places have the name 'prediction' (analyses)" in done.stderr
+
+
+def test_derivatives_at_group_level_are_refused_where_no_slice_reads_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(plugins, "slices", lambda: ())
+    with pytest.raises(UsageError, match="nothing that reads --derivatives at group level"):
+        import_sources(Settings(tmp_path, tmp_path / "out", "group", derivatives=("xcpd=there",)))
+    import_sources(Settings(tmp_path, tmp_path / "out", "group"))

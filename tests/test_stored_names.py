@@ -223,7 +223,10 @@ KNOWN = {
     "interfaces/kept_means.py": ("folder / f'{_stem(bold, atlas)}_{key}.npz'",),
     "reports/person/recording_facts.py": ("self.image.parents[1] / f'{name}_description.json'",),
     # names that are ours, and numbers
-    "encoders/checkpoints.py": ("target / PLAIN_MODEL.name",),
+    "encoders/checkpoints.py": (
+        "target / plain.name",
+        "PLAIN_MODELS / f\"modeling_{config.model_type.replace('-', '_')}.py\"",
+    ),
     "slices/published_encoders/parcel_orders.py": (
         "files('fcpower_bids') / 'data' / 'parcel_orders' / f'{table}.tsv'",
     ),

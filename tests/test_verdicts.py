@@ -8,11 +8,17 @@ import re
 import numpy as np
 import pytest
 
+from fcpower_bids.analyses.engine import comparisons
 from fcpower_bids.cli.run import main
 from tests.derivatives.planted import make_cohort
 
 TITLES = {"fc": "FC", "fc_power": "FC^0.35"}
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "2", "--repeats", "2", "--replace"]
+
+
+@pytest.fixture(autouse=True)
+def _in_small_cohorts_too(monkeypatch):
+    monkeypatch.setattr(comparisons, "FEWEST_PEOPLE", 10)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,7 @@ def test_every_p_follows_from_its_table(run):
         assert summary.loc[name, "p_permutation"] == (1 + (null[name][1:] >= null[name][0]).sum()) / 40
         assert summary.loc[name, "p_max"] == (1 + (largest >= null[name][0]).sum()) / 40
     assert summary["score_needed"].iloc[0] == pytest.approx(largest.max())  # one of 40 is the only p below 0.05
-    needed = f"An r of {largest.max():.2f} or less over all predictions together is compatible with chance here"
+    needed = f"The threshold was an observed r of {largest.max():.2f} over all predictions together, and a true one of"
     assert needed in page
 
     people = cohort.table("predictions")
@@ -50,7 +56,7 @@ def test_every_p_follows_from_its_table(run):
     row = cohort.table("comparisons").iloc[0]
     assert row["n_blocks"] == gain.size == 16
     assert row["p_people"] == pytest.approx(np.mean(np.abs(flipped) >= abs(gain.sum())), abs=0.015)
-    assert f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen" in page
+    assert f"the threshold was an observed difference of {(row['ci_high'] - row['ci_low']) / 2:.2f}, and a true" in page
 
     searches = cohort.table("identification_scans").pivot_table(
         index=["participant_id", "session"], columns="representation", values="credit"
@@ -60,6 +66,29 @@ def test_every_p_follows_from_its_table(run):
     signs = np.array(np.meshgrid(*[[-1, 1]] * len(net))).reshape(len(net), -1) if len(net) else np.ones((0, 1))
     exact = np.mean(np.abs(net @ signs) >= abs(net.sum()) - 1e-9)
     assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)
+
+
+def test_below_a_hundred_people_the_corrected_t_stands_alone(run, monkeypatch):
+    monkeypatch.setattr(comparisons, "FEWEST_PEOPLE", 100)
+    cohort, page = run("--permutations", "19", "--analyses", "prediction")
+    assert cohort.table("comparisons")["p_people"].isna().all()
+    assert "corrected resampled t, p" in page
+    assert "squared errors" not in page
+
+
+def test_many_targets_are_tested_against_the_best_of_all(run):
+    """The page goes by the best of all targets and representations, in standard deviations of their permutations."""
+    cohort, page = run("--permutations", "39", "--analyses", "prediction", "--targets", "score", "age", "patient")
+    null = cohort.table("null").pivot_table(index="permutation", columns=["target", "representation"], values="score")
+    z = (null - null.mean()) / null.std(ddof=0)
+    largest = z.iloc[1:].max(axis=1)
+    summary = cohort.table("prediction_summary").set_index(["target", "representation"])
+    for key in null:
+        assert summary.loc[key, "p_max_targets"] == (1 + (largest >= z.loc[0, key] - 1e-12).sum()) / 40
+        assert summary.loc[key, "p_max"] <= summary.loc[key, "p_max_targets"] + 0.1
+        needed = null[key].mean() + largest.max() * null[key].std(ddof=0)
+        assert summary.loc[key, "score_needed"] == pytest.approx(needed)
+    assert "corrected for 2 representations and 3 targets" in page
 
 
 def test_too_few_permutations_decide_nothing_and_four_people_in_a_fold_rank_nothing(run):
@@ -111,3 +140,35 @@ def test_families_flip_together_and_are_whole_in_folds(run, capsys):
     assert main([*map(str, command)]) == 3
     said = "A family of 5 is larger than one of 4 folds of 16 people; use --folds 3 or fewer, or check --family-column."
     assert said in capsys.readouterr().err
+
+
+def test_sites_and_families_are_blocks_of_the_identification(tmp_path):
+    """Searches within the own site, shuffles within it and flips by family, from the series that were written."""
+    cohort, drawn = make_cohort(tmp_path, 16)
+    table = cohort.phenotypes.assign(site=[f"s{row // 4}" for row in range(16)])
+    cohort.phenotypes = table.assign(family_id=[f"F{row // 2}" for row in range(16)])
+    command = [cohort.bids, cohort.out, "group", *QUICK, "--analyses", "fingerprinting", "--permutations", "99"]
+    assert main([*map(str, command), "--site-column", "site", "--family-column", "family_id"]) == 0
+    matrices = {scan: np.corrcoef(series.T) for scan, series in drawn.items()}
+    upper = np.triu_indices(len(next(iter(matrices.values()))), 1)
+    a, b = (np.stack([matrices[person, session][upper] for person in range(16)]) for session in "ab")
+    similarity = np.corrcoef(a, b)[:16, 16:]
+    own_site = np.arange(16)[:, None] // 4 == np.arange(16) // 4
+    within = np.where(own_site, similarity, -np.inf)
+    found = [within.argmax(axis=0) == np.arange(16), within.argmax(axis=1) == np.arange(16)]
+    row = cohort.table("identification").set_index("representation").loc["fc"]
+    assert row["accuracy_within"] == pytest.approx(np.mean(found))
+    assert (row["chance"], row["chance_within"], row["n_sites"]) == (1 / 16, 1 / 4, 4)
+    others = similarity[own_site & ~np.eye(16, dtype=bool)]
+    assert row["i_diff_within"] == pytest.approx(100 * (np.diag(similarity).mean() - others.mean()), abs=1e-6)
+    page = re.sub(r"\s+", " ", (cohort.out / "group.html").read_text())
+    assert (
+        f"within the own site 25.0 %; among people of the own site alone it finds {100 * np.mean(found):.0f} %" in page
+    )
+    searches = cohort.table("identification_scans").pivot_table(
+        index=["participant_id", "session"], columns="representation", values="credit"
+    )
+    net = (searches["fc_power"] - searches["fc"]).groupby("participant_id").sum().to_numpy().reshape(8, 2).sum(axis=1)
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 8)).reshape(8, -1)
+    exact = np.mean(np.abs(net @ signs) >= abs(net.sum()) - 1e-9)
+    assert cohort.table("identification_comparisons")["p_people"].iloc[0] == pytest.approx(exact)

@@ -1,16 +1,21 @@
-"""What the program does without a slice; run as a program by `tests/test_slices.py`, in a copy of the package.
+"""What the program does without a slice; run as a program by `tests/test_slices.py`, on copies of the package.
 
-``without_slice.py SLICE FOLDER`` prints each thing that went well; ``without_slice.py outputs FOLDER`` makes the
-outputs that the page is made from.
+``without_slice.py FOLDER OUTPUTS`` takes each copy ``FOLDER/SLICE`` in a process of its own, and writes there what
+went well (``done``) and what did not (``failed``); ``without_slice.py outputs FOLDER`` makes the outputs that the page
+is made from.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 PLACE = re.compile(r"fcpower_bids(\.\w+)+:\w+")
@@ -30,11 +35,8 @@ def make_outputs(folder: Path) -> None:
     settings.results_record.write_text(settings.as_toml())
 
 
-def find_imports() -> Iterator[str]:
+def find_imports(root: Path) -> Iterator[str]:
     """Follow every import of the package, and every place that is written as text, to a file that is there."""
-    import fcpower_bids
-
-    root = Path(fcpower_bids.__file__).parents[1]
     for path in sorted(root.glob("fcpower_bids/**/*.py")):
         for name in imports_of(path.read_text(encoding="utf-8")):
             place = root.joinpath(*name.split("."))
@@ -42,8 +44,13 @@ def find_imports() -> Iterator[str]:
     yield "modules"
 
 
-def imports_of(text: str) -> Iterator[str]:
+@cache
+def imports_of(text: str) -> tuple[str, ...]:
     """Modules of the package that a module imports, or names as ``"package.module:attribute"``."""
+    return tuple(_imports_of(text))
+
+
+def _imports_of(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fcpower_bids"):
             yield node.module
@@ -90,11 +97,34 @@ def show(folder: Path) -> Iterator[str]:
     yield "page"
 
 
+def walk(copy: Path, outputs: Path) -> None:
+    """Do all of it in a copy of the package, whose name is that of the slice that it lacks."""
+    sys.path.insert(0, str(copy))
+    os.chdir(copy)
+    for done in (*find_imports(copy), *explain(), *refer(), *show(outputs)):
+        assert not any(one.startswith(f"fcpower_bids.slices.{copy.name}") for one in sys.modules)
+        with Path("done").open("a") as file:
+            file.write(f"{done}\n")
+
+
+def main(folder: Path, outputs: Path) -> None:
+    """Fork for each copy, after the imports that all of them need."""
+    for name in ("jinja2", "nibabel", "pandas", "scipy.linalg", "scipy.stats", "yaml"):
+        import_module(name)
+    for copy in sorted(folder.iterdir()):
+        for path in copy.glob("fcpower_bids/**/*.py"):
+            imports_of(path.read_text(encoding="utf-8"))  # kept for the next copy
+        if not (child := os.fork()):
+            try:
+                walk(copy, outputs / copy.name)
+            except BaseException:
+                Path(copy, "failed").write_text(traceback.format_exc())
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 if __name__ == "__main__":
-    name, folder = sys.argv[1], Path(sys.argv[2])
-    if name == "outputs":
-        make_outputs(folder)
+    if sys.argv[1] == "outputs":
+        make_outputs(Path(sys.argv[2]))
     else:
-        for done in (*find_imports(), *explain(), *refer(), *show(folder)):
-            assert not any(one.startswith(f"fcpower_bids.slices.{name}") for one in sys.modules)
-            print(done)
+        main(Path(sys.argv[1]), Path(sys.argv[2]))

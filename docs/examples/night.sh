@@ -1,6 +1,6 @@
 #!/bin/sh
 # One night of a clinic: process what is new, predict it, and write down who did what, when, and how it ended.
-#   night.sh BIDS OUT [MODEL ...]   with options of the participant level in NIGHT_OPTIONS
+#   night.sh BIDS OUT [MODEL ...]   with options of the participant level in NIGHT_OPTIONS, of predict in PREDICT_OPTIONS
 # It may be cut short and started again at any time: what is done stays done.
 set -u
 bids=$1 out=$2
@@ -23,6 +23,7 @@ worst=0
 told "$out/logs/status.tsv" fcpower_bids "$bids" "$out" participant ${NIGHT_OPTIONS:-}
 for model in "$@"; do
     name=$(basename "$model" _model)
-    told "$out/group/predicted/$name.tsv" fcpower_bids predict "$model" "$out"
+    # shellcheck disable=SC2086
+    told "$out/group/predicted/$name.tsv" fcpower_bids predict "$model" "$out" ${PREDICT_OPTIONS:-}
 done
 exit "$worst"

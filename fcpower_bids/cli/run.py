@@ -12,7 +12,7 @@ from importlib import import_module
 
 from fcpower_bids.cli.completion import answer_the_shell, with_names
 from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
-from fcpower_bids.plugins import places
+from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings
 from fcpower_bids.workers import leave_surroundings, unsearched
 
@@ -27,7 +27,7 @@ COMMANDS = {
 
 def commands() -> dict[str, str]:
     """Return the commands, with those of all slices."""
-    return COMMANDS | places("commands")
+    return extend(COMMANDS, "commands")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fcpower_bids import plugins
-from fcpower_bids.errors import FcPowerError
+from fcpower_bids.errors import FcPowerError, UsageError
 from fcpower_bids.settings import Settings
 
 
@@ -28,6 +28,8 @@ def import_sources(settings: Settings) -> None:
 
     Raises UsageError, DatasetError.
     """
+    if settings.derivatives and not plugins.places("sources"):
+        raise UsageError("This installation has nothing that reads --derivatives at group level. Leave the option out.")
     for source in plugins.load("sources"):
         source.bring(settings)
 

@@ -28,6 +28,7 @@ def night(study, tmp_path):
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fcpower_bids "$@"\n')
     program.chmod(0o755)
     more = {"PATH": f"{program.parent}:{os.environ['PATH']}", "NIGHT_OPTIONS": "--atlas builtin --nprocs 1 --quiet"}
+    more["PREDICT_OPTIONS"] = "--accept-no-skill"
 
     def run():
         audit = tmp_path / "out" / "logs" / "audit.log"

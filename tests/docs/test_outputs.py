@@ -30,6 +30,7 @@ OTHER_CHOICES = {  # documented, but not written by these choices
     "group/prediction_means.tsv": "with --predictions-per person, or where predictions would be too long",
     "group/multikernel_weights.tsv": "with --predictors multikernel",
     "sub-LABEL_ses-LABEL.html": "with more than four sessions",
+    "sub-LABEL_identify.html": "by identify",
 }
 READ = (
     *("scans", "folds", "alpha", "transform_screen", "spectral_controls", "spectrum_path", "learning_curves"),

@@ -38,9 +38,9 @@ def extended(tmp_path_factory) -> Path:
     for name, content in steps():
         path = folder / name
         if path.name == "__init__.py":
-            registry, opening, entries = read(path).partition("\n    {\n")
+            opening = re.search(r"\n +\{\n", read(path))
             assert opening, f"{name} has a registry"
-            path.write_text(registry + opening + content + entries)
+            path.write_text(read(path)[: opening.end()] + content + read(path)[opening.end() :])
         else:
             assert not path.exists(), f"{name} is new"
             path.write_text(content)

@@ -63,7 +63,7 @@ def group(entered: Entered, *options: object, analyses: tuple[str, ...] = ("pred
 
 def predicts(entered: Entered) -> str:
     """The group level: the score of people who are held out is that of a ridge regression by numpy."""
-    ended = group(entered, "--save-models")
+    ended = group(entered, "--save-models", "--accept-no-skill")
     if ended.code:
         return ended.said
     results = entered.out / "group" / "doors"
@@ -86,7 +86,7 @@ def predicts(entered: Entered) -> str:
 def applies_a_model(entered: Entered) -> str:
     """A model of these people, applied to their scans: what its own weights give."""
     models = list((entered.out / "group" / "doors" / "models").glob("*fc-power*"))
-    ended = run("predict", *models, entered.out, "--no-pages")
+    ended = run("predict", *models, entered.out, "--no-pages", "--accept-no-skill")
     if ended.code:
         return ended.said
     with np.load(models[0] / "weights.npz") as arrays:
@@ -118,6 +118,13 @@ def identifies(entered: Entered) -> str:
     expected = np.mean([(similarity.argmax(axis) == right).mean() for axis in (0, 1)])
     found = table(entered.out / "group" / "doors" / "identification.tsv").set_index("representation")
     assert found.loc["fc_power", "accuracy"] == expected
+    ended = run("identify", entered.out)
+    if ended.code:
+        return ended.said
+    pairs = table(entered.out / "group" / "identify_pairs.tsv")
+    own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
+    assert sorted(own["participant_id"].str.removeprefix("sub-")) == entered.people
+    np.testing.assert_allclose(own.sort_values("participant_id")["similarity"], np.diag(similarity), atol=1e-5)
     return ""
 
 

@@ -12,8 +12,10 @@ import pandas as pd
 from scipy import stats
 
 from fcpower_bids.analyses.engine.scoring import FOLD_MEAN, POOLED_MEAN, WITHIN_MEAN
+from fcpower_bids.analyses.prediction.baselines import KNOWN
+from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.reports.cohort.pretraining_overlap import describe_seen_prediction, seen_rows
-from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, percent, say_p
+from fcpower_bids.reports.cohort.tables import SIGNIFICANT, GroupTables, count, missing, percent, say_p
 
 FOUND, NOT_FOUND, NOT_DECIDED, NOT_TESTED = "found", "not found", "not decided", "not tested"
 ONLY_SEEN = "only seen"
@@ -39,14 +41,16 @@ class Finding:
     leading : str
         The column of ``summary`` that says which is the best.
     state : str
-        Whether the best of the permutation tests, corrected for the number of representations, is significant; not
-        decided where the permutations are too few.
+        Whether the best of the permutation tests, corrected for the number of representations and targets, is
+        significant; not decided where the permutations are too few.
     p : float
-        That p, corrected by the best representation of each permutation; NaN where there was none.
+        That p, corrected by the best of each permutation; NaN where there was none.
     comparison : pandas.Series or None
         The row of ``comparisons`` that sets FC^alpha against FC.
     site : mapping
         ``Columns`` of sites that the target goes with, and the ``Score`` of the site alone; empty where it does not.
+    questions : int
+        Targets that were tested together.
     """
 
     target: str
@@ -57,6 +61,7 @@ class Finding:
     p: float
     comparison: pd.Series | None
     site: Mapping[str, Any] = field(default_factory=dict)
+    questions: int = 1
 
     @property
     def label(self) -> str:
@@ -93,10 +98,13 @@ def find_targets(tables: GroupTables) -> list[Finding]:
         return []
     sites = tables.facts("prediction").get("TargetsThatGoWithSites", {})
     parts = summary.groupby("target", sort=False)
-    return [_find(str(target), part, comparisons, sites.get(str(target), {})) for target, part in parts]
+    asked = int(summary.loc[summary["p_max"].notna(), "target"].nunique())
+    return [_find(str(target), part, comparisons, sites.get(str(target), {}), asked) for target, part in parts]
 
 
-def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapping[str, Any]) -> Finding:
+def _find(
+    target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapping[str, Any], questions: int
+) -> Finding:
     score = "auc" if part["auc_pooled_mean"].notna().any() else "r"
     leading = f"{score}_{part['ranked_by'].iloc[0]}"
     seen = seen_rows(part)
@@ -104,11 +112,12 @@ def _find(target: str, part: pd.DataFrame, comparisons: pd.DataFrame, site: Mapp
         return Finding(target, score, part.reset_index(drop=True), leading, ONLY_SEEN, math.nan, None)
     part = part[~seen]
     ranked = part.sort_values(leading, ascending=False, na_position="last", kind="stable")
-    p_values = [float(p) for p in part["p_max"].tolist() if p == p]
+    p_values = [float(p) for p in part["p_max_targets"].tolist() if p == p]
     best = min(p_values, default=math.nan)
     few = part["n_permutations"].max() < FEWEST_PERMUTATIONS
     state = NOT_TESTED if not p_values else FOUND if best < SIGNIFICANT else NOT_DECIDED if few else NOT_FOUND
-    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, _pair(comparisons, target), site)
+    pair = _pair(comparisons, target)
+    return Finding(target, score, ranked.reset_index(drop=True), leading, state, best, pair, site, questions)
 
 
 def _pair(comparisons: pd.DataFrame, target: str) -> pd.Series | None:
@@ -144,7 +153,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
         where = "of all predictions together" if finding.is_pooled else "in any fold"
         where = "within any site" if finding.is_within else where
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
-    said = [_answer(finding, best), _highest(finding, best, tables)]
+    said = [_answer(finding, best), _highest(finding, best, tables), *_added(finding, best, tables)]
     if finding.comparison is not None:
         said.append(describe_difference(finding.comparison, tables))
     return said + describe_seen_prediction(finding.target, tables)
@@ -167,13 +176,37 @@ def _highest(finding: Finding, best: pd.Series, tables: GroupTables) -> str:
     )
 
 
+def added_by(finding: Finding, tables: GroupTables) -> tuple[pd.Series, pd.Series] | None:
+    """Rows of ``prediction_baselines`` of what is known of people, and of the best representation with it."""
+    rows = tables.rows("prediction_baselines")
+    if rows.empty or finding.state == ONLY_SEEN:
+        return None
+    own = rows[rows["target"].astype(str) == finding.target]
+    known, stacked = own[own["model"] == KNOWN], own[own["representation"] == finding.summary["representation"].iloc[0]]
+    return (known.iloc[0], stacked.iloc[0]) if len(known) and len(stacked) else None
+
+
+def _added(finding: Finding, best: pd.Series, tables: GroupTables) -> list[str]:
+    """Compare with what is known without any scan, on the same folds."""
+    rows = added_by(finding, tables)
+    if rows is None:
+        return []
+    known, stacked = rows
+    p = "" if missing(stacked["p_adds"]) else f" (permutation {say_p(float(stacked['p_adds']))})"
+    return [
+        f"Known without a scan ({known['known']}): {finding.label} {known['value']:.2f} on the folds of the first "
+        f"repeat; {tables.title(str(best['representation']))} adds {stacked['gain']:+.2f}{p}."
+    ]
+
+
 def _sd(row: pd.Series, score: str) -> str:
     return "n/a" if row[f"{score}_fold_sd"] != row[f"{score}_fold_sd"] else f"{row[f'{score}_fold_sd']:.2f}"
 
 
 def _answer(finding: Finding, best: pd.Series) -> str:
-    tests = int(finding.summary["p_max"].notna().sum())
-    corrected = f", corrected for {count(tests, 'representation')}" if tests > 1 else ""
+    tests = (int(finding.summary["p_max"].notna().sum()), "representation"), (finding.questions, "target")
+    said = " and ".join(count(number, what) for number, what in tests if number > 1)
+    corrected = f", corrected for {said}" if said else ""
     n = int(finding.summary["n_permutations"].max())
     smallest = ", the smallest that so many can give" if finding.p <= 1 / (1 + n) else ""
     permuted = f"permutation {say_p(finding.p)}{corrected}, {n:,} permutations{smallest}"
@@ -187,11 +220,12 @@ def _answer(finding: Finding, best: pd.Series) -> str:
             "would do, 1,000 are better (--permutations)."
         )
     if finding.state == NOT_FOUND:
-        needed = float(finding.summary["score_needed"].max())
+        needed, powered = (float(finding.summary[name].max()) for name in ("score_needed", "score_powered"))
         where = "within sites" if finding.is_within else "over all predictions together"
         return (
-            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). An "
-            f"{finding.label} of {needed:.2f} or less {where} is compatible with chance here."
+            f"Nothing was found: no representation predicts it detectably better than chance ({permuted}). The "
+            f"threshold was an observed {finding.label} of {needed:.2f} {where}, and a true one of {powered:.2f} is "
+            "found in 80 of 100 cohorts."
         )
     return "Not tested against chance: no permutations were run (--permutations)."
 
@@ -213,7 +247,7 @@ def describe_difference(row: pd.Series, tables: GroupTables) -> str:
     numbers = (
         f"difference in {'AUC' if row['score'] == 'auc' else 'r'} over folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
-        + (f"; squared errors {counted}, {say_p(of_people)}" if "p_people" in row else "")
+        + (f"; squared errors {counted}, {say_p(of_people)}" if of_people == of_people else "")
     )
     said = _judge_difference(row, f"{later}", f"{earlier}", where, numbers)
     return f"{said} {_describe_offset(row, later, earlier)}" if by_site else said
@@ -226,13 +260,22 @@ def _judge_difference(row: pd.Series, later: str, earlier: str, where: str, numb
             f"It is not clear whether {later} and {earlier} differ{where}: only one of two tests sees it ({numbers})."
         )
     if not clear:
-        unseen = f"a difference below {(row['ci_high'] - row['ci_low']) / 2:.2f} could not have been seen"
-        return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {unseen}."
+        power = describe_power((row["ci_high"] - row["ci_low"]) / 2, 2)
+        return f"No evidence that {later} and {earlier} differ{where} ({numbers}); {power}."
     better = "better" if row["mean_difference"] > 0 else "worse"
     if of_people >= SIGNIFICANT:
         rest = "there is no evidence in the errors" if where else "over people there is no evidence"
         return f"{later} scores {better} than {earlier}{where}, but only one of two tests sees it ({numbers}): {rest}."
     return f"{later} is {better} than {earlier}{where} ({numbers})."
+
+
+def describe_power(needed: float, digits: int, unit: str = "") -> str:
+    """Half of a 95 % interval as the observed threshold, and the true difference that passes it in 80 of 100."""
+    true = needed * (1 + POWER / stats.norm.isf(SIGNIFICANT / 2))
+    return (
+        f"the threshold was an observed difference of {needed:.{digits}f}{unit}, and a true one of {true:.{digits}f}"
+        f"{unit} is found in 80 of 100 cohorts"
+    )
 
 
 def _describe_offset(row: pd.Series, later: str, earlier: str) -> str:
@@ -262,8 +305,8 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
     n = int(tables.facts("prediction").get("NumberOfPeople") or (folds["n_train"] + folds["n_test"]).max())
     if n < FEW_PEOPLE:
         said.append(
-            f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation below "
-            f"{smallest_correlation(n):.2f} is compatible with chance, and the scores below are very uncertain."
+            f"Only {count(n, 'person', 'people')}: even without any cross-validation a single correlation is "
+            f"significant from {smallest_correlation(n):.2f} on, and the scores below are very uncertain."
         )
     if tested := small_folds(findings, tables):
         said.append(
@@ -271,10 +314,7 @@ def prediction_cautions(findings: Sequence[Finding], tables: GroupTables) -> lis
             "The score of all predictions together leads. Where there is nothing to predict it lies below "
             "chance: a negative r is no relation turned round."
         )
-    said += _fold_cautions(findings, folds, tables)
-    if len(findings) > 1 and any(finding.state == FOUND for finding in findings):
-        said.append(f"The p-values are not corrected for the number of targets ({len(findings)}).")
-    return said
+    return said + _fold_cautions(findings, folds, tables)
 
 
 def small_folds(findings: Sequence[Finding], tables: GroupTables) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.sites import WITHIN
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -13,6 +14,7 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
+    added_by,
     small_folds,
 )
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
@@ -37,12 +39,36 @@ def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) 
         return None
     names = [str(name) for name in summary["representation"].unique()]
     rows = [_row(finding, summary[summary["target"].astype(str) == finding.target], names) for finding in findings]
-    header = ("Target", "Score", *map(tables.title, names), "Verdict")
+    header = ["Target", "Score", *map(tables.title, names), "Verdict"]
     text = (
         f"{_what_leads(findings, tables)}; the best representation of a target is bold. The p of the verdict is "
-        "corrected for the number of representations, not for the number of targets."
+        "corrected for the number of representations and targets."
     )
-    return Grid("", text, header, tuple(rows), tables.links("prediction_summary"))
+    for title, said, values in _references(findings, tables):
+        if any(not missing(value) for value in values):
+            header.append(title)
+            rows = [
+                (*row, Cell(show_number(value), _sorted_by(value))) for row, value in zip(rows, values, strict=True)
+            ]
+            text += f" {said}"
+    return Grid("", text, tuple(header), tuple(rows), tables.links("prediction_summary", "prediction_baselines"))
+
+
+def _references(findings: Sequence[Finding], tables: GroupTables) -> Iterator[tuple[str, str, list[float]]]:
+    """Columns to read the scores with: title, sentence, value of each target."""
+    known = [added_by(finding, tables) for finding in findings]
+    values = [float("nan") if rows is None else float(rows[0]["value"]) for rows in known]
+    yield "Without a scan", "Without a scan: the score of covariates, age, sex, motion, minutes and site alone.", values
+    sites = tables.rows("prediction_sites")
+    within = [float("nan") if sites.empty else _within(finding, sites) for finding in findings]
+    yield "Within sites", "Within sites: the score of the best representation among people of one site.", within
+
+
+def _within(finding: Finding, sites: pd.DataFrame) -> float:
+    best = str(finding.summary["representation"].iloc[0])
+    own = (sites["target"].astype(str) == finding.target) & (sites["representation"] == best)
+    rows = sites.loc[own & (sites["over"] == WITHIN), "value"]
+    return float(rows.iloc[0]) if len(rows) else float("nan")
 
 
 def _what_leads(findings: Sequence[Finding], tables: GroupTables) -> str:

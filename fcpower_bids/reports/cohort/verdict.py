@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -15,6 +15,7 @@ from fcpower_bids.reports.cohort.findings import (
     NOT_TESTED,
     ONLY_SEEN,
     Finding,
+    added_by,
     describe_finding,
     find_targets,
     known_people,
@@ -24,7 +25,7 @@ from fcpower_bids.reports.cohort.overview import targets_by_representation
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
-from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, percent
+from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, missing, percent
 
 MOST_TARGETS = 12
 ALARM, NOTE = "alarm", "note"
@@ -143,6 +144,7 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     lacking = [finding.target for finding in targets if finding.state == NOT_FOUND]
     if found:
         said.append(f"{listed(found, 4)} can be predicted better than chance.")
+    said += _not_beyond(targets, tables)
     if lacking:
         said.append(f"Nothing predicts {listed(lacking, 4)} detectably.")
     if undecided:
@@ -162,6 +164,14 @@ def _headline(targets: list[Finding], tables: GroupTables, further: Sequence[tup
     return " ".join(said)
 
 
+def _not_beyond(targets: Sequence[Finding], tables: GroupTables) -> Iterator[str]:
+    """Targets that are predicted, but not shown to be so better than without a scan."""
+    for finding in targets:
+        rows = added_by(finding, tables) if finding.state == FOUND else None
+        if rows and rows[1]["p_adds"] >= SIGNIFICANT:
+            yield f"{finding.target}: nothing beyond {rows[0]['known']} was shown."
+
+
 def _beside_site(finding: Finding) -> str:
     """The comparison with the site alone, since a score that the site gives as well is no finding."""
     if finding.state == FOUND:
@@ -176,7 +186,8 @@ def _identified(best: pd.Series, tables: GroupTables) -> str:
     share = percent(best["accuracy"])
     if best["p_permutation"] >= SIGNIFICANT:
         return f"No person is identified better than by chance (at most {share} of the searches find the person)."
-    return f"{tables.title(str(best['representation']))} identifies {share} of the scans."
+    within = "" if missing(best["accuracy_within"]) else f", {percent(best['accuracy_within'])} within the own site"
+    return f"{tables.title(str(best['representation']))} identifies {share} of the scans{within}."
 
 
 def _facts(tables: GroupTables) -> list[tuple[str, str]]:

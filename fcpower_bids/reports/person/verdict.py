@@ -85,9 +85,10 @@ def _headline(used: int, wanted: int) -> str:
     if not wanted:
         return "There is no recording."
     if used == wanted:
-        return "The recording can be used." if used == 1 else f"All {used} recordings can be used."
+        return {1: "The recording", 2: "Both recordings"}.get(used, f"All {used} recordings") + " can be used."
     if not used:
-        return "The recording cannot be used." if wanted == 1 else f"None of the {wanted} recordings can be used."
+        none = {1: "The recording cannot", 2: "Neither of the 2 recordings can"}
+        return none.get(wanted, f"None of the {wanted} recordings can") + " be used."
     return f"{used} of {wanted} recordings can be used."
 
 

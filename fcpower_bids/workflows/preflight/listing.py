@@ -98,8 +98,9 @@ def _summary(plan: Plan) -> str:
     people = {one.recording.subject for one in fit}
     hours = sum(one.volumes * one.recording.repetition_time for one in fit) / 3600
     states = [status.state for status in plan.expected]
+    failed, skipped = states.count(FAILED), states.count(SKIPPED)
     return (
-        f"{len(fit)} recordings of {len(people)} participants ({hours:.1f} h) can be processed; "
-        f"{states.count(FAILED)} have problems, {states.count(SKIPPED)} are skipped, "
-        f"{states.count(EXCLUDED)} would be excluded."
+        f"{len(fit)} recording{'s' * (len(fit) != 1)} of {len(people)} participant{'s' * (len(people) != 1)} "
+        f"({hours:.1f} h) can be processed; {failed} {'has' if failed == 1 else 'have'} problems, {skipped} "
+        f"{'is' if skipped == 1 else 'are'} skipped, {states.count(EXCLUDED)} would be excluded."
     )

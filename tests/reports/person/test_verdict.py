@@ -17,7 +17,9 @@ def account(state, stage="write", reason="", name="sub-01_task-rest"):
     ("states", "level", "headline"),
     [
         ([DONE], "ok", "The recording can be used."),
-        ([DONE, DONE], "ok", "All 2 recordings can be used."),
+        ([DONE, DONE], "ok", "Both recordings can be used."),
+        ([DONE, DONE, DONE], "ok", "All 3 recordings can be used."),
+        ([FAILED, FAILED], "stop", "Neither of the 2 recordings can be used."),
         ([DONE, EXCLUDED], "caution", "1 of 2 recordings can be used."),
         ([FAILED], "stop", "The recording cannot be used."),
         ([FAILED, EXCLUDED, RUNNING], "stop", "None of the 3 recordings can be used."),

@@ -9,6 +9,7 @@ import pandas as pd
 from fcpower_bids.analyses.identification.fingerprinting import IDENTIFICATION, IDENTIFICATION_ICC
 from fcpower_bids.core.paper import ALPHA_STAR
 from fcpower_bids.reports.cohort import figures as group_figures
+from fcpower_bids.reports.cohort.findings import describe_power
 from fcpower_bids.reports.cohort.pretraining_overlap import (
     describe_seen_identification,
     describe_training,
@@ -22,6 +23,7 @@ from fcpower_bids.reports.cohort.tables import (
     Section,
     count,
     make_grid,
+    missing,
     percent,
     say_p,
 )
@@ -42,20 +44,31 @@ def identification_rows(tables: GroupTables) -> pd.DataFrame:
 
 
 def describe_identification(tables: GroupTables) -> list[str]:
-    """Say how often each representation finds the person, and whether two representations differ."""
+    """Say how often each representation finds the person, the best first, and whether two of them differ."""
     rows = identification_rows(tables)
+    rows = rows.sort_values("accuracy", ascending=False, kind="stable") if len(rows) else rows
     seen = seen_rows(rows)
     said = [
         f"{tables.title(str(row['representation']))} finds the person in {percent(row['accuracy'])} of "
         f"{row['n_searches']:.0f} searches (95 % CI {percent(row['ci_low'])} to {percent(row['ci_high'])} over "
-        f"resampled people; chance {percent(row['chance'], 1)}; permutation {say_p(float(row['p_permutation']))})."
-        + describe_training(row)
+        f"resampled people; chance {percent(row['chance'], 1)}{_within(row)}; permutation "
+        f"{say_p(float(row['p_permutation']))})." + describe_training(row)
         for _, row in rows[~seen].iterrows()
     ]
     said += [describe_seen_identification(row, tables) for _, row in rows[seen].iterrows()]
     comparisons, names = tables.rows("identification_comparisons"), seen_names(tables)
     fair = [row for _, row in comparisons.iterrows() if names.isdisjoint({row["representation"], row["reference"]})]
     return said + [_describe_difference(row, tables) for row in fair]
+
+
+def _within(row: pd.Series) -> str:
+    """Score and chance among the people of the own site, where there are sites."""
+    if missing(row.get("chance_within")):
+        return ""
+    return (
+        f", within the own site {percent(row['chance_within'], 1)}; among people of the own site alone it finds "
+        f"{percent(row['accuracy_within'])}"
+    )
 
 
 def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
@@ -71,8 +84,8 @@ def _describe_difference(row: pd.Series, tables: GroupTables) -> str:
             f"for a p below {SIGNIFICANT:g}."
         )
     if row["p_people"] >= SIGNIFICANT:
-        unseen = f"a difference below {100 * (row['ci_high'] - row['ci_low']) / 2:.0f} points could not have been seen"
-        return f"No evidence that {later} and {earlier} differ ({tested}); {unseen}."
+        needed = 100 * (row["ci_high"] - row["ci_low"]) / 2
+        return f"No evidence that {later} and {earlier} differ ({tested}); {describe_power(needed, 0, ' points')}."
     return f"{later} identifies {'better' if row['difference'] > 0 else 'worse'} than {earlier} ({tested})."
 
 
@@ -208,9 +221,10 @@ def _length_panel(tables: GroupTables) -> Iterator[Panel]:
 
 
 def _identification_grid(tables: GroupTables) -> Grid:
-    facts = tables.facts("identification")
+    facts, rows = tables.facts("identification"), tables.rows("identification")
+    within = () if rows["chance_within"].isna().all() else ("accuracy_within", "chance_within")
     return make_grid(
-        tables.titled(tables.rows("identification")),
+        tables.titled(rows),
         IDENTIFICATION.shown(
             "representation",
             "first_session",
@@ -222,6 +236,7 @@ def _identification_grid(tables: GroupTables) -> Grid:
             "accuracy_first_to_second",
             "accuracy_second_to_first",
             "chance",
+            *within,
             "p_permutation",
             "d_prime",
             "i_self",

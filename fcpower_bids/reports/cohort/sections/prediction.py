@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fcpower_bids.analyses.prediction.baselines import BASELINES
 from fcpower_bids.analyses.prediction.edge_importance import IMPORTANCE_PARCELS
 from fcpower_bids.analyses.prediction.prediction import COMPARISONS, SUMMARY
 from fcpower_bids.analyses.prediction.reliability import RELIABILITY
 from fcpower_bids.reports.cohort import figures as group_figures
 from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.findings import (
-    FOUND,
-    NOT_FOUND,
-    NOT_TESTED,
     Finding,
     by_representation,
     describe_difference,
@@ -24,6 +22,7 @@ from fcpower_bids.reports.cohort.findings import (
     find_targets,
 )
 from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
     Grid,
     GroupTables,
     Section,
@@ -199,7 +198,9 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         "One dot per person, the mean of the out-of-fold predictions over repeats, with the least-squares line and the "
         f"95 % band of its mean (people taken as independent): {'; '.join(said)}. Averaging over repeats makes r "
         f"higher than that of a single repeat.{WITHOUT_COVARIATES if _is_residual(finding, tables) else ''}",
-        group_figures.draw_scatter(pairs, _observed(finding, tables), finding.score == "auc"),
+        group_figures.draw_scatter(
+            pairs, _observed(finding, tables), finding.score == "auc" and not _is_residual(finding, tables)
+        ),
         f"Observed against predicted {finding.target}: {'; '.join(said)}.",
         sources=tables.links("predictions", "prediction_means"),
     )
@@ -208,14 +209,14 @@ def _scatter_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
 def _observed(finding: Finding, tables: GroupTables) -> str:
     """Name of the axis of the observed values."""
     name = group_figures.short(finding.target)
-    if finding.score == "auc":
+    if finding.score == "auc" and not _is_residual(finding, tables):
         one = tables.facts("prediction").get("PositiveClasses", {}).get(finding.target)
         return f"observed {name} (1: {group_figures.short(str(one))})" if one else f"observed {name}"
     return f"observed {name}, residual" if _is_residual(finding, tables) else f"observed {name}"
 
 
 def _is_residual(finding: Finding, tables: GroupTables) -> bool:
-    return finding.score != "auc" and bool(tables.facts("prediction").get("Preset", {}).get("covariates"))
+    return bool(tables.facts("prediction").get("Preset", {}).get("covariates"))
 
 
 def _describe_pairs(values: np.ndarray) -> str:
@@ -228,11 +229,19 @@ def _describe_pairs(values: np.ndarray) -> str:
     return f"r = {r:.2f} (95 % CI {low:.2f} to {high:.2f}), n = {len(values)}"
 
 
+def found_representations(finding: Finding) -> list[str]:
+    """Representations that predict the target better than chance: only of these a map is drawn."""
+    rows = finding.summary[finding.summary["p_max_targets"] < SIGNIFICANT]
+    return list(map(str, rows["representation"]))
+
+
 def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     networks = tables.rows("importance_networks")
     if networks.empty:
         return
     for name, part in by_representation(networks, finding.target).items():
+        if name not in found_representations(finding):
+            continue
         names, values = network_matrix(part)
         largest = float(np.nanmax(np.abs(values)))
         power = int(np.floor(np.log10(largest))) if largest > 0 else 0
@@ -246,8 +255,7 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
         yield Panel(
             f"Networks that matter, {tables.title(name)}",
             "Mean covariance of the edges between two networks with the prediction (Haufe transform): red where "
-            "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype."
-            + (" Nothing was found for this target, so this map shows noise." if finding.state == NOT_FOUND else ""),
+            "stronger edges go with higher predictions. It says what the model reads, not what causes the phenotype.",
             matrices=content,
             sources=tables.links("importance_networks", "importance_edges"),
         )
@@ -256,8 +264,8 @@ def _importance_panels(finding: Finding, tables: GroupTables) -> Iterator[Panel]
 def _parcels_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
     """Importance of the parcels, of the best representation that has it; none of noise."""
     parts = by_representation(tables.rows("importance_parcels"), finding.target)
-    names = [name for name in map(str, finding.summary["representation"]) if name in parts]
-    if not names or finding.state not in (FOUND, NOT_TESTED):
+    names = [name for name in found_representations(finding) if name in parts]
+    if not names:
         return
     panel = parcels_panel(
         parts[names[0]],
@@ -288,9 +296,24 @@ def prediction_grids(tables: GroupTables) -> tuple[Grid, ...]:
     """Return the tables that are there."""
     return (
         _summary_grid(tables),
+        *_baseline_grids(tables),
         *_comparison_grids(tables),
         *reliability_grid(tables, "reliability"),
     )
+
+
+def _baseline_grids(tables: GroupTables) -> Iterator[Grid]:
+    rows = tables.rows("prediction_baselines")
+    if not rows.empty:
+        yield make_grid(
+            tables.titled(rows),
+            BASELINES.shown(
+                "target", "model", "representation", "value", "predictive_cod", "gain", "gain_cod", "p_adds"
+            ),
+            "Gain over trivial predictors",
+            "Known without a scan: covariates, age, sex, motion, minutes and site, as far as they are there.",
+            tables.links("prediction_baselines"),
+        )
 
 
 def _summary_grid(tables: GroupTables) -> Grid:

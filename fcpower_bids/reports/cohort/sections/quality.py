@@ -20,14 +20,18 @@ from fcpower_bids.outputs.status import STATUS_TABLE
 from fcpower_bids.outputs.tables import read_declared
 from fcpower_bids.reports.cohort.brains import parcels_panel
 from fcpower_bids.reports.cohort.figures import draw_edge_motion, draw_quality
+from fcpower_bids.reports.cohort.findings import FEWEST_PERMUTATIONS
 from fcpower_bids.reports.cohort.tables import (
+    SIGNIFICANT,
     Cell,
     Grid,
     GroupTables,
     Section,
     count,
     make_grid,
+    missing,
     percent,
+    say_p,
 )
 from fcpower_bids.reports.kit.page import relative_link, show_number
 from fcpower_bids.reports.kit.panel import Panel
@@ -306,8 +310,13 @@ def motion_section(tables: GroupTables) -> list[Section]:
 
 
 def _motion_brains(tables: GroupTables) -> Iterator[Panel]:
-    """QC-FC of the parcels, a brain per representation."""
-    found = tables.rows("qcfc_parcels")
+    """QC-FC of the parcels, a brain per representation whose edges go with motion; none of chance."""
+    found, summary = tables.rows("qcfc_parcels"), tables.rows("qcfc_summary")
+    # where the permutations are too few, or none, the edges decide
+    tested = summary["p_all"].where(summary["n_permutations"] >= FEWEST_PERMUTATIONS)
+    allowed = (tested < SIGNIFICANT) | (tested.isna() & (summary["share_significant"] > 0))
+    with_motion = summary.loc[allowed, "representation"] if len(summary) else []
+    found = found[found["representation"].isin(with_motion)] if len(found) else found
     for name, part in list(found.groupby("representation", sort=False))[:MOST_BRAINS] if len(found) else ():
         panel = parcels_panel(
             part,
@@ -328,4 +337,6 @@ def _motion_sentence(row: pd.Series, tables: GroupTables) -> str:
         f"{row['n_people']:.0f} people (chance gives {row['median_abs_r_chance']:.3f}); "
         f"{percent(row['share_significant'], 1)} of the edges are significant after control of the false discovery rate"
     )
+    if not missing(row.get("p_all")):
+        said += f"; all edges together, permutation {say_p(float(row['p_all']))}"
     return said + (f"; Spearman correlation of |r| with distance {rho:.2f}." if rho == rho else ".")
