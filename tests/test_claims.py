@@ -168,3 +168,26 @@ def test_the_last_of_the_others_may_remove_the_folder_at_any_moment(folder, monk
         assert mine.acquire("a") == {"a"}
     assert len(removed) == 3
     assert not folder.exists()
+
+
+def test_the_folder_may_go_while_it_is_being_made(folder, monkeypatch):
+    """The system says that it is there, and the look whether it is a folder comes too late."""
+    make, removed = os.mkdir, []
+
+    def find_and_lose(path, *given, **options):
+        if Path(path) == folder and len(removed) < 3:
+            removed.append(path)
+            raise FileExistsError(17, "File exists", str(path))
+        make(path, *given, **options)
+
+    monkeypatch.setattr(os, "mkdir", find_and_lose)
+    with claims_in(folder) as mine:
+        assert mine.acquire("a") == {"a"}
+    assert len(removed) == 3
+
+
+def test_a_file_in_the_place_of_the_folder_is_an_error(folder):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("a file")
+    with claims_in(folder) as mine, pytest.raises(FileExistsError):
+        mine.acquire("a")
