@@ -24,13 +24,11 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TextIO
 
-from fcpower_bids.store import beside, leftovers, sweep
+from fcpower_bids.store import ATTEMPTS, beside, leftovers, make_folder, sweep
 
 BEAT_SECONDS, STALE_SECONDS = 20.0, 300.0
 """How often a run says that it lives, and after what silence it counts as dead to other machines."""
 POLL_SECONDS = 0.5
-ATTEMPTS = 100
-"""How often a folder is made anew that the last of the other runs has just removed."""
 UNKNOWN = "unknown"
 RUN = re.compile(r"\w+")
 """Names of runs: no other content of a claim becomes the name of a file."""
@@ -226,11 +224,9 @@ class Claims:
     def _open(self, path: Path) -> TextIO:
         """Make a file in the folder, which the last of the others may remove at any moment before there is one."""
         for _ in range(ATTEMPTS):
-            # Removed while it is looked at, it is there for `mkdir` (which fails) and no folder for `exist_ok`.
-            with suppress(FileNotFoundError, FileExistsError):
-                self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
+            with suppress(FileNotFoundError):
                 return path.open("w", encoding="utf-8")
-        self.folder.mkdir(parents=True, exist_ok=True)
         return path.open("w", encoding="utf-8")
 
     def _beat(self) -> None:

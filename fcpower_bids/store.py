@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -19,6 +19,8 @@ from fcpower_bids.errors import DatasetError
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.(?:part|old)")
 """Pattern of names that a killed process leaves behind."""
+ATTEMPTS = 100
+"""How often a folder is made anew that another process has just removed."""
 
 
 def beside(path: Path, kind: str = "part") -> Path:
@@ -75,6 +77,19 @@ def _is_below(path: Path, folder: Path) -> bool:
 def file_in_the_way(folder: Path) -> Path | None:
     """Return the file because of which there can be no such folder: itself or one above it."""
     return next((one for one in (folder, *folder.parents) if one.is_file()), None)
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder that another process may remove at the same moment.
+
+    Removed while it is made, it is there for the system, which refuses, and no folder a moment later for `exist_ok`.
+    """
+    for _ in range(ATTEMPTS):
+        with suppress(FileNotFoundError, FileExistsError):
+            path.mkdir(parents=True, exist_ok=True)
+            return path
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from fcpower_bids.outputs.status import (
 )
 from fcpower_bids.settings import Settings
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.store import write_shared
+from fcpower_bids.store import make_folder, write_shared
 from fcpower_bids.workflows.combine_runs import run_combinations
 from fcpower_bids.workflows.execution.batches import PARCELS, Job, draw_workflow
 from fcpower_bids.workflows.execution.workers import FOR_PAGES, processes
@@ -159,7 +159,7 @@ def _prepare_work(settings: Settings) -> Path:
     if settings.clean_workdir:
         shutil.rmtree(work, ignore_errors=True)
         shutil.rmtree(settings.work / PARCELS, ignore_errors=True)
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     return work
 
 
