@@ -27,12 +27,16 @@ from fcpower_bids.slices.clinic.same_person import ERRORS, PAIRS, SAME, compare_
 
 @dataclass(frozen=True)
 class Identified:
-    """Tables of `slices.clinic.same_person`, their place, scans left out and pages that failed, with reasons."""
+    """Tables of `slices.clinic.same_person`, their place, scans left out and pages that failed, with reasons.
+
+    ``doubtful`` are scans that are compared and are no reference of others.
+    """
 
     pairs: pd.DataFrame
     errors: pd.DataFrame
     path: Path
     left_out: tuple[str, ...]
+    doubtful: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
 
@@ -57,15 +61,15 @@ def identify_scans(
     similarity = correlation_kernel(rows)
     names = [one.path.name.removesuffix("_relmat.tsv") for one in kept]
     persons, sessions = [one.participant for one in kept], [one.session for one in kept]
-    pairs, errors = compare_scans(similarity, names, persons, sessions, asked)
+    pairs, errors, doubtful = compare_scans(similarity, names, persons, sessions, asked)
     path = output_dir / "group" / f"{PAIRS.name}.tsv"
     for spec, frame in ((PAIRS, pairs), (ERRORS, errors)):
         target = path.with_name(f"{spec.name}.tsv")
         write_declared(target, frame, spec)
-        about = {"People": len(set(persons)), "Scans": len(persons), "LeftOut": list(left_out), "Alpha": EXPONENT}
-        write_json(target.with_suffix(".json"), {**spec.describe(), **about})
-    _, broken = write_identity_pages(output_dir, pairs, len(set(persons)), command)
-    return Identified(pairs, errors, path, left_out, tuple(broken))
+        about = {"People": len(set(persons)), "Scans": len(persons), "LeftOut": list(left_out), "NoReference": doubtful}
+        write_json(target.with_suffix(".json"), {**spec.describe(), **about, "Alpha": EXPONENT})
+    _, broken = write_identity_pages(output_dir, pairs, len(set(persons)), command, len(doubtful))
+    return Identified(pairs, errors, path, left_out, tuple(doubtful), tuple(broken))
 
 
 def _refuse_single(chosen: list[Connectome], asked: set[str], output_dir: Path) -> None:
@@ -132,6 +136,7 @@ def sentences(found: Identified) -> list[str]:
     crossed = pairs[pairs["participant_id"] != pairs["other_participant_id"]]
     own = pairs[pairs["participant_id"] == pairs["other_participant_id"]]
     lines = [f"Left out of the comparison: {name}." for name in found.left_out]
+    lines += [f"No reference for others, since it fits another name better: {name}." for name in found.doubtful]
     lines += [
         f"{row.scan} fits {row.other_scan} better than any scan of its own name: {_words(row)}. Was it mixed up?"
         for row in crossed[crossed["verdict"] == SAME].itertuples()

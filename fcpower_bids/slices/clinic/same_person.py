@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fcpower_bids.analyses.engine.columns import ALIKE
-from fcpower_bids.core.inference.duplicate_scans import PairScores
+from fcpower_bids.core.inference.duplicate_scans import SWAP_SCORE, PairScores, misnamed_scans, swapped_scans
 from fcpower_bids.errors import Unfit
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.slices.clinic.equations import error_rates, verify
@@ -65,11 +65,14 @@ def compare_scans(
     persons: Sequence[str],
     sessions: Sequence[str],
     asked: Collection[str] = (),
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
     """Compare every scan with those of the same name in other sessions, and with everybody else's.
 
     The reference of a pair is all pairs without its person: pairs of one person across sessions (within one where there
-    are no sessions), and pairs of different people.
+    are no sessions), and pairs of different people. Scans that clearly bear a wrong name are compared and are no
+    reference of others: among 24 people two exchanges would leave a third of the right pairs undecided.
+
+    Returns `PAIRS`, `ERRORS` and the names of the scans that are no reference.
 
     Shapes and units: similarity (N, N). Raises Unfit.
     """
@@ -81,15 +84,26 @@ def compare_scans(
     first, second = np.triu_indices(len(labels), 1)
     own = labels[first] == labels[second]
     apart = times[first] != times[second]
-    genuine = own & apart if (own & apart).any() else own
-    values = scores[first, second]
+    genuine, values = own & apart if (own & apart).any() else own, scores[first, second]
+    doubtful = _doubtful(scored, times, values[genuine])
+    sound = ~np.isin(first, doubtful) & ~np.isin(second, doubtful)
+    genuine, different = genuine & sound, ~own & sound
     rows = []
     for i, j in _to_report(scores, labels, times, set(asked), bool((own & apart).any())):
         free = ~np.isin(labels[first], (labels[i], labels[j])) & ~np.isin(labels[second], (labels[i], labels[j]))
-        found = verify(scores[i, j], values[genuine & free], values[~own & free])
+        found = verify(scores[i, j], values[genuine & free], values[different & free])
         rows.append(_row(i, j, kernel, scores, names, labels) | vars(found) | {"verdict": _verdict(found)})
-    errors = [dict(zip(ERRORS.columns, row, strict=True)) for row in error_rates(values[genuine], values[~own])]
-    return pd.DataFrame(rows, columns=list(PAIRS.columns)), pd.DataFrame(errors, columns=list(ERRORS.columns))
+    errors = [dict(zip(ERRORS.columns, row, strict=True)) for row in error_rates(values[genuine], values[different])]
+    tables = (pd.DataFrame(found, columns=list(spec.columns)) for spec, found in ((PAIRS, rows), (ERRORS, errors)))
+    return *tables, [names[row] for row in doubtful]
+
+
+def _doubtful(scores: PairScores, sessions: NDArray[np.str_], own: NDArray[np.float64]) -> list[int]:
+    """Rows of scans that are far from their own name and near another; none where pairs of one name are not alike."""
+    if not len(own) or np.median(own) < SWAP_SCORE:
+        return []
+    swapped = {row for swap in swapped_scans(scores, sessions) for pair in swap.pairs for row in pair}
+    return sorted(swapped | {row for row, _ in misnamed_scans(scores)})
 
 
 def _to_report(

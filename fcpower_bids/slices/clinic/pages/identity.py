@@ -17,11 +17,15 @@ LEVELS = {SAME: "ok", OTHER: "stop", OPEN: "caution"}
 
 
 def write_identity_pages(
-    output_dir: Path, pairs: pd.DataFrame, people: int, command: Callable[[str], str] = lambda person: ""
+    output_dir: Path,
+    pairs: pd.DataFrame,
+    people: int,
+    command: Callable[[str], str] = lambda person: "",
+    doubtful: int = 0,
 ) -> tuple[list[Path], list[str]]:
     """Write ``sub-LABEL_identify.html`` for every person of `PAIRS`; say of each that failed why.
 
-    ``people`` is how many the reference has.
+    ``people`` is how many the reference has, ``doubtful`` how many of their scans are left out of it.
     """
     pages, broken = [], []
     for person, rows in pairs.groupby("participant_id", sort=True):
@@ -36,7 +40,7 @@ def write_identity_pages(
                 headline=headline,
                 rows=[_row(each) for each in rows.to_dict("records")],
                 people=people,
-                limits=_limits(people),
+                limits=_limits(people, doubtful),
             )
             pages.append(write_page(output_dir / f"{person}_identify.html", text))
         except Exception as error:  # of one page: the others go on
@@ -57,9 +61,10 @@ def answer_for(person: str, rows: pd.DataFrame) -> tuple[str, str]:
     return OPEN, f"Whether the {n} scans filed under {person} are of one person cannot be said."
 
 
-def _limits(people: int) -> tuple[str, ...]:
+def _limits(people: int, doubtful: int) -> tuple[str, ...]:
+    without = f" without {doubtful} scans that fit another name better" if doubtful else ""
     return (
-        f"The reference is the {people} people of this folder; with other scanners or scans it does not hold.",
+        f"The reference is the {people} people of this folder{without}; with other scanners or scans it does not hold.",
         f"'{SAME.capitalize()}' asks for a likelihood ratio of {RATIO:g} and fewer than {100 * MATCHES:g} % of the "
         f"pairs of different people as similar, '{OTHER}' for a ratio of 1/{RATIO:g}.",
         "It compares connectomes and no faces, dates or records; look at these before a scan is moved.",
