@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import linalg, stats
 
 from fcpower_bids.analyses.engine.columns import PARCEL_COLUMNS
 from fcpower_bids.analyses.engine.connectomes import describe_combination, describe_parcels
@@ -122,24 +122,8 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     people, groups, motion = people_with_motion(cohort)
     people, groups, model = _model(cohort, people, groups, motion, settings)
     distance = edge_distances(cohort)
-    names = edge_names(cohort.parcels)
-    pairs = np.array(names, dtype=object).reshape(len(names), 2)
-    edges: list[pd.DataFrame] = []
-    parcels: list[pd.DataFrame] = []
-    summary: list[dict[str, Any]] = []
-    for each in _edge_representations(cohort, groups, settings):
-        r, pooled, strengths = correlate_edges(each.features(), model)
-        p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
-        q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
-        of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
-        about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
-        summary.append(about | _summarise(r, p, q, distance, model.df))
-        means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
-        parcels.append(pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means}))
-        columns = {"parcel_a": pairs[:, 0], "parcel_b": pairs[:, 1], "r": r, "p": p, "q": q, "distance": distance}
-        absent = ["distance"] if np.isnan(distance).all() else []
-        edges.append(pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent))
-    if not edges:
+    tested = [_test(cohort, each, model, distance) for each in _edge_representations(cohort, groups, settings)]
+    if not tested:
         raise NotInCohort(WITHOUT_EDGES)
     facts = FACTS | {
         "FeaturesOfAPerson": describe_combination(settings),
@@ -149,15 +133,33 @@ def analyse_qc_fc(cohort: Cohort, settings: Analysis) -> dict[str, Table]:
     }
     if np.isnan(distance).all():
         facts["DistanceDependence"] = "Left out: the places of the parcels are not known."
-    frame = pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns))
+    summary, parcels, edges = zip(*tested, strict=True)
     tables = {
-        QCFC_SUMMARY.name: Table(frame, QCFC_SUMMARY, facts),
+        QCFC_SUMMARY.name: Table(pd.DataFrame(summary, columns=list(QCFC_SUMMARY.columns)), QCFC_SUMMARY, facts),
         QCFC_PARCELS.name: Table(pd.concat(parcels, ignore_index=True), QCFC_PARCELS, facts),
     }
     if sum(map(len, edges)) > MOST_ROWS:
         facts["EdgesLeftOut"] = f"More than {MOST_ROWS} rows; ask for fewer representations."
         return tables
     return tables | {QCFC.name: Table(pd.concat(edges, ignore_index=True), QCFC, facts)}
+
+
+def _test(
+    cohort: Cohort, each: Representation, model: MotionModel, distance: FloatArray
+) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
+    """Return the row of the summary of one representation, its parcels and its edges."""
+    r, pooled, strengths = correlate_edges(each.features(), model)
+    p = correlation_p_values(r, model.df) if model.is_plain else np.full(r.shape, np.nan)
+    q = false_discovery_rates(pooled.p(r) if len(strengths) else p)
+    of_all = permutation_p_value(float(np.nanmean(r**2)), strengths) if len(strengths) else np.nan
+    about = {"representation": each.name, **model.facts(), "p_all": of_all, "n_permutations": len(strengths)}
+    means = {"r": parcel_means(r, len(cohort.parcels)), "abs_r": parcel_means(np.abs(r), len(cohort.parcels))}
+    parcels = pd.DataFrame({"representation": each.name, **describe_parcels(cohort), **means})
+    first, second = zip(*edge_names(cohort.parcels), strict=True)
+    columns = {"parcel_a": first, "parcel_b": second, "r": r, "p": p, "q": q, "distance": distance}
+    absent = ["distance"] if np.isnan(distance).all() else []
+    edges = pd.DataFrame({"representation": each.name, **columns}).drop(columns=absent)
+    return about | _summarise(r, p, q, distance, model.df), parcels, edges
 
 
 def people_with_motion(cohort: Cohort) -> tuple[list[str], list[Rows], FloatArray]:
@@ -254,7 +256,7 @@ def _model(
     labels = np.array(people, dtype=str)
     sites = blocks.sites_of(labels)
     means = np.ones((len(people), 1)) if sites is None else (sites[:, None] == np.unique(sites)).astype(float)
-    held = orthonormal(np.column_stack([means, columns.to_numpy(dtype=float)[known]])) if len(people) else means
+    held = _basis(np.column_stack([means, columns.to_numpy(dtype=float)[known]])) if len(people) else means
     left = motion - held @ (held.T @ motion)
     length = float(np.linalg.norm(left))
     if len(people) - held.shape[1] < FEWEST - 1 or length <= 1e-8 * np.linalg.norm(motion):
@@ -267,11 +269,10 @@ def _model(
     return people, groups, MotionModel(left / length, held, means.shape[1], orders, blocks.families is not None)
 
 
-def orthonormal(columns: FloatArray) -> FloatArray:
-    """Basis of the columns (n, c), shape (n, rank)."""
+def _basis(columns: FloatArray) -> FloatArray:
+    """Orthonormal basis of the columns (n, c), whatever their units, shape (n, rank)."""
     size = np.linalg.norm(columns, axis=0)
-    vectors, sizes, _ = np.linalg.svd(columns[:, size > 0] / size[size > 0], full_matrices=False)
-    return np.asarray(vectors[:, sizes > 1e-8])
+    return np.asarray(linalg.orth(columns[:, size > 0] / size[size > 0], rcond=1e-8))
 
 
 def correlate_edges(features: FeatureSource, model: MotionModel) -> tuple[FloatArray, PooledNull, FloatArray]:
