@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 CLOSED_FORM = "closed-form"
 
 
-def load_fbert(
+def _load(
     weights: str | Path | None,
+    name: str,
     *,
-    name: str = "fbert",
     revision: str | None = None,
     seed: int = 0,
     allow_missing_parcels: bool = False,
     parcel_names: Sequence[str] | None = None,
 ) -> SeriesEncoder:
-    """Load the model that its ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
+    """Load the model that a ``config.json`` states; see `fcpower_bids.encoders.load_encoder`."""
     if weights is None:
         example = HUB_IDS.get(name, "your own checkpoint")
         raise EncoderUnavailable(
@@ -67,6 +67,26 @@ def load_fbert(
     check_proof(folder, config, model.state_dict())
     source = {"weights": name_of_weights(weights), "revision": revision, "sha256": file_sha256(path)}
     return _ready(SeriesEncoder(name, model, card, source, allow_missing_parcels), parcel_names)
+
+
+def load_fbert(weights: str | Path | None, **options: Any) -> SeriesEncoder:
+    """Load an F-BERT of any size."""
+    return _load(weights, "fbert", **options)
+
+
+def load_fbert_1m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
+    """Load ``fbert-1m`` (850,944 parameters at 450 parcels)."""
+    return _load(weights, "fbert-1m", **options)
+
+
+def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
+    """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
+    return _load(weights, "fbert-8m", **options)
+
+
+def load_closed_form(weights: str | Path | None, **options: Any) -> SeriesEncoder:
+    """Load a closed-form student, as ``pretrain --method closed-form`` writes it."""
+    return _load(weights, CLOSED_FORM, **options)
 
 
 def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -101,21 +121,6 @@ def _check_size(folder: Path, config: FBertConfig, name: str) -> None:
             f"{name} ({', '.join(f'{field} {value}' for field, value in expected.items())}); use the encoder name "
             "'fbert' for other sizes."
         )
-
-
-def load_fbert_1m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load ``fbert-1m`` (850,944 parameters at 450 parcels)."""
-    return load_fbert(weights, name="fbert-1m", **options)
-
-
-def load_fbert_8m(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load ``fbert-8m`` (8,069,632 parameters at 450 parcels)."""
-    return load_fbert(weights, name="fbert-8m", **options)
-
-
-def load_closed_form(weights: str | Path | None, **options: Any) -> SeriesEncoder:
-    """Load a closed-form student, as ``pretrain --method closed-form`` writes it."""
-    return load_fbert(weights, name=CLOSED_FORM, **options)
 
 
 def load_random_init(

@@ -20,7 +20,18 @@ from fcpower_bids.encoders.fbert import FBert
 from fcpower_bids.slices.pretraining.closed_form import fit_closed_form
 from fcpower_bids.slices.pretraining.configuration import PretrainConfig
 from fcpower_bids.slices.pretraining.engine import EVALUATION
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT
+from fcpower_bids.slices.pretraining.run_state import (
+    ALIGNMENT,
+    CHANCE,
+    CLOSED_FORM,
+    FC,
+    FC_POWER,
+    IN_WORDS,
+    INITIAL,
+    MODEL,
+    PCA,
+    RANDOM,
+)
 from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, Map, encode
 
 
@@ -57,17 +68,8 @@ def fit_components(features: ArrayLike, d: int) -> WhitenedComponents:
     return WhitenedComponents(mean, centred.T @ vectors * (np.sqrt(len(features) - 1) / values))
 
 
-MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
-FC, FC_POWER, PCA, CLOSED_FORM = "fc", "fc_power", "pca", "closed_form"
 BARS = {"random": RANDOM, "fc": FC, "fc_power": FC_POWER, "pca": PCA, "closed-form": CLOSED_FORM}
 """Values of ``--require``, and their rows of the table."""
-IN_WORDS = {
-    RANDOM: "random weights",
-    FC: "FC of the window",
-    FC_POWER: "FC^alpha of the window",
-    PCA: "PCA of FC of the window",
-    CLOSED_FORM: "the closed-form student",
-}
 RANDOM_SEEDS = tuple(range(1000, 1010))
 SHUFFLES = 20
 MOST_FITTED = 500

@@ -17,19 +17,9 @@ from fcpower_bids.reports.kit.page import relative_link, render_page
 from fcpower_bids.reports.kit.panel import Panel
 from fcpower_bids.settings import Places
 from fcpower_bids.settings.command import command_of
-from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, LOG
+from fcpower_bids.slices.pretraining.run_state import ALIGNMENT, IN_WORDS, LOG
 from fcpower_bids.store import write_text
 
-TITLES = {
-    "model": "this model",
-    "random-init": "random weights",
-    "fc": "FC of the window",
-    "fc_power": "FC^α of the window",
-    "pca": "PCA of FC of the window",
-    "closed_form": "closed-form student",
-    "initial": "this model before training",
-    "chance": "chance",
-}
 SOUND = 0.3
 """Debiased alignment of FC^alpha of windows with the teacher below which something is wrong; 80 volumes give .9."""
 FILES = ("encoder/log.tsv", "encoder/alignment.tsv", "encoder/alignment.json", "encoder/model/README.md")
@@ -95,7 +85,7 @@ def _cautions(compared: pd.DataFrame) -> Iterator[str]:
     own, power = rows["model"], rows["fc_power"]["cka_debiased"]
     plain = ("fc", "fc_power", "pca", "closed_form")
     shares = {name: rows[name]["identification"] for name in plain if name in rows}
-    better = [f"{TITLES[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
+    better = [f"{IN_WORDS[name]} {percent(share)}" for name, share in shares.items() if share > own["identification"]]
     if better:
         yield (
             f"Methods without training identify unseen people better from the same windows: {', '.join(better)}; this "
@@ -123,7 +113,7 @@ def _comparison(compared: pd.DataFrame, facts: dict[str, Any], root: Path) -> It
         "Identification: each person's first window looks for their last one among all held-out people, and the "
         "other way round."
     )
-    titled = compared.assign(map=[TITLES.get(name, name) for name in compared["map"]])
+    titled = compared.assign(map=[IN_WORDS.get(name, name) for name in compared["map"]])
     shown = ALIGNMENT.shown(
         *(
             "map",
@@ -148,7 +138,7 @@ def _course(log: pd.DataFrame, compared: pd.DataFrame, root: Path) -> Section:
     """Loss and alignment over steps, with what needs no training as level lines."""
     ends = np.array([log["step"].min(), log["step"].max()], dtype=float)
     levels = {
-        TITLES[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
+        IN_WORDS[str(row["map"])]: np.column_stack([ends, [row["cka_debiased"]] * 2])
         for _, row in compared.iterrows()
         if row["map"] != "model"
     }

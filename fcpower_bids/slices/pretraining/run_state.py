@@ -65,6 +65,19 @@ LOG = TableSpec(
     ),
     ("step",),
 )
+MODEL, INITIAL, RANDOM, CHANCE = "model", "initial", "random-init", "chance"
+FC, FC_POWER, PCA, CLOSED_FORM = "fc", "fc_power", "pca", "closed_form"
+IN_WORDS = {
+    MODEL: "this model",
+    INITIAL: "this model before training",
+    RANDOM: "random weights",
+    FC: "FC of the window",
+    FC_POWER: "FC^α of the window",
+    PCA: "PCA of FC of the window",
+    CLOSED_FORM: "the closed-form student",
+    CHANCE: "chance",
+}
+"""Names of the rows of `ALIGNMENT`."""
 ALIGNMENT = TableSpec(
     "alignment",
     "The chosen model and what needs no training, on the same windows of the same held-out people.",

@@ -237,7 +237,7 @@ def test_the_verdict_counts_families_that_did_not_choose(runs, referee):
     assert facts["Difference"] == pytest.approx(expected[min(expected)], abs=2e-3)
     plain = found.loc[["fc", "fc_power", "pca", "closed_form"], "cka_judged"]
     assert plain.idxmax() == "fc_power"
-    assert f"FC^alpha of the window ({plain.max():.3f}): the model is" in facts["Verdict"]
+    assert f"FC^α of the window ({plain.max():.3f}): the model is" in facts["Verdict"]
     assert (facts["Families"], facts["Recordings"]) == (n, int(referee.confirms.sum()))
 
 

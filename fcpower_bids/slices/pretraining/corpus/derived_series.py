@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError, RecordingError
-from fcpower_bids.float_precision import EXACT
+from fcpower_bids.imaging.table_checks import EXACT
 from fcpower_bids.schema import SERIES_VOLUMES
 from fcpower_bids.slices.pretraining.corpus.teacher import Source
 
