@@ -23,37 +23,52 @@ SEEDS, FOLDS, PARCELS = (1, 2, 3), 5, 6
 LARGE = [each for each in PRESETS["cbig"].penalties if each > 1e-3]
 
 
-@pytest.fixture(scope="module")
-def written(shared, tmp_path_factory):
+def write_people(root, golden, names):
     """Features as the edges of small matrices: their correlations between people are those of the features."""
-    golden, root = shared / "golden" / "cbig_krr", tmp_path_factory.mktemp("cbig")
-    reference = golden / "reference_output"
-    names = ["sub-" + each.replace("-", "") for each in (golden / "input" / "data_id.txt").read_text().split()]
     features = loadmat(golden / "input" / "feature.mat")["feature_mat"].T
     upper = np.triu_indices(PARCELS, 1)
     padded = np.hstack([features, np.repeat(features.mean(axis=1, keepdims=True), upper[0].size - 11, axis=1)])
-    (root / "bids").mkdir()
-    (root / "bids" / "dataset_description.json").write_text('{"Name": "unit", "BIDSVersion": "1.9.0"}')
     for name, edges in zip(names, padded, strict=True):
         matrix = np.eye(PARCELS)
         matrix[upper] = 0.1 * (edges - edges.mean()) / np.abs(edges - edges.mean()).max()
         np.save(root / f"{name}.npy", matrix + np.triu(matrix, 1).T)
     table = pd.DataFrame({"participant_id": names, "path": [f"{name}.npy" for name in names]})
     table.to_csv(root / "list.tsv", sep="\t", index=False)
+
+
+def write_phenotypes(bids, reference, names):
+    """CO, the same in another order, and the covariates, whose names are returned."""
+    bids.mkdir()
+    (bids / "dataset_description.json").write_text('{"Name": "unit", "BIDSVersion": "1.9.0"}')
     stored = loadmat(reference / "1" / "air_quality_covariate.mat")["covariates"].astype(float)
     y = loadmat(reference / "1" / "CO_groundtruth.mat")["y"].astype(float)[:, 0]
     shuffled = 0.3 * y + np.random.default_rng(0).permutation(y)
     people = pd.DataFrame({"participant_id": names, "co": y, "shuffled": shuffled})
     people[[f"c{i}" for i in range(stored.shape[1])]] = stored
-    people.to_csv(root / "bids" / "participants.tsv", sep="\t", index=False)
+    people.to_csv(bids / "participants.tsv", sep="\t", index=False)
+    return people.columns[3:]
+
+
+def write_splits(path, reference, names):
+    """The outer folds of their three seeds."""
     splits = pd.DataFrame({"participant_id": names})
     for seed in SEEDS:
         of_seed = loadmat(reference / str(seed) / "no_relative_5_fold_sub_list.mat", squeeze_me=True)["sub_fold"]
         splits[f"seed_{seed}"] = np.argmax([each["fold_index"] for each in of_seed], axis=0) + 1
-    splits.to_csv(root / "splits.tsv", sep="\t", index=False)
+    splits.to_csv(path, sep="\t", index=False)
+
+
+@pytest.fixture(scope="module")
+def written(shared, tmp_path_factory):
+    golden, root = shared / "golden" / "cbig_krr", tmp_path_factory.mktemp("cbig")
+    reference = golden / "reference_output"
+    names = ["sub-" + each.replace("-", "") for each in (golden / "input" / "data_id.txt").read_text().split()]
+    write_people(root, golden, names)
+    covariates = write_phenotypes(root / "bids", reference, names)
+    write_splits(root / "splits.tsv", reference, names)
     command = [root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--preset", "cbig"]
     command += ["--targets", "co", "shuffled", "--inner-folds", FOLDS, "--folds-file", root / "splits.tsv"]
-    command += ["--covariates", *people.columns[3:], "--representations", "fc", "--analyses", "prediction", "--quiet"]
+    command += ["--covariates", *covariates, "--representations", "fc", "--analyses", "prediction", "--quiet"]
     for options in ([], ["--penalties", *LARGE, "--name", "large"]):
         assert main([*map(str, [*command, "--nprocs", "1", *options])]) == 0
     return root / "out" / "group", reference, names
