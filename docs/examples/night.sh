@@ -8,7 +8,7 @@ shift 2
 mkdir -p "$out/logs"
 audit="$out/logs/audit.log"
 
-told() { # run a command; one line of the audit: when, who, how it ended, digest of what it left, the command
+audited() { # run a command; one line of the audit: when, who, how it ended, digest of what it left, the command
     what=$1
     shift
     "$@" >>"$out/logs/night.log" 2>&1
@@ -20,10 +20,10 @@ told() { # run a command; one line of the audit: when, who, how it ended, digest
 
 worst=0
 # shellcheck disable=SC2086
-told "$out/logs/status.tsv" fcpower_bids "$bids" "$out" participant ${NIGHT_OPTIONS:-}
+audited "$out/logs/status.tsv" fcpower_bids "$bids" "$out" participant ${NIGHT_OPTIONS:-}
 for model in "$@"; do
     name=$(basename "$model" _model)
     # shellcheck disable=SC2086
-    told "$out/group/predicted/$name.tsv" fcpower_bids predict "$model" "$out" ${PREDICT_OPTIONS:-}
+    audited "$out/group/predicted/$name.tsv" fcpower_bids predict "$model" "$out" ${PREDICT_OPTIONS:-}
 done
 exit "$worst"

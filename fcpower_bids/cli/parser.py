@@ -167,20 +167,20 @@ def _not_chosen_again(from_file: dict[str, Any], given: Mapping[str, Any]) -> di
 
 def split_alternatives(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Turn ``--alpha nested`` into the choice that it is, and ``--alpha 0.5`` into a number; return what is neither."""
-    told, faults = dict(values), []
+    chosen, faults = dict(values), []
     for field in option_fields():
         text = values.get(field.name)
         if not isinstance(text, str) or not (words := or_choices(field)):
             continue
-        del told[field.name]
+        del chosen[field.name]
         if text in words:
-            told.setdefault(field.metadata["or_choice"], text)
+            chosen.setdefault(field.metadata["or_choice"], text)
             continue
         try:
-            told[field.name] = scalar_type(field.name)(text)
+            chosen[field.name] = scalar_type(field.name)(text)
         except ValueError:
             faults.append(f"--{field.name.replace('_', '-')} {text} is neither a number nor one of {', '.join(words)}.")
-    return told, faults
+    return chosen, faults
 
 
 def _unknown_option(parser: argparse.ArgumentParser, item: str) -> str:

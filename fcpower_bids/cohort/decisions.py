@@ -165,8 +165,8 @@ def describe_left_out(excluded: pd.DataFrame, settings: Assembly) -> str:
     path = decisions_file(settings)
     if path is None:
         return ""
-    told = (str(reason).partition(f": {path.name}: ") for reason in excluded["reason"][excluded["what"] == RECORDING])
-    names = [name for name, _, why in told if why]
+    reasons = excluded.loc[excluded["what"] == RECORDING, "reason"].astype(str)
+    names = [name for name, _, why in (reason.partition(f": {path.name}: ") for reason in reasons) if why]
     where = "" if settings.exclude_file else " in the output folder"
     lines = [f"{path.name}{where} leaves out {_some(names)}; see excluded.tsv."] if names else []
     absent = excluded.loc[excluded["reason"].astype(str).str.endswith(f"{path.name} {ABSENT}"), "participant_id"]

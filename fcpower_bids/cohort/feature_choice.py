@@ -158,10 +158,10 @@ def cleaning_of(found: Sequence[Connectome]) -> dict[str, Any]:
     facts = [one.facts for one in found]
     strategy, band = facts[0].get("NuisanceStrategy"), facts[0].get("SoftwareFilters", {}).get("Butterworth", {})
     thresholds = {one["CensoringThresholdMillimetres"] for one in facts if "CensoringThresholdMillimetres" in one}
-    told: dict[str, Any] = {} if strategy in (None, UNKNOWN_STRATEGY) else {"NuisanceStrategy": strategy}
+    cleaning: dict[str, Any] = {} if strategy in (None, UNKNOWN_STRATEGY) else {"NuisanceStrategy": strategy}
     if band:
-        told["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
-    return told | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
+        cleaning["PassBandHz"] = [band.get("HighPassHz"), band.get("LowPassHz")]
+    return cleaning | ({"CensoringThresholdsMillimetres": sorted(thresholds)} if thresholds else {})
 
 
 def _band(one: Connectome) -> Any:
@@ -174,9 +174,9 @@ def _same(found: Sequence[Connectome], what: str, value: Callable[[Connectome], 
     for one in found:
         first.setdefault(str(value(one)), one)
     if len(first) > 1:
-        told = ", ".join(f"{label} ({one.path.name})" for label, one in first.items())
+        labels = ", ".join(f"{label} ({one.path.name})" for label, one in first.items())
         raise DatasetError(
-            f"The {what} differs between recordings: {told}. Run the participant level for all with one choice, or "
+            f"The {what} differs between recordings: {labels}. Run the participant level for all with one choice, or "
             "leave the others out with --exclude-file."
         )
 

@@ -153,12 +153,12 @@ def exclude_by_status(found: Sequence[Connectome], settings: Assembly) -> tuple[
         for status in read_statuses(settings.output_dir, found[0])
         if status.state in (EXCLUDED, FAILED, RUNNING)
     }
-    told = {one.recording for one in found}
+    present = {one.recording for one in found}
     places = {(one.entity("task"), one.entity("space")) for one in found}
     rows = [
         row
         for name, status in sorted(bad.items())
-        if name in told or status.stage != "combine"
+        if name in present or status.stage != "combine"
         for row in _status_row(status, places, settings)
     ]
     return [one for one in found if one.recording not in bad], rows

@@ -96,8 +96,8 @@ def count_values(frame: pd.DataFrame, targets: Collection[str]) -> dict[str, int
 def describe_join(counts: Mapping[str, int]) -> str:
     """``172 people with scans, 172 in the phenotype tables, 72 in both, 70 of them with age``."""
     known = {name: n for name, n in counts.items() if name.startswith(WITH)}
-    told = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
-    some = told if len(told) <= 3 else [*told[:2], f"and fewer than all have {len(told) - 2} more"]
+    fewer = [f"{n} of them {name}" for name, n in known.items() if n < counts["matched"]]
+    some = fewer if len(fewer) <= 3 else [*fewer[:2], f"and fewer than all have {len(fewer) - 2} more"]
     return ", ".join(
         [
             f"{counts['scanned']} people with scans",

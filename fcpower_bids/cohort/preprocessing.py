@@ -36,11 +36,11 @@ def _choices(how: Any) -> str:
     if not isinstance(how, Mapping):
         return f"({how})"
     limits = {"HighPassHz": "high pass", "LowPassHz": "low pass"}
-    told = []
+    words = []
     for key, value in sorted(how.items()):
         name = limits.get(key, key.lower())
-        told.append(f"no {name}" if value is None else f"{name} {value}{' Hz' if key in limits else ''}")
-    return f"({', '.join(told)})"
+        words.append(f"no {name}" if value is None else f"{name} {value}{' Hz' if key in limits else ''}")
+    return f"({', '.join(words)})"
 
 
 def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
@@ -55,12 +55,12 @@ def gather_preprocessing(those: Iterable[Connectome]) -> dict[str, list[str]]:
 def differences(one: Connectome, of_model: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return differences from the connectomes of a model: those that change numbers, and those only worth naming."""
     own = preprocessing_of(one)
-    told = {
+    unlike = {
         name: f"{name} {own[name]}, the model's {' or '.join(of_model[name])}"
         for name in own
         if of_model.get(name) and own[name] not in of_model[name]
     }
-    return [told[name] for name in GRAVE if name in told], [told[name] for name in NAMED if name in told]
+    return [unlike[name] for name in GRAVE if name in unlike], [unlike[name] for name in NAMED if name in unlike]
 
 
 def repetition_time(one: Connectome) -> float:

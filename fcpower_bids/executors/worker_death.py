@@ -40,8 +40,8 @@ def memory_kills() -> int:
 def cause_of_death(workers: Iterable[BaseProcess], kills_before: int) -> str:
     """Say how the first of some workers ended; those that a broken pool ends itself got SIGTERM after it."""
     codes = [code for worker in workers if (code := worker.exitcode) is not None and code < 0]
-    told = sorted(codes, key=lambda code: -code == signal.SIGTERM)
-    number = -told[0] if told else 0
+    ordered = sorted(codes, key=lambda code: -code == signal.SIGTERM)
+    number = -ordered[0] if ordered else 0
     if number == signal.SIGKILL and memory_kills() > kills_before:
         return "The process was killed by the kernel because memory ran out"
     if number in (signal.SIGKILL, 0):

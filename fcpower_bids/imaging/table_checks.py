@@ -9,8 +9,15 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+NEAREST_BY_ITSELF = (3, 1)
+EXACT: dict[str, Any] = (
+    {"float_precision": "round_trip"} if tuple(map(int, version("pandas").split(".")[:2])) < NEAREST_BY_ITSELF else {}
+)
+"""Option that makes `pandas.read_csv` read a decimal as the nearest float; since 3.1 it is the default."""
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 

@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fcpower_bids.errors import DAMAGED_ARRAY, DatasetError
-from fcpower_bids.float_precision import EXACT
-from fcpower_bids.imaging.table_checks import table_fault
+from fcpower_bids.imaging.table_checks import EXACT, table_fault
 from fcpower_bids.schema import SERIES_VOLUMES, TableSpec
 from fcpower_bids.store import atomic, write_text
 
@@ -214,8 +213,8 @@ def _volumes_fault(path: Path, rows: int) -> str:
     if not (path.stem.endswith("_timeseries") and sidecar.is_file()):  # files made from a series state the same
         return ""
     volumes = read_json(sidecar).get(SERIES_VOLUMES)
-    told = isinstance(volumes, (int, float)) and volumes != rows
-    return f"has {rows} of the {volumes:g} volumes of its JSON" if told else ""
+    differs = isinstance(volumes, (int, float)) and volumes != rows
+    return f"has {rows} of the {volumes:g} volumes of its JSON" if differs else ""
 
 
 def write_table(path: Path, table: pd.DataFrame) -> Path:

@@ -101,8 +101,8 @@ def _dry_run(settings: Settings) -> int:
 
 def _describe_decisions(cohort: Cohort, settings: Settings) -> None:
     """Name people left out by a decision: its file may be old."""
-    if told := describe_left_out(cohort.excluded, settings):
-        say(told, settings)
+    if left_out := describe_left_out(cohort.excluded, settings):
+        say(left_out, settings)
 
 
 def _describe_absent(settings: Settings) -> None:
@@ -147,16 +147,18 @@ def _refuse_other_question(settings: Settings) -> None:
     finished, now = FinishedAnalyses(settings.results), settings.question()
     for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
         before = finished.question(name)
-        other = [each for each in before if each in now and _told(before[each]) != _told(now[each])]
+        other = [each for each in before if each in now and _in_words(before[each]) != _in_words(now[each])]
         if other and not settings.replace:
-            told = "; ".join(f"--{one.replace('_', '-')} {_told(before[one])}, now {_told(now[one])}" for one in other)
+            changes = "; ".join(
+                f"--{one.replace('_', '-')} {_in_words(before[one])}, now {_in_words(now[one])}" for one in other
+            )
             raise UsageError(
-                f"{settings.results} holds results of another question ({told}). Give this run"
+                f"{settings.results} holds results of another question ({changes}). Give this run"
                 f" {'another' if settings.name else 'a'} --name to keep both, or --replace."
             )
 
 
-def _told(value: Any) -> str:
+def _in_words(value: Any) -> str:
     """A choice in words; the order of a list does not matter."""
     if isinstance(value, bool):
         return "given" if value else "not given"
@@ -194,10 +196,10 @@ def _run_analyses(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
         tables = attempts.run(name, work, partial(_may_leave_out, name, settings))
         if tables is not None:
             say(f"{name}: {len(tables)} tables in {time.monotonic() - started:.0f} s", settings)
-            for told in dict.fromkeys(
+            for note in dict.fromkeys(
                 each.facts[PERMUTATIONS] for each in tables.values() if PERMUTATIONS in each.facts
             ):
-                say(f"{name}: permutations: {told}", settings)
+                say(f"{name}: permutations: {note}", settings)
     attempts.describe_if_nothing_can_be_done()
     outdated = {}
     for name in (each for each in finished.names if each in ANALYSES):

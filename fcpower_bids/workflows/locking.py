@@ -46,11 +46,11 @@ def run_in_turn(jobs: list[Job], settings: Settings, datasets: dict[str, Path], 
 def one_at_a_time(name: str, settings: Settings) -> Iterator[None]:
     """Hold the lock of an output folder; another run waits, and names the holder."""
     with claims_in(settings.output_dir / CLAIMS) as claims:
-        told = False
+        announced = False
         while not claims.acquire([name]):
-            if not told:
+            if not announced:
                 say(f"Another run is at work on the same tables ({claims.owner(name)}); it is waited for.", settings)
-                told = True
+                announced = True
             time.sleep(POLL_SECONDS)
         yield
         claims.clear_stale()

@@ -93,13 +93,13 @@ class Exchange:
 
     def facts(self, targets: Sequence[str], covariates: Sequence[str]) -> dict[str, Any]:
         """Describe, for a sidecar, the targets that go with a site, no covariate, and what the site alone scores."""
-        told = {}
+        explained = {}
         for target in targets:
             shares = [each for each in self.shares(target) if each.column not in covariates]
             if shares:
                 columns, most = [each.column for each in shares], shares[0]
-                told[target] = {"Columns": columns, "Share": most.share, "Score": most.score}
-        return {"TargetsThatGoWithSites": told} if told else {}
+                explained[target] = {"Columns": columns, "Share": most.share, "Score": most.score}
+        return {"TargetsThatGoWithSites": explained} if explained else {}
 
 
 def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchange:

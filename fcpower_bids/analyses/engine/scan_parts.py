@@ -172,18 +172,18 @@ def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
             changed["seconds"] / seconds
         )
     numbers = cohort.scans["participant_id"].value_counts()
-    told = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
+    note = f"Every scan was cut to {shortest / 60:.2f} min, the length of the shortest one (--equal-minutes)."
     if numbers.nunique() > 1:
-        told += f" People have {numbers.min()} to {numbers.max()} scans of it; --first-session leaves one."
+        note += f" People have {numbers.min()} to {numbers.max()} scans of it; --first-session leaves one."
     if cohort.embeddings:
-        told += " Embeddings, known of full scans only, were left out."
+        note += " Embeddings, known of full scans only, were left out."
     return dataclasses.replace(
         cohort,
         scans=cohort.scans.assign(**changed),
         edges=edges,
         series=cut_series(cohort, first_volumes),
         embeddings={},
-        notes=(*cohort.notes, told),
+        notes=(*cohort.notes, note),
     )
 
 
@@ -210,14 +210,14 @@ def _embed(
 
 def length_facts(cohort: Cohort, minutes: Sequence[float]) -> dict[str, Any]:
     """Entries of a sidecar about the lengths."""
-    told = {
+    facts = {
         "Minutes": (
             "First contiguous cleaned minutes of each scan (censored volumes are not counted; runs of a scan follow "
             "one another); everyone has every length, so lengths end at the shortest scan. 'full' is all of each scan."
         )
     }
     if not has_series(cohort):
-        told["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."
+        facts["LeftOut"] = "The series of the scans are not there, so shorter scans cannot be made."
     elif not minutes:
-        told["LeftOut"] = "The shortest scan is too short to be shortened."
-    return told
+        facts["LeftOut"] = "The shortest scan is too short to be shortened."
+    return facts

@@ -73,7 +73,7 @@ def judge_series(
         fit = compare_with_table(measured.global_signal, measured.dvars, table, usable)
     ends = np.cumsum([mean.shape[1] for mean in means])[:-1]
     seen = np.isfinite(stacked).all(axis=0)
-    told = [*_about_volumes(found), *_about_parcels(found), *_about_step(size, volume), *_about_table(fit)]
+    sentences = [*_about_volumes(found), *_about_parcels(found), *_about_step(size, volume), *_about_table(fit)]
     grave = [
         found.volumes.mean() > MOST_VOLUMES,
         found.parcels.sum() > MOST_PARCELS * max(seen.sum(), 1),
@@ -83,8 +83,8 @@ def judge_series(
     return Plausibility(
         found.volumes,
         np.split(found.parcels, ends),
-        " ".join(["The data cannot be right.", *told]) if any(grave) else "",
-        tuple(told),
+        " ".join(["The data cannot be right.", *sentences]) if any(grave) else "",
+        tuple(sentences),
         {
             "empty_volumes": int(found.empty.sum()),
             "copied_volumes": int(found.copied.sum()),

@@ -76,19 +76,19 @@ def group_methods(tables: GroupTables) -> str:
     chosen = read_choices(tables)
     if not chosen:
         return ""
-    untold = {*tables.rows("left_out").get("analysis", ())}
+    untested = {*tables.rows("left_out").get("analysis", ())}
     if tables.frame("prediction_summary") is None:  # damaged, which the page says
-        untold.add("prediction")
-    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in untold]
+        untested.add("prediction")
+    done = [name for name in FinishedAnalyses(tables.settings.results).names if name not in untested]
     facts = {
         "prediction": tables.facts("prediction") if "prediction" in done else {},
         "identification": tables.facts("identification") if "fingerprinting" in done else {},
     }
     motion = tables.facts("qcfc_summary") if "qc_fc" in done else {}
     known = (*PARAGRAPHS, *plugins.load("methods"))
-    told = [one for one in known if one.analysis in done and len(tables.rows(one.table))]
-    texts = {one: fill_part(one.template, one=one.facts(tables, one.table), chosen=chosen, **facts) for one in told}
-    headed = [tables.facts(one.table) for one in told if one.heading]
+    parts = [one for one in known if one.analysis in done and len(tables.rows(one.table))]
+    texts = {one: fill_part(one.template, one=one.facts(tables, one.table), chosen=chosen, **facts) for one in parts}
+    headed = [tables.facts(one.table) for one in parts if one.heading]
     return fill(
         "group.md",
         chosen=chosen,

@@ -57,8 +57,8 @@ class Drawing:
 
     def add(self, shape: str, content: str = "", /, **attributes: str | float) -> None:
         """Add an element; ``stroke_width`` stands for ``stroke-width``, and content is markup."""
-        told = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
-        self.parts.append(f"<{shape}{told}>{content}</{shape}>" if content else f"<{shape}{told}/>")
+        listed = "".join(f' {name.replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
+        self.parts.append(f"<{shape}{listed}>{content}</{shape}>" if content else f"<{shape}{listed}/>")
 
     def rectangle(self, box: Box, fill: str, **attributes: str | float) -> None:
         """Add a filled rectangle."""

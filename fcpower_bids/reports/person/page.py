@@ -207,13 +207,13 @@ def _sections(
     sections = []
     for account in accounts:
         title = account.without("sub", "ses", *dull)
-        told = (WORDS[account.status.state], account.status.reason)
+        state = (WORDS[account.status.state], account.status.reason)
         for number, view in enumerate(account.views):
             panels = tuple(make_panels(account, view, settings, share))
             numbers = tuple(_numbers(account, view.atlas))
-            sections.append(Section(_anchor(account, number), title, view.atlas, *told, panels, numbers, not number))
+            sections.append(Section(_anchor(account, number), title, view.atlas, *state, panels, numbers, not number))
         if not account.views:
-            sections.append(Section(_anchor(account, 0), title, "", *told, ()))
+            sections.append(Section(_anchor(account, 0), title, "", *state, ()))
     return sections
 
 

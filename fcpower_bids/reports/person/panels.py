@@ -221,13 +221,13 @@ def make_embedding(context: Context) -> Iterator[Panel]:
     for path in context.view.embeddings:
         vector = read_matrix(path)[0][0]
         facts = read_json(path.with_suffix(".json"))
-        told = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
+        shown = ("name", "read", "weights", "sha256", "licence", "missing_parcels")
         yield Panel(
             f"Embedding by {facts.get('name', 'the encoder')}",
             f"{len(vector)} dimensions, norm {np.linalg.norm(vector):.3f}.",
             figures.draw_embedding(vector),
             f"Bars of the {len(vector)} dimensions.",
-            rows=tuple((name, str(facts[name])) for name in told if facts.get(name) is not None),
+            rows=tuple((name, str(facts[name])) for name in shown if facts.get(name) is not None),
             sources=context.links(path),
             wide=True,
         )
@@ -287,22 +287,22 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     below = f"Below {threshold:g}, and without a value: {', '.join(missing)}."
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
-        told = ""
+        note = ""
         svg = draw_coverage(context.view.parcellation(context.root), coverage, threshold)
     else:
-        told = (
+        note = (
             "Axial slices of this recording: the temporal mean with the border of the brain mask (orange) and of the "
             "parcels (blue), which should follow the anatomy; temporal SNR, mean over standard deviation before "
             f"cleaning, median {median_tsnr(slices):.0f} in the mask; and "
         )
         svg = draw_brain(slices, coverage, threshold)
     share = (
-        f"{'the share' if told else 'Share'} of each parcel's voxels inside the brain mask and with signal; "
+        f"{'the share' if note else 'Share'} of each parcel's voxels inside the brain mask and with signal; "
         f"mean {100 * np.mean(coverage):.1f} %. "
     )
     yield Panel(
         "Coverage" if slices is None else "Brain",
-        told + share + (below if missing else "No parcel is below the limit."),
+        note + share + (below if missing else "No parcel is below the limit."),
         svg,
         f"Coverage of {len(coverage)} parcels; {len(missing)} are below {threshold:g}."
         + (f" Median temporal SNR {median_tsnr(slices):.0f}." if slices is not None else ""),

@@ -205,10 +205,10 @@ def read_accounts(output_dir: Path, subject: str, label: str = "") -> tuple[list
     statuses = [status for name in names if (status := read_status(output_dir, name)) is not None]
     accounts = [account_of(output_dir, status) for status in statuses if not status.recording.endswith(EMBEDDING)]
     end = f"_desc-{label}{EMBEDDING}" if label else EMBEDDING
-    return accounts, [_told(output_dir, status) for status in statuses if status.recording.endswith(end)]
+    return accounts, [_without_folders(output_dir, status) for status in statuses if status.recording.endswith(end)]
 
 
-def _told(output_dir: Path, status: Status) -> Status:
+def _without_folders(output_dir: Path, status: Status) -> Status:
     """Leave the user's folders out of a reason: pages are passed on, logs are not."""
     if not status.reason:
         return status
@@ -217,7 +217,7 @@ def _told(output_dir: Path, status: Status) -> Status:
 
 def account_of(output_dir: Path, status: Status, *, thorough: bool = True) -> Account:
     """Collect what was written about one recording."""
-    account = Account(_told(output_dir, status), {}, [])
+    account = Account(_without_folders(output_dir, status), {}, [])
     views: dict[tuple[str, ...], View] = {}
     for output in status.outputs:
         if not output.endswith((".tsv", ".npy")):

@@ -98,8 +98,8 @@ def check_pairs(
     known = {row for pair in (*same, *crossed) for row in (pair.first, pair.second)}
     moved = [scores.pair(row, other) for row, other in misnamed_scans(scores) if row not in known]
     rows += [_row(cohort, MISNAMED, pair, agreement) for pair in moved]
-    told = [*crossed, *moved]
-    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, told)]
+    settled = [*crossed, *moved]
+    rows += [_row(cohort, STRANGE, pair, agreement) for pair in strange if not _is_in(pair, settled)]
     frame = pd.DataFrame(rows, columns=list(CHECK_PAIRS.columns))
     findings = [
         *_describe_same(frame[frame["verdict"] == SAME], persons),
@@ -221,19 +221,19 @@ def _describe_accepted(frame: pd.DataFrame, named: Sequence[str]) -> Iterator[Fi
 
 
 def _describe_swaps(swaps: list[Swap], persons: NDArray[Any], sessions: NDArray[Any]) -> Iterator[Finding]:
-    told = dict.fromkeys(
+    people = dict.fromkeys(
         (str(persons[swap.pairs[0][0]]), str(persons[swap.pairs[1][0]]), str(sessions[swap.pairs[0][1]]))
         for swap in swaps
     )
-    if told:
+    if people:
         first = swaps[0]
         yield Finding(
             "swapped sessions",
             ALARM,
-            len(told),
+            len(people),
             first.crossed - first.named,
             "The scans of "
-            + name_some([f"{one} and {other} ({session} or the other session)" for one, other, session in told])
+            + name_some([f"{one} and {other} ({session} or the other session)" for one, other, session in people])
             + f" look exchanged: each is nearer to the other's (score {first.crossed:.1f}) than to their own "
             f"({first.named:.1f}).",
             "Both people are predicted from a mixture of two brains, and count as not identified.",

@@ -44,12 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fcpower_bids.slices.sharing.merge import merge_outputs  # no other word of the line needs it
 
     found = merge_outputs(options.output_dir, options.sources)
-    for line in _told(found):
+    for line in _describe(found):
         print(line)  # noqa: T201
     return status.main([str(options.output_dir)])
 
 
-def _told(found: Merged) -> Iterator[str]:
+def _describe(found: Merged) -> Iterator[str]:
     """Summary of combined and refused recordings."""
     yield f"{_count(found.recordings, 'recording')} from {_count(found.places, 'place')}"
     if found.renamed:

@@ -34,8 +34,8 @@ def describe_plan(plan: Plan, settings: Settings) -> str:
     if len(shown) < len(plan.ready):
         lines.append(f"... and {len(plan.ready) - len(shown)} more that can be processed (--verbose lists them).")
     lines.append("")
-    untold = [status for status in plan.expected if status.reason]
-    lines += describe_reasons(untold, settings.verbose)
+    refused = [status for status in plan.expected if status.reason]
+    lines += describe_reasons(refused, settings.verbose)
     lines += [f"Note: {note}" for note in group_notes(plan.notes, settings.verbose)]
     lines += [f"Read from {root}" for root in plan.discovery.derivatives]
     code = plan.exit_code(settings.strict)

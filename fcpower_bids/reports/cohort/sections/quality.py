@@ -227,8 +227,8 @@ def fold_parcels(excluded: pd.DataFrame) -> pd.DataFrame:
     folded = excluded.copy()
     for why, part in parts.groupby("why", sort=False):
         if len(part) > FEW + 1:
-            told = f"{', '.join(part['name'][:FEW])} and {len(part) - FEW} more, each: {why}"
-            folded.loc[part.index[0], "reason"] = told
+            several = f"{', '.join(part['name'][:FEW])} and {len(part) - FEW} more, each: {why}"
+            folded.loc[part.index[0], "reason"] = several
             folded = folded.drop(index=part.index[1:])
     return folded
 
