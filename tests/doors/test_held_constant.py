@@ -1,0 +1,183 @@
+"""People of two places and two ages through the command: what is held constant, by numpy and scipy from their files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fcpower_bids.core.regression.targets import permuted_rows
+from tests.doors.ways_on import run, table
+
+PEOPLE, SITES, PARCELS, PERMUTATIONS, SEED = 30, ("north",) * 12 + ("south",) * 18, 5, 39, 7
+LABELS = [f"sub-{number:02d}" for number in range(PEOPLE)]
+SESSIONS = ("ses-1", "ses-2")
+EDGES = np.triu_indices(PARCELS, 1)
+COMMON = ("--nprocs", "1", "--quiet", "--permutations", PERMUTATIONS, "--random-seed", SEED)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Series of people who share a mixture, more with those of their place; a score that goes with age."""
+    folder, rng = tmp_path_factory.mktemp("places"), np.random.default_rng(0)
+    (folder / "bids").mkdir()
+    (folder / "bids" / "dataset_description.json").write_text('{"Name": "planted", "BIDSVersion": "1.9.0"}')
+    south = np.array(SITES) == "south"
+    age = rng.normal(40, 10, PEOPLE) + 5 * south
+    shared, rows = rng.standard_normal((PARCELS, PARCELS)), []
+    for name, is_south in zip(LABELS, south, strict=True):
+        own = shared + 0.6 * rng.standard_normal((PARCELS, PARCELS)) + 0.5 * is_south
+        for session in SESSIONS:
+            mixture = own + 0.3 * rng.standard_normal((PARCELS, PARCELS))
+            path = f"{name}_{session}.npy"
+            np.save(folder / path, rng.standard_normal((120, PARCELS)) @ mixture)
+            rows.append((name, session, path, "series", 2.0, round(0.1 + 0.1 * rng.random() + 0.05 * is_south, 4)))
+    names = ["participant_id", "session_id", "path", "kind", "repetition_time", "mean_fd"]
+    pd.DataFrame(rows, columns=names).to_csv(folder / "list.tsv", sep="\t", index=False)
+    people = {"participant_id": LABELS, "age": age.round(2), "place": SITES}
+    people |= {"of_age": (0.2 * age + rng.standard_normal(PEOPLE)).round(4)}
+    people |= {"noise": rng.standard_normal(PEOPLE).round(4)}
+    pd.DataFrame(people).to_csv(folder / "bids" / "participants.tsv", sep="\t", index=False)
+    return folder
+
+
+def group(root, name, *options):
+    ended = run(
+        root / "bids", root / "out", "group", "-d", f"list={root / 'list.tsv'}", "--name", name, *COMMON, *options
+    )
+    assert ended.code == 0, ended.said
+    return root / "out" / "group" / name
+
+
+@pytest.fixture(scope="module")
+def results(root):
+    """Sites and age held constant."""
+    return group(
+        root, "held", "--targets", "of_age", "noise", "--site-column", "place", "--covariates", "age",
+        "--representations", "fc", "--analyses", "prediction", "fingerprinting", "qc_fc",
+        "--folds", "3", "--inner-folds", "3", "--repeats", "2",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def people(root):
+    return table(root / "bids" / "participants.tsv").set_index("participant_id").loc[LABELS]
+
+
+@pytest.fixture(scope="module")
+def motion(root):
+    return table(root / "list.tsv").groupby("participant_id")["mean_fd"].mean().loc[LABELS].to_numpy()
+
+
+def edges_of(root, session):
+    """Pearson correlations (30, 10) of the series of one session."""
+    series = (np.load(root / f"{name}_{session}.npy") for name in LABELS)
+    return np.array([np.corrcoef(each, rowvar=False)[EDGES] for each in series])
+
+
+def same_site():
+    places = np.array(SITES)
+    return places[:, None] == places
+
+
+def test_a_scan_is_looked_for_among_all_people_and_among_those_of_the_own_site(root, results):
+    first, second = (edges_of(root, session) for session in SESSIONS)
+    similarity = np.corrcoef(first, second)[:PEOPLE, PEOPLE:]
+    own, others = np.arange(PEOPLE), ~np.eye(PEOPLE, dtype=bool)
+    at_home = np.where(same_site(), similarity, -np.inf)
+    row = table(results / "identification.tsv").set_index("representation").loc["fc"]
+    for column, searched in (("accuracy", similarity), ("accuracy_within", at_home)):
+        found = [searched.argmax(axis=1) == own, searched.argmax(axis=0) == own]
+        assert row[column] == pytest.approx(np.mean(found))
+    assert row["accuracy"] < row["accuracy_within"] < 1
+    assert (row["chance"], row["chance_within"]) == pytest.approx((1 / PEOPLE, 2 / PEOPLE))
+    for column, among in (("i_diff", others), ("i_diff_within", others & same_site())):
+        assert row[column] == pytest.approx(100 * (np.diag(similarity).mean() - similarity[among].mean()))
+
+
+def without(values, held):
+    return values - held @ np.linalg.lstsq(held, values, rcond=None)[0]
+
+
+def test_motion_is_compared_with_edges_at_equal_age_and_site(root, results, people, motion):
+    held = np.column_stack([pd.get_dummies(people["place"], dtype=float), people["age"]])
+    connectomes = np.mean([edges_of(root, session) for session in SESSIONS], axis=0)
+    of_edges, of_motion = without(connectomes, held), without(motion, held)
+    expected = np.array([stats.pearsonr(of_motion, edge).statistic for edge in of_edges.T])
+    written = table(results / "qcfc.tsv")
+    np.testing.assert_allclose(written["r"], expected, atol=1e-10)
+    assert written["p"].isna().all()
+    row = table(results / "qcfc_summary.tsv").set_index("representation").loc["fc"]
+    assert (row["n_people"], row["n_covariates"], row["n_sites"]) == (PEOPLE, 1, 2)
+    assert row["mean_r"] == pytest.approx(expected.mean())
+    chance = stats.t.ppf(0.75, PEOPLE - 4) / np.sqrt(PEOPLE - 4 + stats.t.ppf(0.75, PEOPLE - 4) ** 2)
+    assert row["median_abs_r_chance"] == pytest.approx(chance)
+    orders = permuted_rows(PEOPLE, PERMUTATIONS, SEED, np.array(LABELS), np.array(SITES))
+    assert (np.array(SITES)[orders] == np.array(SITES)).all()
+    # residuals of n - sites degrees of freedom change places, and one of these more belongs to age
+    standard = of_edges / np.linalg.norm(of_edges, axis=0)
+    permuted = (of_motion / np.linalg.norm(of_motion))[orders] @ standard * np.sqrt((PEOPLE - 2) / (PEOPLE - 3))
+    strength = (permuted**2).mean(axis=1)
+    assert row["p_all"] == pytest.approx((1 + (strength >= (expected**2).mean()).sum()) / (1 + PERMUTATIONS))
+    above = [(np.abs(permuted) >= abs(r) - 1e-12).mean() for r in expected]
+    np.testing.assert_allclose(written["q"], stats.false_discovery_control(above), atol=0.02)
+
+
+def test_p_of_a_target_is_corrected_by_the_best_of_all_targets(results):
+    null = table(results / "null.tsv").pivot(index="permutation", columns="target", values="score")
+    standard = (null - null.mean()) / null.std(ddof=0)
+    best = standard.max(axis=1)[1:]
+    summary = table(results / "prediction_summary.tsv").set_index("target")
+    for target in ("of_age", "noise"):
+        own = null[target]
+        expected = [(1 + (own[1:] >= own[0]).sum()) / 40, (1 + (best >= standard.loc[0, target]).sum()) / 40]
+        assert summary.loc[target, ["p_permutation", "p_max_targets"]].tolist() == pytest.approx(expected)
+    first = table(results / "predictions.tsv").query("repeat == 0").groupby("target")
+    for target, rows in first:
+        assert null.loc[0, target] == pytest.approx(np.corrcoef(rows["observed"], rows["predicted"])[0, 1])
+
+
+def guess_from_known(known, values, folds):
+    """Least squares from columns in the range of the training people; their mean where that errs less among them."""
+    guess, means = np.empty((2, len(values)))
+    for test in folds:
+        train = ~test
+        inside = np.clip(known, known[train].min(axis=0), known[train].max(axis=0))
+        design = np.column_stack([np.ones(len(known)), inside])
+        hat = design[train] @ np.linalg.pinv(design[train])
+        left_out = (values[train] - hat @ values[train]) / (1 - np.diag(hat))
+        n = train.sum()
+        of_mean = (values[train] - values[train].mean()) * n / (n - 1)
+        means[test] = values[train].mean()
+        useful = (left_out**2).sum() < (of_mean**2).sum()
+        line = design[test] @ np.linalg.lstsq(design[train], values[train], rcond=None)[0]
+        guess[test] = line if useful else means[test]
+    return guess, means
+
+
+def test_what_is_known_without_a_scan_is_scored_on_the_same_folds(results, people, motion):
+    rows = table(results / "prediction_baselines.tsv").set_index(["target", "model"])
+    split = table(results / "folds.tsv").query("repeat == 0 and role == 'test'")
+    folds = [np.isin(LABELS, each["participant_id"]) for _, each in split.groupby("fold")]
+    south = (people["place"] == "south").to_numpy(dtype=float)
+    known = np.column_stack([people["age"], motion, south])
+    assert rows["known"].unique().tolist() == ["age, mean_fd, place"]
+    for target in ("of_age", "noise"):
+        values = people[target].to_numpy()
+        guess, means = guess_from_known(known, values, folds)
+        row = rows.loc[(target, "known")]
+        of_no_use = np.array_equal(guess, means)
+        assert row["value"] == pytest.approx(0.0 if of_no_use else np.corrcoef(guess, values)[0, 1], abs=1e-10)
+        share = ((values - guess) ** 2).sum() / ((values - means) ** 2).sum()
+        assert row["predictive_cod"] == pytest.approx(1 - share)
+        assert row["log_likelihood"] == pytest.approx(-0.5 * np.log(((values - guess) ** 2).mean()))
+    assert rows.loc[("of_age", "known"), "value"] > 0.7
+
+
+def test_the_connectome_adds_what_the_tables_say(results):
+    models = table(results / "prediction_baselines.tsv").set_index("target").groupby("model")
+    mean, known, stacked = (models.get_group(name) for name in ("mean", "known", "known and connectome"))
+    assert (stacked["p_adds"] > 0.05).all()
+    for gain, column in (("gain", "value"), ("gain_cod", "predictive_cod"), ("gain_log_likelihood", "log_likelihood")):
+        np.testing.assert_allclose(stacked[gain], stacked[column] - np.fmax(mean[column], known[column]))
