@@ -23,7 +23,7 @@ from fcpower_bids.resources import available_bytes
 from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.edges.equations import average_pairs, build_model, number_pairs
 from fcpower_bids.slices.edges.options import EdgeChoices
-from fcpower_bids.slices.edges.permuted import permute_edges
+from fcpower_bids.slices.edges.permuted import SAMPLE, permute_edges
 from fcpower_bids.slices.edges.results import Question, Tested, describe_edges
 from fcpower_bids.slices.edges.tables import STRONGEST, TABLES
 
@@ -131,7 +131,9 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
             "edge = mean of the site + covariates + target, by least squares, for every edge; correlations as they "
             "are, not as Fisher z. The sites are those of --site-column, else those that the target goes with. Each "
             "site and each class has a variance of its own (Welch's t, the v of Aspin and Welch for a linear model; "
-            "degrees of freedom by Satterthwaite)"
+            "degrees of freedom by Satterthwaite), drawn towards what the ratio over all edges makes likely, as far as "
+            "these agree (empirical Bayes, Smyth 2004, doi:10.2202/1544-6115.1027; over "
+            f"{SAMPLE:,} edges where there are more)"
         ),
         "FalseDiscoveryRate": (
             "Benjamini and Hochberg 1995, on the p of each |t| against those of all edges in all permutations (Storey "
@@ -140,8 +142,10 @@ def _facts(cohort: Cohort, exchange: Exchange, questions: list[Question], settin
         "Rule": (
             "The residuals of the model without the target change places (Freedman and Lane 1983; Winkler et al. 2014, "
             "doi:10.1016/j.neuroimage.2014.01.060): families whole, with families of the same size, and within them; "
-            "everyone at their site. Where classes or sites have variances of their own, each |t| is brought to the "
-            "degrees of freedom of the model (Wallace 1959), and covariates are not fitted again. "
+            "everyone at their site. Where classes or sites have variances of their own, residuals are divided by the "
+            "common spread of their group before they change places, and ratios are found again in every permutation. "
+            "Each |t| is then brought to the degrees of freedom of the model (Wallace 1959), and covariates are not "
+            "fitted again. "
             "The permutations are the same for all representations. Two-sided throughout."
         ),
         "NetworkBasedStatistic": (

@@ -14,6 +14,7 @@ from fcpower_bids.core.regression.folds import family_numbers
 from fcpower_bids.core.regression.kernels import PANEL, FeatureSource
 from fcpower_bids.errors import Unfit
 from fcpower_bids.slices.edges.effects import Statistic, comparable_t
+from fcpower_bids.slices.edges.variances import Shrinkage, join_variances, learn_shrinkage
 
 
 def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
@@ -93,17 +94,39 @@ class EdgeModel:
         varies = size > ROUNDING * np.abs(values).max(axis=0, initial=0.0) * len(values) ** 0.5
         return np.asarray(left * np.where(varies, 1 / np.where(varies, size, 1.0), 0.0))
 
-    def statistic(self, residuals: FloatArray) -> Statistic:
-        """Statistic of the target for residuals (n, E) of length 1."""
+    @cached_property
+    def freedom_permuted(self) -> FloatArray:
+        """The same in permutations, after which covariates are not fitted again: each group keeps what they took."""
+        return _add_up(self.groups, _left_to(self.sites, self.covariates[:, :0], self.tested))
+
+    def shrinkage(self, residuals: FloatArray, orders: Rows | None = None) -> Shrinkage:
+        """How the variances of groups go by all edges, as people are or in permutations (B, n).
+
+        Shapes and units: residuals (n, E).
+        """
+        varying = residuals[:, residuals.any(axis=0)]
+        if orders is None:
+            return learn_shrinkage(self._squares(varying, np.arange(len(varying))[None])[1], self.freedom)
+        return learn_shrinkage(self._squares(varying, orders)[1], self.freedom_permuted)
+
+    def made_alike(self, residuals: FloatArray, shrinkage: Shrinkage) -> FloatArray:
+        """Residuals (n, E) that may change places: over the spread that all edges have in the person's group."""
+        if len(self.freedom) == 1:
+            return residuals
+        return self.residuals(residuals / np.sqrt(shrinkage.ratio[self.groups]))
+
+    def statistic(self, residuals: FloatArray, shrinkage: Shrinkage | None = None) -> Statistic:
+        """Statistic of the target for residuals (n, E) of length 1; without shrinkage each edge goes by itself."""
         flat = ~residuals.any(axis=0)
         if len(self.freedom) == 1:
             t = np.where(flat, np.nan, self._student(residuals, np.arange(len(residuals))[None])[0])
             return Statistic(t, np.full(t.shape, float(self.df)), np.ones(t.shape))
-        t, df, error = (each[0] for each in self._welch(residuals, np.arange(len(residuals))[None], self.freedom))
+        as_they_are = np.arange(len(residuals))[None]
+        t, df, error = (each[0] for each in self._welch(residuals, as_they_are, self.freedom, shrinkage))
         equal = (1 - (t * error) ** 2) / self.df
         return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
-    def permuted_t(self, residuals: FloatArray, orders: Rows) -> FloatArray:
+    def permuted_t(self, residuals: FloatArray, orders: Rows, shrinkage: Shrinkage | None = None) -> FloatArray:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 
         Brought to the degrees of freedom of the model. The residuals keep their places here, and the target and the
@@ -113,9 +136,7 @@ class EdgeModel:
         """
         if len(self.freedom) == 1:
             return self._student(residuals, orders)
-        # Covariates are not fitted again: each group has the degrees of freedom that they had taken from it.
-        left = _add_up(self.groups, _left_to(self.sites, self.covariates[:, :0], self.tested))
-        t, df, _ = self._welch(residuals, orders, left)
+        t, df, _ = self._welch(residuals, orders, self.freedom_permuted, shrinkage)
         return comparable_t(t, df, self.df)
 
     def _student(self, residuals: FloatArray, orders: Rows) -> FloatArray:
@@ -137,31 +158,34 @@ class EdgeModel:
         r /= rest
         return np.asarray(r)
 
-    def _welch(self, residuals: FloatArray, orders: Rows, freedom: FloatArray) -> tuple[FloatArray, ...]:
+    def _welch(
+        self, residuals: FloatArray, orders: Rows, freedom: FloatArray, shrinkage: Shrinkage | None
+    ) -> tuple[FloatArray, ...]:
         """Welch's t with a variance of each group, its degrees of freedom and its standard error, each (B, E).
 
-        Source: the v of Aspin and Welch for a linear model, Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060).
+        Source: the v of Aspin and Welch for a linear model, Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060),
+        with variances that go by those of all edges (`variances`).
 
         Shapes and units: residuals (n, E), orders (B, n), freedom (G,).
         """
+        r, rests = self._squares(residuals, orders)
+        shrinkage = shrinkage or Shrinkage(*np.ones((2, len(freedom), len(orders))))
+        total, df = join_variances(rests, _add_up(self.groups, self.tested**2), freedom, shrinkage)
+        np.maximum(total, LEAST_REST / self.df, out=total)
+        error = np.sqrt(total, out=total)
+        return r / error, df, error
+
+    def _squares(self, residuals: FloatArray, orders: Rows) -> tuple[FloatArray, FloatArray]:
+        """Product with the target (B, E), and what is left of the squares of each group without it (G, B, E)."""
         products, rests = self._moments(residuals, orders)
-        r, weights = products.sum(axis=0), _add_up(self.groups, self.tested**2)
-        total, squared = np.zeros(r.shape), np.zeros(r.shape)
-        for product, rest, weight, df in zip(products, rests, weights, freedom, strict=True):
-            product *= -2  # what is left of the group's squares without the target
+        r = products.sum(axis=0)
+        for product, rest, weight in zip(products, rests, _add_up(self.groups, self.tested**2), strict=True):
+            product *= -2
             product += weight * r
             product *= r
             rest += product
-            rest *= weight / df
             np.maximum(rest, 0, out=rest)
-            total += rest
-            rest *= rest
-            rest /= df
-            squared += rest
-        np.maximum(total, LEAST_REST / self.df, out=total)
-        df = np.clip(total * total / np.maximum(squared, np.finfo(float).tiny), freedom.min(), freedom.sum())
-        error = np.sqrt(total, out=total)
-        return r / error, df, error
+        return r, rests
 
     def _moments(self, residuals: FloatArray, orders: Rows) -> tuple[FloatArray, FloatArray]:
         """Product of the residuals with the target, and their sum of squares, of each group: (G, B, E).

@@ -72,6 +72,8 @@ def largest_components(found: Components, n_graphs: int) -> tuple[FloatArray, Fl
 ORDERS = 256
 """Permutations that go through a block of edges together: with 2,048 edges their t fill 4 MB, which stays near."""
 BLOCK, SMALLEST_BLOCK = 2048, 64
+SAMPLE, RUN = 1024, 32
+"""Edges by which the variances of groups are compared, and how many of them lie side by side."""
 LARGEST = 64.0
 """|t| above which all are in one step of the pooled null."""
 TIES = 1 - 1e-9
@@ -172,24 +174,38 @@ def permute_edges(
     of_edges, largest, pooled = np.zeros((7, n_edges)), np.zeros(n_orders), PooledNull(LARGEST)
     observed, permuted = _Above(), _Above()
     t, df, spread, size, slope, exceeding, squares = of_edges
+    sample = model.residuals(_sample(features)[people])
+    parts = [slice(start, start + ORDERS) for start in range(0, n_orders, ORDERS)]
+    own = model.shrinkage(sample)
+    sample = model.made_alike(sample, own)
+    shrunk = [model.shrinkage(sample, orders[rows]) for rows in parts]
     for columns in _blocks(n_edges, len(people), len(model.freedom), memory):
         values = np.asarray(features[:, columns], dtype=float)[people]
         residuals = model.residuals(values)
-        found = model.statistic(residuals)
+        found = model.statistic(residuals, own)
         t[columns], df[columns], spread[columns] = found.t, found.df, found.spread
         size[columns] = found.t if len(model.freedom) == 1 else comparable_t(found.t, found.df, model.df)
         slope[columns] = model.slopes(values)
         observed.add(np.nan_to_num(size[None, columns]), threshold, 0, columns.start)
-        for start in range(0, n_orders, ORDERS):
-            block = model.permuted_t(residuals, orders[start : start + ORDERS])
-            permuted.add(block, threshold, start, columns.start)
+        residuals = model.made_alike(residuals, own)
+        for rows, each in zip(parts, shrunk, strict=True):
+            block = model.permuted_t(residuals, orders[rows], each)
+            permuted.add(block, threshold, rows.start, columns.start)
             np.abs(block, out=block)
             squares[columns] += np.einsum("be,be->e", block, block)
             exceeding[columns] += (block >= TIES * np.abs(size[columns])).sum(axis=0)
-            rows = slice(start, start + ORDERS)
             np.maximum(largest[rows], block.max(axis=1, initial=0.0), out=largest[rows])
             pooled.add(block[:, residuals.any(axis=0)])
     return _judge(of_edges, model.df, largest, pooled, observed, permuted)
+
+
+def _sample(features: FeatureSource) -> FloatArray:
+    """Edges, a run from each part of the connectome, that stand for all where variances of groups are compared."""
+    n_edges = features.shape[1]
+    if n_edges <= SAMPLE:
+        return np.asarray(features[:, :], dtype=float)
+    starts = np.linspace(0, n_edges - RUN, SAMPLE // RUN).astype(int)
+    return np.hstack([np.asarray(features[:, start : start + RUN], dtype=float) for start in starts.tolist()])
 
 
 def _judge(

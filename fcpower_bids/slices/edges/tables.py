@@ -26,7 +26,11 @@ EFFECT: Columns = join_columns(
     Column.number("ci_low", "Lower limit of its 95 % interval, for this edge alone", "95 % from", 2),
     Column.number("ci_high", "Upper limit of its 95 % interval, for this edge alone", "to", 2),
     Column.number(
-        "t", "t of the target in the linear model: Welch's, with a variance of each class and each site", "t", 2
+        "t",
+        "t of the target in the linear model: Welch's, with a variance of each class and each site; their ratio goes "
+        "by all edges, as far as these agree",
+        "t",
+        2,
     ),
     Column.number("df", "Degrees of freedom of that t (Satterthwaite)", "df", 1),
     Column.p(

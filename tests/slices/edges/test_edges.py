@@ -11,7 +11,7 @@ import networkx
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import optimize, special, stats
 
 from fcpower_bids.cli.run import main
 from fcpower_bids.core.regression.targets import permuted_rows
@@ -44,7 +44,10 @@ def listed(root: Path) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory):
-    """Connectomes on a list; a chain of four edges grows with the score, and patients lack one; motion disturbs all."""
+    """Connectomes on a list; a chain of four edges grows with the score, and patients lack one; motion disturbs all.
+
+    Some edges of patients are spread far more than those of others, which is one variance ratio for no two edges.
+    """
     root = tmp_path_factory.mktemp("edges")
     (root / "bids").mkdir()
     rng = np.random.default_rng(3)
@@ -56,6 +59,9 @@ def cohort(tmp_path_factory):
         shared = rng.standard_normal((90, len(PLANTED)))
         for number, (a, b) in enumerate(PLANTED):
             series[:, [a, b]] += np.sqrt(max(0.8 + 0.7 * score[person], 0)) * shared[:, [number]]
+        shaken = motion[person] * patient[person] * np.random.default_rng(person).standard_normal(2)
+        series[:, 10:12] += 6 * shaken[0] * np.random.default_rng(99).standard_normal((90, 1))
+        series[:, 12:14] += 6 * shaken[1] * np.random.default_rng(99).standard_normal((90, 1))
         series[:, [7, 9]] += (1.2 - patient[person]) * rng.standard_normal((90, 1))
         matrix = np.corrcoef(series.T)
         pd.DataFrame(matrix, columns=NAMES).to_csv(root / f"{person}.tsv", sep="\t", index=False)
@@ -91,28 +97,66 @@ def inputs(cohort):
 def welch(edges, target, motion, order=slice(None)):
     """Slope, Welch's t, degrees of freedom and plain residual standard deviation, for all edges at once.
 
-    The variance groups are the classes of a target of two; then the permuted residuals are not fitted to motion again.
+    The variance groups are the classes of a target of two; their ratio goes by all edges, and what changes places is
+    over the common spread of the person's class; then the permuted residuals are not fitted to motion again.
     """
     design = np.column_stack([np.ones(PEOPLE), motion])
-    tested = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    tested, edges = [each - design @ np.linalg.lstsq(design, each, rcond=None)[0] for each in (target, edges)]
     length, classes = np.linalg.norm(tested), np.unique(target)
-    tested /= length
-    edges = edges - design @ np.linalg.lstsq(design, edges, rcond=None)[0]
-    permuted, groups = not isinstance(order, slice), np.zeros(PEOPLE) if len(classes) > 2 else target
-    refit = not permuted or len(classes) > 2
-    leverage = np.einsum("ij,ji->i", design, np.linalg.pinv(design)) if refit else np.full(PEOPLE, 1 / PEOPLE)
-    leverage = (leverage + tested**2)[order]
-    design, tested, groups = design[order], tested[order], groups[order]
+    size = np.linalg.norm(edges, axis=0)
+    tested, edges = tested / length, edges / size
+    hat = np.einsum("ij,ji->i", design, np.linalg.pinv(design)) + tested**2
+    if len(classes) > 2:
+        return student(edges, tested[order], design[order], size, length)
+    df = np.array([(1 - hat)[target == one].sum() for one in classes])
+    slope, squares = squares_left(edges, tested, target)
+    own, ratio = shrunk(squares, df)
+    if not isinstance(order, slice):
+        edges = edges / np.sqrt(ratio[(target == classes[1]).astype(int)])[:, None]
+        edges -= design @ np.linalg.lstsq(design, edges, rcond=None)[0]
+        edges /= np.linalg.norm(edges, axis=0)
+        df = np.array([(1 - 1 / PEOPLE - tested**2)[target == one].sum() for one in classes])
+        tested, target = tested[order], target[order]
+        slope, squares = squares_left(edges, tested, target)
+        own, ratio = shrunk(squares, df)
+    variances = squares / df[:, None]
+    common = sum(each / one for each, one in zip(squares, ratio, strict=True)) / df.sum()
+    shares = own[:, None] * variances + ((1 - own) * ratio)[:, None] * common
+    weights = np.array([(tested[target == one] ** 2).sum() for one in classes])
+    variance = weights @ shares
+    of_squares = weights * own / df + weights @ ((1 - own) * ratio) / ratio / df.sum()
+    uncertain = of_squares**2 * df + weights**2 * own * (1 - own) / df
+    freedom = np.clip(variance**2 / (uncertain @ shares**2), df.min(), df.sum())
+    return slope * size / length, slope / np.sqrt(variance), freedom, np.sqrt((1 - slope**2) / (PEOPLE - 3)) * size
+
+
+def student(edges, tested, design, size, length):
+    """The same with one variance."""
     slope = tested @ edges
     left = edges - np.outer(tested, slope)
-    if refit:
-        left -= design @ np.linalg.lstsq(design, left, rcond=None)[0]
-    df = np.array([(1 - leverage)[groups == g].sum() for g in np.unique(groups)])[:, None]
-    parts = np.array(
-        [(tested[groups == g] ** 2).sum() * (left[groups == g] ** 2).sum(axis=0) for g in np.unique(groups)]
-    )
-    variance, own = (parts / df).sum(axis=0), (parts / df).sum(axis=0) ** 2 / (parts**2 / df**3).sum(axis=0)
-    return slope / length, slope / np.sqrt(variance), own, np.sqrt((left**2).sum(axis=0) / (PEOPLE - 3))
+    left -= design @ np.linalg.lstsq(design, left, rcond=None)[0]
+    deviation = np.sqrt((left**2).sum(axis=0) / (PEOPLE - 3))
+    return slope * size / length, slope / deviation, np.full(slope.shape, PEOPLE - 3.0), deviation * size
+
+
+def squares_left(edges, tested, target):
+    """Product with the tested column, and sums of squares of each class without it."""
+    slope = tested @ edges
+    left = (edges - np.outer(tested, slope)) ** 2
+    return slope, np.array([left[target == one].sum(axis=0) for one in np.unique(target)])
+
+
+def shrunk(squares, df):
+    """Share of an edge's own variance in each of two classes, and their ratios over that of everyone (Smyth 2004)."""
+    log = np.log(squares / df[:, None]) - (special.digamma(df / 2) - np.log(df / 2))[:, None]
+    log = (log - log[::-1]) / 2
+    excess = 2 * log[0].var(ddof=1) - special.polygamma(1, df / 2).sum() / 2
+    ratio = np.exp(log.mean(axis=1))
+    ratio /= (df * ratio).sum() / df.sum()
+    if excess <= 1e-6:
+        return np.zeros(2), ratio
+    prior = 2 * optimize.brentq(lambda x: special.polygamma(1, x) - excess, 1e-8, 1e8)
+    return df / (df + prior), ratio
 
 
 def at_common(t, df):
