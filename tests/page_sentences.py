@@ -55,6 +55,12 @@ class Page:
     def table(self, name: str) -> pd.DataFrame:
         return read_table(self.folder / f"{name}.tsv")
 
+    @cached_property
+    def people(self) -> pd.DataFrame:
+        """The table of phenotypes that was read."""
+        folders = (each / "bids" / "participants.tsv" for each in self.folder.parents)
+        return read_table(next(each for each in folders if each.is_file()))
+
     def facts(self, name: str) -> dict:
         return json.loads((self.folder / f"{name}.json").read_text())
 
@@ -237,7 +243,7 @@ def beside_site(page: Page, target: str, label: str, pooled: str, column: str, a
     ranked = page.rows("prediction_summary", target).set_index("representation")
     best = ranked[f"{score}_{ranked['ranked_by'].iloc[0]}"].idxmax()
     close(pooled, scores[best])
-    people = read_table(next(page.folder.parents[each] / "bids" for each in (1, 2)) / "participants.tsv")
+    people = page.people
     means = people.groupby(column)[target].transform("mean")
     close(alone, pooled_score(pd.DataFrame({"observed": people[target], "predicted": means}), score))
     assert state_of(page, target) == SHOWN.get(verdict, "not found")
@@ -393,6 +399,13 @@ def only_people_differ(page: Page, title: str, *said: str) -> None:
     assert row["p_two_sided"] >= 0.05 > row["p_people"]
 
 
+def opposite(page: Page, title: str, label: str, *said: str) -> None:
+    row = difference(page, None, label, *said)
+    scores = pooled_scores(page, row["score"])
+    assert row["p_two_sided"] < 0.05
+    assert (scores["fc_power"] - scores["fc"]) * row["mean_difference"] < 0
+
+
 def no_evidence(page: Page, title: str, *said: str) -> None:
     row = difference(page, None, *said[:-2])
     assert row["p_two_sided"] >= 0.05
@@ -481,7 +494,19 @@ def further_sites(page: Page, n: str) -> None:
     tables = [
         page.table(name) for name in ("prediction_sites", "harmonisation") if (page.folder / f"{name}.tsv").exists()
     ]
-    assert int(n) + 4 in [len(each[["target", "representation"]].drop_duplicates()) for each in tables]
+    assert int(n) + 4 in [each["target"].nunique() for each in tables]
+
+
+def taken_by_combat(page: Page, said: str) -> None:
+    """Shares of variance between the sites, from the table of phenotypes."""
+    facts = page.facts("prediction")
+    people = page.people
+    parts = re.findall(r"(\d+) % of (?:the variance|that) of (\S+?)(?=,| and|$)", said)
+    assert [name for _, name in parts] == list(facts["TargetsThatGoWithSites"])
+    for share, name in parts:
+        values, sites = people[name], people[facts["SiteColumn"]]
+        between = values.groupby(sites).transform("mean").var(ddof=0) / values.var(ddof=0)
+        close(share, 100 * between, 0)
 
 
 def few_people(page: Page, n: str, smallest: str) -> None:
@@ -642,7 +667,28 @@ TESTS = (
     rf"\(difference in (r|AUC) over folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}(?:; "
     rf"squared errors (?:over people|within sites, over \d+ sites), {P})?\)"
 )
+SMALL_TESTS = (
+    rf"\((r|AUC) of all predictions together {NUMBER} against {NUMBER}; (?:squared errors over people, {P}; )?"
+    rf"difference in (?:r|AUC) over small folds {NUMBER}, 95 % CI {NUMBER} to {NUMBER}, corrected resampled t, {P}\)"
+)
 WHERE = "(?:, within sites that are held out)?"
+
+
+def compared(pattern: str, check: Callable[..., object], before: int = 1) -> Catalogue:
+    """A sentence that compares FC^alpha with FC, as it is and where single folds are small; groups before the tests."""
+
+    def in_small_folds(page: Page, *said: str) -> None:
+        label, one, other, people, *rest = said[before : before + 8]
+        scores = pooled_scores(page, {"AUC": "auc", "r": "r"}[label])
+        close(one, scores["fc_power"])
+        close(other, scores["fc"])
+        assert page.rows("prediction")["n_test"].median() < 10
+        check(page, *said[:before], label, *rest, people, *said[before + 8 :])
+
+    in_small_folds.__name__ = check.__name__
+    return (pattern.replace("TESTS", TESTS), check), (pattern.replace("TESTS", SMALL_TESTS), in_small_folds)
+
+
 CATALOGUE: Catalogue = (
     (r"Nothing predicts (.+?) detectably\.", lacking_headline),
     (r"(.+?) (can be predicted better than chance)\.", headline),
@@ -693,17 +739,24 @@ CATALOGUE: Catalogue = (
         rf"over (\d+) small folds, {NUMBER} \(SD {NUMBER}\), is mostly noise)\.",
         highest_of_small_folds,
     ),
-    (
-        rf"No evidence that {NAME} and FC differ{WHERE} {TESTS}; the threshold was an observed difference of "
+    *compared(
+        rf"No evidence that {NAME} and FC differ{WHERE} TESTS; the threshold was an observed difference of "
         rf"{NUMBER}, and a true one of {NUMBER} is found in 80 of 100 cohorts\.",
         no_evidence,
     ),
-    (
-        rf"It is not clear whether {NAME} and FC differ{WHERE}: only one of two tests sees it {TESTS}\.",
+    *compared(
+        rf"It is not clear whether {NAME} and FC differ{WHERE}: only one of two tests sees it TESTS\.",
         only_people_differ,
     ),
-    (rf"{NAME} is (better|worse) than FC{WHERE} {TESTS}\.", is_better),
-    (rf"{NAME} scores (better|worse) than FC{WHERE}, but only one of two tests sees it {TESTS}:", half_better),
+    *compared(
+        rf"It is not clear whether {NAME} and FC differ: all predictions together and single folds point in opposite "
+        r"directions TESTS\.",
+        opposite,
+    ),
+    *compared(rf"{NAME} is (better|worse) than FC{WHERE} TESTS\.", is_better, 2),
+    *compared(
+        rf"{NAME} scores (better|worse) than FC{WHERE}, but only one of two tests sees it TESTS:", half_better, 2
+    ),
     (
         rf"{NAME} finds the person in (\d+) % of (\d+) searches \(95 % CI (\d+) % to (\d+) % over resampled people; "
         rf"chance {NUMBER} %(?:, within the own site {NUMBER} %; among people of the own site alone it finds (\d+) %)?"
@@ -730,7 +783,14 @@ CATALOGUE: Catalogue = (
         sites,
     ),
     (rf"(\S+) from {NAME}: no site of (\d+) sites has enough people for a score of its own\.", sites_too_small),
-    (r"(\d+) more are in the table; none scores further above what it scores within sites\.", further_sites),
+    (
+        r"(\d+) more targets are in the table; the best of none scores further above what it scores within sites\.",
+        further_sites,
+    ),
+    (
+        r" ?ComBat does not keep the target: it takes what target and site share \((.+?) lies? between sites\), so",
+        taken_by_combat,
+    ),
     (
         rf"Only (\d+) people: even without any cross-validation a single correlation is significant from "
         rf"{NUMBER} on, and the scores below are very uncertain\.",

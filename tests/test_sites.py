@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
@@ -144,7 +145,29 @@ def test_the_table_follows_from_the_predictions(cohort):
 def test_every_sentence_about_sites_is_that_of_its_table(cohort):
     run(cohort, "--permutations", "99", "--site-column", "site")
     read = read_page(cohort)
-    assert read["sites"] == 3  # of each representation, and the first again at the top of the page
+    assert read["sites"] == 2  # of the best representation, in its section and at the top of the page
+
+
+def test_the_first_table_has_scores_within_and_across_sites_beside_that_of_all(cohort):
+    """Each from the predictions: people of a site about the means of their folds, then means over the two sites."""
+    run(cohort, "--site-column", "site", "--permutations", "0", "--repeats", "1", "--folds", "2")
+    tables = pd.read_html(io.StringIO((cohort.out / "group.html").read_text()))
+    first = next(table for table in tables if "Verdict" in table)
+    summary = cohort.table("prediction_summary").set_index("representation")
+    best = summary["r_fold_mean"].idxmax()
+    own = cohort.table("predictions").merge(cohort.phenotypes[["participant_id", "site"]], on="participant_id")
+    own = own[own["representation"] == best]
+    assert first["All predictions"].item() == pytest.approx(own["observed"].corr(own["predicted"]), abs=0.0051)
+    about = own[["observed", "predicted"]] - own.groupby(["site", "fold"])[["observed", "predicted"]].transform("mean")
+    z, n = [], []
+    for _, part in about.groupby(own["site"]):
+        z.append(np.arctanh(part["observed"].corr(part["predicted"])))
+        n.append(len(part) - 1 - 3)  # one less for the second fold
+    assert first["Within sites"].item() == pytest.approx(np.tanh(np.average(z, weights=n)), abs=0.0051)
+    between = max((np.average((z - np.average(z, weights=n)) ** 2, weights=n) * sum(n) - 1), 0)
+    between /= sum(n) - sum(np.square(n)) / sum(n)
+    weights = 1 / (1 / np.array(n) + between)
+    assert first["Across sites"].item() == pytest.approx(np.tanh(np.average(z, weights=weights)), abs=0.0051)
 
 
 def test_held_out_sites_are_tested_for_what_is_scored(cohort):

@@ -83,9 +83,14 @@ class Finding:
         """Whether the score within sites leads, because these are held out."""
         return self.leading.endswith(WITHIN_MEAN)
 
+    def pooled(self, representation: str) -> float:
+        """Score of all predictions together; NaN without the representation."""
+        rows = self.summary[self.summary["representation"] == representation]
+        return float(rows[f"{self.score}_{POOLED_MEAN}"].iloc[0]) if len(rows) else math.nan
+
     def beside_site(self, so: str) -> str:
         """``r 0.75 over all predictions together, and the site ('site') alone gives 0.84``."""
-        pooled = float(self.summary[f"{self.score}_{POOLED_MEAN}"].iloc[0])
+        pooled = self.pooled(str(self.summary["representation"].iloc[0]))
         names = ", ".join(f"'{name}'" for name in self.site["Columns"])
         alone = f"the site ({names}) alone gives {self.site['Score']:.2f}"
         return f"{self.label} {pooled:.2f} over all predictions together, {so} {alone}"
@@ -155,7 +160,7 @@ def describe_finding(finding: Finding, tables: GroupTables) -> list[str]:
         return [f"The score is not defined {where}: {finding.target} cannot be judged."]
     said = [_answer(finding, best), _highest(finding, best, tables), *_added(finding, best, tables)]
     if finding.comparison is not None:
-        said.append(describe_difference(finding.comparison, tables))
+        said.append(describe_difference(finding.comparison, finding, tables))
     return said + describe_seen_prediction(finding.target, tables)
 
 
@@ -236,20 +241,33 @@ def _answer_beside_site(finding: Finding, permuted: str) -> str:
     return f"Nothing beyond the site was shown: {finding.beside_site('but')} (within sites, {permuted})."
 
 
-def describe_difference(row: pd.Series, tables: GroupTables) -> str:
-    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test."""
+def describe_difference(row: pd.Series, finding: Finding, tables: GroupTables) -> str:
+    """Say what a row of ``comparisons`` found, the interval and the p of the corrected resampled t-test.
+
+    Where single folds are small, all predictions together and the errors of people come first.
+    """
     later, earlier = tables.title(str(row["representation"])), tables.title(str(row["reference"]))
     if row["p_two_sided"] != row["p_two_sided"]:
         return f"{later} and {earlier} could not be compared."
     by_site = row.get("p_offset", math.nan) == row.get("p_offset", math.nan)
     of_people, where = float(row.get("p_people", math.nan)), ", within sites that are held out" if by_site else ""
     counted = f"within sites, over {count(int(row['n_blocks']), 'site')}" if by_site else "over people"
-    numbers = (
-        f"difference in {'AUC' if row['score'] == 'auc' else 'r'} over folds {row['mean_difference']:+.2f}, 95 % CI "
+    of_all = finding.pooled(str(row["representation"])), finding.pooled(str(row["reference"]))
+    small = finding.is_pooled and not any(math.isnan(each) for each in of_all)
+    numbers = [
+        f"difference in {finding.label} over {'small ' * small}folds {row['mean_difference']:+.2f}, 95 % CI "
         f"{row['ci_low']:+.2f} to {row['ci_high']:+.2f}, corrected resampled t, {say_p(float(row['p_two_sided']))}"
-        + (f"; squared errors {counted}, {say_p(of_people)}" if of_people == of_people else "")
-    )
-    said = _judge_difference(row, f"{later}", f"{earlier}", where, numbers)
+    ]
+    if of_people == of_people:
+        numbers.insert(0 if small else 1, f"squared errors {counted}, {say_p(of_people)}")
+    if small:
+        numbers.insert(0, f"{finding.label} of all predictions together {of_all[0]:.2f} against {of_all[1]:.2f}")
+    if small and row["p_two_sided"] < SIGNIFICANT and (of_all[0] - of_all[1]) * row["mean_difference"] < 0:
+        return (
+            f"It is not clear whether {later} and {earlier} differ: all predictions together and single folds point "
+            f"in opposite directions ({'; '.join(numbers)})."
+        )
+    said = _judge_difference(row, f"{later}", f"{earlier}", where, "; ".join(numbers))
     return f"{said} {_describe_offset(row, later, earlier)}" if by_site else said
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from fcpower_bids.analyses.prediction.sites import WITHIN
+from fcpower_bids.analyses.prediction.sites import RANDOM, WITHIN
 from fcpower_bids.reports.cohort.findings import (
     FOUND,
     NOT_DECIDED,
@@ -30,6 +30,10 @@ VERDICTS = {
 }
 BESIDE_SITE = {FOUND: "more than the site", NOT_FOUND: "nothing beyond the site"}
 SEEN = "trained on them"
+OVER_SITES = (
+    (WITHIN, "Within sites", "its score among people of one site"),
+    (RANDOM, "Across sites", "the mean of r over sites that may truly differ"),
+)
 
 
 def targets_by_representation(findings: Sequence[Finding], tables: GroupTables) -> Grid | None:
@@ -60,14 +64,19 @@ def _references(findings: Sequence[Finding], tables: GroupTables) -> Iterator[tu
     values = [float("nan") if rows is None else float(rows[0]["value"]) for rows in known]
     yield "Without a scan", "Without a scan: the score of covariates, age, sex, motion, minutes and site alone.", values
     sites = tables.rows("prediction_sites")
-    within = [float("nan") if sites.empty else _within(finding, sites) for finding in findings]
-    yield "Within sites", "Within sites: the score of the best representation among people of one site.", within
+    if sites.empty:
+        return
+    if any(not finding.is_pooled for finding in findings):
+        pooled = [finding.pooled(str(finding.summary["representation"].iloc[0])) for finding in findings]
+        yield "All predictions", "All predictions: the best representation's score of all predictions together.", pooled
+    for over, title, said in OVER_SITES:
+        yield title, f"{title}: {said}.", [_over_sites(finding, sites, over) for finding in findings]
 
 
-def _within(finding: Finding, sites: pd.DataFrame) -> float:
+def _over_sites(finding: Finding, sites: pd.DataFrame, over: str) -> float:
     best = str(finding.summary["representation"].iloc[0])
     own = (sites["target"].astype(str) == finding.target) & (sites["representation"] == best)
-    rows = sites.loc[own & (sites["over"] == WITHIN), "value"]
+    rows = sites.loc[own & (sites["over"] == over), "value"]
     return float(rows.iloc[0]) if len(rows) else float("nan")
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.analyses.prediction.sites import PREDICTION_SITES, RANDOM, SITE, WITHIN
+from fcpower_bids.reports.cohort.findings import find_targets
 from fcpower_bids.reports.cohort.methods import Paragraph, describe_table
 from fcpower_bids.reports.cohort.tables import Cell, GroupTables, Part, Section, count, make_grid, missing
 from fcpower_bids.slices.sites.comparison import HANDLINGS, HARMONISATION
 
 MOST_SAID = 4
-"""Targets and representations that have a sentence; the table has all."""
+"""Targets that have a sentence, on their best representation; the table has all."""
 Sentence = tuple[float, str]
 """Excess of the score of all together over that within sites, and its sentence."""
 
@@ -24,8 +25,9 @@ def sites_section(tables: GroupTables) -> list[Section]:
     said: list[str] = []
     grids = []
     found, compared = tables.rows("prediction_sites"), tables.rows("harmonisation")
+    best = {each.target: str(each.summary["representation"].iloc[0]) for each in find_targets(tables)}
     if not found.empty:
-        said += worst_first(describe_sites(found, tables))
+        said += worst_first(describe_sites(of_best(found, best), tables))
         grids.append(
             make_grid(
                 tables.titled(found),
@@ -37,7 +39,7 @@ def sites_section(tables: GroupTables) -> list[Section]:
             )
         )
     if not compared.empty:
-        said += worst_first(describe_handlings(compared, tables))
+        said += worst_first(describe_handlings(of_best(compared, best), tables))
         grids.append(
             make_grid(
                 tables.titled(compared),
@@ -50,6 +52,13 @@ def sites_section(tables: GroupTables) -> list[Section]:
     return [Section("sites", "Sites", tuple(said), (), tuple(grids))] if grids else []
 
 
+def of_best(rows: pd.DataFrame, best: Mapping[str, str]) -> pd.DataFrame:
+    """Rows of the best representation of each target; all of a target whose best is not known or not there."""
+    own = rows["target"].astype(str).map(best)
+    there = (rows["representation"] == own).groupby(rows["target"]).transform("any")
+    return rows[~there | (rows["representation"] == own)]
+
+
 def worst_first(found: Iterable[Sentence]) -> list[str]:
     """All sentences where they are few; else those with the largest differences, and how many others there are."""
     found = list(found)
@@ -57,7 +66,10 @@ def worst_first(found: Iterable[Sentence]) -> list[str]:
         return [text for _, text in found]
     known = [(-np.inf if missing(above) else above, text) for above, text in found]
     worst = sorted(known, key=lambda one: one[0], reverse=True)[:MOST_SAID]
-    rest = f"{len(found) - MOST_SAID} more are in the table; none scores further above what it scores within sites."
+    rest = (
+        f"{len(found) - MOST_SAID} more targets are in the table; the best of none scores further above what it scores "
+        "within sites."
+    )
     return [*(text for _, text in worst), rest]
 
 

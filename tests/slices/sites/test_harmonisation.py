@@ -11,6 +11,7 @@ import pytest
 from fcpower_bids.cli.run import main
 from fcpower_bids.outputs.tables import read_json
 from tests.derivatives.planted import Planted, make_cohort
+from tests.page_sentences import unchecked_sentences
 from tests.test_predictors import regress
 
 QUICK = ["--quiet", "--nprocs", "1", "--folds", "4", "--inner-folds", "3", "--repeats", "1", "--analyses", "prediction"]
@@ -111,6 +112,12 @@ def test_the_files_and_the_page_say_what_was_done(cohort, harmonised):
     page = re.sub(r"\s+", " ", (harmonised.out / "group_combat.html").read_text())
     assert "by ComBat, fitted to the training people of every fold; the effects of age on the features are kept" in page
     assert "unseen in training: 2 people" in page
+    people = cohort.phenotypes
+    between = people.groupby("site")["score"].transform("mean").var(ddof=0) / people["score"].var(ddof=0)
+    share = f"{100 * between:.0f} % of the variance of score lies between sites"
+    assert f"takes what target and site share ({share})" in page
+    _, read = unchecked_sentences(harmonised.out / "group_combat.html", harmonised.out / "group/combat")
+    assert read["taken_by_combat"] == 1
     assert harmonised.table("importance_networks").empty
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 import pytest
 
@@ -13,11 +15,14 @@ from fcpower_bids.slices.sites.page import MOST_SAID, sites_section
 
 
 def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float] | None = None) -> list[str]:
-    """What is said where all together score so far above .1, which they score within each of two sites."""
+    """What is said where all together score so far above .1, which they score within each of two sites.
+
+    Two representations score alike there, and over folds FC is the best.
+    """
     tables = GroupTables(Settings(folder / "bids", folder / "out", "group"))
     rows = []
-    for target, gap in gaps.items():
-        known = {"target": target, "representation": "fc", "score": "r", "n_people": 20, "n_compared": 20}
+    for (target, gap), name in itertools.product(gaps.items(), ("fc", "fisher_z")):
+        known = {"target": target, "representation": name, "score": "r", "n_people": 20, "n_compared": 20}
         value = None if gap is None else 0.1
         rows += [known | {"over": "site", "site": site, "value": value} for site in "ab"]
         rows.append(known | {"over": "within sites", "value": value})
@@ -25,7 +30,10 @@ def said_of(folder, gaps: dict[str, float | None], interval: tuple[float, float]
             low, high = interval
             rows.append(known | {"over": RANDOM, "value": (low + high) / 2, "ci_low": low, "ci_high": high})
     pooled = [
-        {"target": target, "representation": "fc", "r_pooled_mean": 0.1 + (gap or 0.5)} for target, gap in gaps.items()
+        {"target": target, "representation": name, "r_pooled_mean": 0.1 + (gap or 0.5), "ranked_by": "fold_mean"}
+        | {"r_fold_mean": 0.2 if name == "fc" else 0.1, "r_within_mean": 0.1, "n_permutations": 0}
+        for name in ("fisher_z", "fc")
+        for target, gap in gaps.items()
     ]
     tables.path("prediction_sites").parent.mkdir(parents=True)
     for name, planted in (("prediction_sites", rows), ("prediction_summary", pooled)):
@@ -47,7 +55,8 @@ def test_a_damaged_table_of_scores_costs_these_alone(tmp_path):
     tables = GroupTables(Settings(tmp_path / "bids", tmp_path / "out", "group"))
     tables.path("prediction_summary").write_text("target\n")
     (section,) = sites_section(tables)
-    assert section.sentences == ("one from FC: within sites r 0.10 (2 sites).",)
+    both = [f"one from {name}: within sites r 0.10 (2 sites)." for name in ("FC", "fisher_z")]
+    assert list(section.sentences) == both, "which is the best is not known"
     assert "prediction_summary.tsv has no column" in tables.problems["prediction_summary"]
 
 
@@ -57,4 +66,6 @@ def test_of_many_the_largest_differences_come_first_and_the_others_are_counted(t
     said = said_of(tmp_path, gaps)
     assert [line.split(" from ")[0] for line in said[:-1]] == ["most", "more", "bit", "some"]
     rest = len(gaps) - MOST_SAID
-    assert said[-1] == f"{rest} more are in the table; none scores further above what it scores within sites."
+    assert said[-1] == (
+        f"{rest} more targets are in the table; the best of none scores further above what it scores within sites."
+    )

@@ -27,7 +27,9 @@ from fcpower_bids.reports.cohort.tables import (
     GroupTables,
     Section,
     count,
+    listed,
     make_grid,
+    percent,
     say_p,
 )
 from fcpower_bids.reports.kit.matrices import encode_matrix
@@ -81,11 +83,19 @@ def _harmonised(facts: dict[str, Any]) -> list[str]:
     if "Harmonisation" not in facts:
         return []
     kept, left = (facts["Harmonisation"][key] for key in ("Keeps", "PeopleTestedUnadjusted"))
+    shared = facts.get("TargetsThatGoWithSites", {}).items()
     keeps = f"; the effects of {', '.join(kept)} on the features are kept" if kept else ""
     said = f"Site effects were taken from the features by ComBat, fitted to the training people of every fold{keeps}."
     if left:
         said += (
             f" Tested unadjusted, from sites too small or unseen in training: {count(len(left), 'person', 'people')}."
+        )
+    if shared:
+        between = listed([f"{percent(about['Share'])} of the variance of {name}" for name, about in shared], 4)
+        said += (
+            f" ComBat does not keep the target: it takes what target and site share ({between} "
+            f"{'lies' if len(shared) == 1 else 'lie'} between sites), so that a lower score than without it does not "
+            "show that the site had made the score."
         )
     return [said]
 
@@ -154,7 +164,7 @@ def _difference_panel(finding: Finding, tables: GroupTables) -> Iterator[Panel]:
         "Grey: every shared fold. Blue: mean and 95 % interval of the corrected resampled t-test; an interval that "
         "includes 0 is no evidence for a difference.",
         group_figures.draw_intervals(rows, f"difference in {finding.label}", 0.0, dots),
-        " ".join(describe_difference(row, tables) for _, row in own.head(MOST_PAIRS).iterrows()),
+        " ".join(describe_difference(row, finding, tables) for _, row in own.head(MOST_PAIRS).iterrows()),
         sources=tables.links("comparisons"),
     )
 
