@@ -203,9 +203,11 @@ def _names(settings: Settings) -> Iterator[str]:
 
 
 def _composites(items: Sequence[str]) -> Iterator[str]:
-    for item in items:
-        if not all(part.strip() for part in item.partition("=")):
-            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..."
+    for item in (each for each in items if not all(part.strip() for part in each.partition("="))):
+        from fcpower_bids.cohort.phenotype_columns import measure_sets  # most command lines have none
+
+        if item not in measure_sets():
+            yield f"--composite {item} must be NAME=COLUMN,COLUMN,..., or one of: {', '.join(measure_sets())}"
     names = Counter(item.partition("=")[0].strip() for item in items)
     for name in (name for name, times in names.items() if times > 1):
         yield f"--composite {name}=... is given twice. Give each a name of its own."

@@ -24,7 +24,7 @@ from fcpower_bids.cohort.inclusion import (
     tabulate_exclusions,
 )
 from fcpower_bids.cohort.joining import count_people, count_values
-from fcpower_bids.cohort.phenotype_columns import Columns, resolve_columns
+from fcpower_bids.cohort.phenotype_columns import Columns, describe_sets, resolve_columns
 from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
 from fcpower_bids.cohort.scan_features import read_embeddings, read_parcel_facts, read_seen, series_of
 from fcpower_bids.cohort.scans import (
@@ -81,6 +81,7 @@ def load_cohort(settings: Assembly) -> Cohort:
         *about_series,
         *phenotypes.notes,
         *columns.notes,
+        *describe_sets(settings),
     ]
     return Cohort(
         scans=table,

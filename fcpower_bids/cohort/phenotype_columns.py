@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fcpower_bids.cohort.inclusion import VALUE, Exclusion
-from fcpower_bids.cohort.phenotypes import Phenotypes
+from fcpower_bids.cohort.phenotypes import Phenotypes, load_phenotypes
 from fcpower_bids.errors import DatasetError
-from fcpower_bids.settings import GroupLevel
+from fcpower_bids.outputs.tables import read_json
+from fcpower_bids.settings import Assembly, GroupLevel
 
 LARGEST, SMALLEST, LEAST_SPREAD = 1e15, 1e-30, 1e-10
 """Sizes of values, and their spread as a share of these, beyond which scores would be errors of rounding."""
@@ -216,3 +220,54 @@ def _missing_rows(frame: pd.DataFrame, used: Sequence[str]) -> Iterator[Exclusio
     for person in missing.index[missing.any(axis=1)]:
         names = ", ".join(missing.columns[missing.loc[person].to_numpy()])
         yield Exclusion(str(person), "n/a", VALUE, f"missing: {names}")
+
+
+@cache
+def measure_sets() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Shipped sets of measures by name: a description, and the columns."""
+    path = Path(str(resources.files("fcpower_bids"))) / "data" / "measures.json"
+    return {name: (str(each["about"]), tuple(each["columns"])) for name, each in read_json(path).items()}
+
+
+def name_columns(settings: Assembly) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Name the columns of shipped sets that the tables have, in targets and in composites.
+
+    Raises DatasetError.
+    """
+    sets = measure_sets()
+    if not set(sets) & {*settings.targets, *settings.composite}:
+        return settings.targets, settings.composite
+    known = [str(name) for name in load_phenotypes(settings, ()).frame.columns]
+    targets: list[str] = []
+    for name in settings.targets:
+        targets += _there(name, known, 1) if name in sets and name not in known else [name]
+    composites = [f"{name}={','.join(_there(name, known, 2))}" if name in sets else name for name in settings.composite]
+    return tuple(dict.fromkeys(targets)), tuple(composites)
+
+
+def _there(name: str, known: Sequence[str], fewest: int) -> list[str]:
+    columns = measure_sets()[name][1]
+    there = [column for column in columns if column in known]
+    if len(there) < fewest:
+        raise DatasetError(
+            f"Of the {len(columns)} columns of '{name}' ({', '.join(columns[:3])}, ...) the phenotype tables have "
+            f"{len(there)}, and {fewest} {'is' if fewest == 1 else 'are'} needed. Name the table that has them with "
+            "--phenotypes."
+        )
+    return there
+
+
+def describe_sets(settings: GroupLevel) -> Iterator[str]:
+    """Say how many columns of a shipped set are there, and which are not."""
+    composites = parse_composites(settings)
+    for name, (about, columns) in measure_sets().items():
+        for used, what in ((composites.get(name, ()), "a composite"), (settings.targets, "targets")):
+            there = [column for column in columns if column in used]
+            if len(there) < 2:
+                continue
+            missing = [column for column in columns if column not in there]
+            yield (
+                f"{name}, {what}: {len(there)} of {len(columns)} columns are there"
+                + (f"; missing: {', '.join(missing)}" if missing else "")
+                + f" ({about})."
+            )

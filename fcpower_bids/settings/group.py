@@ -13,8 +13,10 @@ from fcpower_bids.plugins import places
 class GroupLevel(Choices):
     """Phenotypes, folds, analyses, and who takes part."""
 
-    targets: tuple[str, ...] = asks((), "phenotypes to predict [all numeric columns of --phenotypes]")
-    composite: tuple[str, ...] = asks((), "NAME=COLUMN,COLUMN,...: first component, fitted in the fold")
+    targets: tuple[str, ...] = asks(
+        (), "phenotypes to predict, hcp58: those of Ooi et al. 2022 [all numeric columns of --phenotypes]"
+    )
+    composite: tuple[str, ...] = asks((), "NAME=COLUMN,COLUMN,..., hcp58 or ist: first component, fitted in the fold")
     covariates: tuple[str, ...] = asks((), "columns regressed from the targets in the fold; part of the model of edges")
     phenotypes: tuple[Path, ...] = refines((), "phenotype tables [participants.tsv and phenotype/*.tsv]")
     missing_values: tuple[str, ...] = refines((), "phenotype values that mean missing: -1 or age=0")

@@ -19,6 +19,7 @@ from fcpower_bids.claims import sweep_pages
 from fcpower_bids.cohort.decisions import describe_left_out
 from fcpower_bids.cohort.features import list_connectomes
 from fcpower_bids.cohort.inclusion import EXCLUDED_TABLE
+from fcpower_bids.cohort.phenotype_columns import describe_sets, name_columns
 from fcpower_bids.cohort.scans import SCANS
 from fcpower_bids.errors import DatasetError, Incomplete, NotInCohort, Unfit, UsageError
 from fcpower_bids.executors import executing
@@ -57,6 +58,7 @@ def run_group(settings: Settings) -> int:
     """
     if not settings.reports_only:
         check_input_folder(settings.bids_dir)
+        settings = _name_sets(settings)
         _refuse_other_question(settings)
     for line in describe_unread(settings, analyses_to_run(settings)):
         say(line, settings)
@@ -84,6 +86,15 @@ def run_group(settings: Settings) -> int:
     say(f"Tables: {folder}  Page: {settings.results_page}", settings)
     attempts.tell()
     return 0
+
+
+def _name_sets(settings: Settings) -> Settings:
+    """Name the columns of shipped sets of measures, and say how many there are."""
+    targets, composite = name_columns(settings)
+    settings = dataclasses.replace(settings, targets=targets, composite=composite)
+    for line in describe_sets(settings):
+        say(line, settings)
+    return settings
 
 
 def _dry_run(settings: Settings) -> int:
