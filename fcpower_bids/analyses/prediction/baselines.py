@@ -100,7 +100,8 @@ class Baselines:
             about = {"target": target.name, "known": ", ".join(names), "n_people": int(np.isfinite(values).sum())}
             of_known, of_mean = (_describe(values, each, mean, target) for each in (base, mean))
             of_mean["value"] = 0.5 if target.is_binary else 0.0  # it orders no one
-            if np.allclose(base, mean, equal_nan=True):  # what is known is of no use in any fold
+            known_of = np.isfinite(values)
+            if np.allclose(base[known_of], mean[known_of], equal_nan=True):  # what is known is of no use in any fold
                 of_known = of_mean
             row = {**about, "model": STACKED, "representation": entry, **_describe(values, stacked, mean, target)}
             for gain, column in GAINS.items():
@@ -184,7 +185,8 @@ def known_columns(study: Study, target: Target) -> tuple[list[str], FloatArray]:
         if name == target.name:
             continue
         own = covariate_columns(table, study.cohort.scans, [name], (settings.site_column,)).to_numpy(dtype=float)
-        own = own[:, np.nanstd(own, axis=0) > 0] if own.size and np.isfinite(own).any() else own[:, :0]
+        # the SD of equal numbers is not always 0
+        own = own[:, np.nanmin(own, axis=0) < np.nanmax(own, axis=0)] if np.isfinite(own).any() else own[:, :0]
         held = sum(each.shape[1] for each in columns)
         if own.shape[1] and (name in declared or held + own.shape[1] <= max(n // PEOPLE_PER_COLUMN, 1)):
             names.append(name)
