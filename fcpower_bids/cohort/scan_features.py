@@ -17,6 +17,7 @@ from fcpower_bids.cohort.inclusion import VALUE, Exclusion
 from fcpower_bids.cohort.scans import Scan
 from fcpower_bids.encoders.training_people import HELD_OUT, NO, STATE, TRAINED, UNKNOWN
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.imaging.atlas.tables import network_of
 from fcpower_bids.imaging.table_checks import table_fault
 from fcpower_bids.outputs.names import TIMESERIES
 from fcpower_bids.outputs.tables import read_json, read_matrix, read_table, series_file
@@ -152,12 +153,13 @@ class ParcelFacts:
 
 
 def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:
-    """Return networks and places of the parcels from the copy of the atlas."""
+    """Return networks and places of the parcels from the copy of the atlas; without one, networks by their names."""
     template = f"tpl-{one.space}"
     path = output_dir / "sourcedata" / "atlases" / template / f"{template}_{one.atlas_name}_dseg.tsv"
     if not path.is_file():
-        note = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
-        return ParcelFacts(("n/a",) * len(parcels), notes=(note,))
+        networks = tuple(map(network_of, parcels))
+        unknown = f"The networks of the parcels are not known: {path.relative_to(output_dir)} is not there."
+        return ParcelFacts(networks, notes=(unknown,) if {*networks} == {"n/a"} else ())
     table = _read_parcels(path)
     table = table.set_index(table["name"].astype(str)).reindex(list(parcels))
     networks = tuple(table["network"].fillna("n/a").astype(str))

@@ -15,6 +15,8 @@ from fcpower_bids.imaging.series.cifti import read_parcellated
 
 Read = tuple[NDArray[np.float64], tuple[str, ...]]
 """Values, and the names of the columns; no names where the file has none."""
+PARCELS = "parcels"
+"""Array of a ``.npz`` that names the columns of the others."""
 MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
 
 
@@ -82,7 +84,8 @@ def _npy(path: Path, key: str) -> Read:
 def _npz(path: Path, key: str) -> Read:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return _pick({name: archive[name] for name in archive.files if not key or name == key}, key, path), ()
+            names = tuple(map(str, archive[PARCELS])) if PARCELS in archive.files else ()
+            return _pick({name: archive[name] for name in archive.files if not key or name == key}, key, path), names
     except (ValueError, OSError) as error:
         raise DatasetError(f"{path} cannot be read as arrays of numbers ({error}). Save it again.") from None
 
