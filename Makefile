@@ -1,5 +1,5 @@
 # Two commands for a fresh machine with Python 3.10 or later:
-#   make demo   installs into .venv, makes a small dataset, runs every level on it
+#   make demo   installs into .venv, runs series of real people through the app, says where the pages are
 #   make test   installs into .venv, runs the tests
 # TORCH_INDEX_URL chooses where torch comes from. On Linux without an NVIDIA driver it is PyTorch's index of small CPU builds
 # where that answers within five seconds; else, and where it is set to nothing, what pip is configured with.
@@ -15,7 +15,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 export OMP_NUM_THREADS = 1
 
 # `make docs` makes a site of docs/ in build/site.
-.PHONY: demo test faults slurm lint release-check docs install install-test clean
+.PHONY: demo demo-planted test faults slurm lint release-check docs install install-test clean
 
 $(VENV)/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,20 +31,33 @@ install: $(VENV)/installed
 
 install-test: $(VENV)/installed-test
 
-# Participant level, a tiny encoder trained for some seconds on some of the people, their embeddings, then the group level
-# on the others: no encoder is judged on people that it was trained on, nor on their siblings.
-TRAINED := $(shell seq -w 25 48)
-JUDGED := $(shell seq -w 1 24)
-DEMO_RUN = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
+# Scans of two real people, whose series are painted into a template, through the participant level; then the series of 37
+# people, who were scanned twice, through the group level (examples/stages/README.md).
+REAL = examples/stages
 demo: install
 	rm -rf $(DEMO)
+	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --series $(REAL) --subjects 2
+	$(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/scans participant --atlas $(DEMO)/bids/atlas/*_dseg.nii.gz
+	$(BIN)/fcpower_bids $(REAL) $(DEMO)/people group -d list=$(REAL)/list.tsv --targets sofas_change_6mo bprs_change_6mo --permutations 200
+	@echo
+	@echo "Pages to open in a browser:"
+	@echo "  one person  $(DEMO)/scans/sub-001.html"
+	@echo "  37 people   $(DEMO)/people/group.html"
+
+# Invented people whose truth is known, through every level: a tiny encoder is trained for some seconds on some of them and
+# judged on the others, none of whom is a sibling of those.
+TRAINED := $(shell seq -w 25 48)
+JUDGED := $(shell seq -w 1 24)
+PLANTED = $(BIN)/fcpower_bids $(DEMO)/bids $(DEMO)/fcpower
+demo-planted: install
+	rm -rf $(DEMO)
 	$(BIN)/python -m fcpower_bids.demo $(DEMO)/bids --subjects 48
-	$(DEMO_RUN) participant --atlas builtin --quiet
-	$(DEMO_RUN) pretrain --participant-label $(TRAINED) --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.4 \
+	$(PLANTED) participant --atlas builtin --quiet
+	$(PLANTED) pretrain --participant-label $(TRAINED) --steps 150 --batch-size 32 --architecture d=64 layers=2 heads=4 --held-out 0.4 \
 	  --checkpoint-every 50 --learning-rate 0.001 --accept-unproven --family-column family_id
-	$(DEMO_RUN) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
+	$(PLANTED) participant --atlas builtin --encoder fbert --encoder-weights $(DEMO)/fcpower/encoder/model \
 	  --allow-missing-parcels
-	$(DEMO_RUN) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
+	$(PLANTED) group --participant-label $(JUDGED) --targets planted_score null_score --family-column family_id --folds 5 --permutations 200 \
 	  --representations fc fc_power embedding
 	@echo
 	@echo "Results: $(DEMO)/fcpower"

@@ -187,6 +187,7 @@ KNOWN = {
         "self.folder / f'{run}.run'",
         "output_dir / name",
     ),
+    "demo/recorded.py": ("folder / ATLAS.format(space=design.space)", "folder / name"),
     "outputs/status.py": (
         "output_dir / name",
         "output_dir / ASKED / f'{key}.txt'",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fcpower_bids.demo.dataset import make_dataset
 from fcpower_bids.demo.design import FMRIPREP_VERSIONS, DemoDesign
+from fcpower_bids.demo.recorded import paint_series
 from fcpower_bids.errors import FcPowerError
 from fcpower_bids.imaging.atlas.builtin import SPACES
 
@@ -44,6 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_false",
         help="leave out the additional run, the incomplete field of view and the moving participants",
     )
+    parser.add_argument(
+        "--series", type=Path, help="paint the series of real people in this folder, such as examples/stages, instead"
+    )
     parser.add_argument("--no-truth", dest="save_truth", action="store_false", help="do not write the truth")
     return parser
 
@@ -53,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = vars(build_parser().parse_args(argv))
     folder: Path = chosen["output_dir"]
     try:
+        if chosen["series"] is not None:
+            return _paint(folder, chosen["series"], chosen["subjects"], chosen["seed"])
         design = DemoDesign(**{field.name: chosen[field.name] for field in fields(DemoDesign)})
         truth = make_dataset(folder, design, save_truth=chosen["save_truth"])
     except FcPowerError as error:
@@ -62,6 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(
         f"Wrote {len(truth.recordings)} recordings of {design.subjects} participants to {folder}. "
         f"Next: fcpower_bids {folder} {output} participant --atlas builtin"
+    )
+    return 0
+
+
+def _paint(folder: Path, source: Path, n_people: int, seed: int) -> int:
+    scans, atlas = paint_series(folder, source, n_people, seed)
+    output = folder.parent / f"{folder.name}_out"
+    print(
+        f"Wrote {len(scans)} recordings to {folder}. Next: fcpower_bids {folder} {output} participant --atlas {atlas}"
     )
     return 0
 

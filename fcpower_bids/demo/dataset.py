@@ -94,8 +94,7 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     """
     design = design or DemoDesign()
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder. Name a new one for the demo dataset, or empty it.")
+    check_empty(folder)
     population = draw_population(_start_stream(design, 0))
     people = draw_people(design, _start_stream(design, 1))
     _write_raw(folder, design, people)
@@ -113,6 +112,12 @@ def make_dataset(folder: Path, design: DemoDesign | None = None, save_truth: boo
     if save_truth:
         truth.save(folder / layout.TRUTH)
     return truth
+
+
+def check_empty(folder: Path) -> None:
+    """Refuse a folder that holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder. Name a new one for the demo dataset, or empty it.")
 
 
 def _start_stream(design: DemoDesign, *place: int) -> np.random.Generator:
@@ -139,7 +144,7 @@ def _write_raw(folder: Path, design: DemoDesign, people: People) -> None:
     table = layout.encode_table({"session_id": [f"ses-{session}" for session in sessions]})
     texts |= {f"{one}/{one}_sessions.tsv": table for one in ids}
     for name, text in texts.items():
-        _write(folder / name, text)
+        write_file(folder / name, text)
 
 
 def _make_recording(
@@ -157,25 +162,43 @@ def _make_recording(
     )
     rng = _start_stream(design, 4, index, *place)
     clean = draw_clean_series(connectome, design.volumes, design.repetition_time, rng)
-    physiology = draw_physiology(design.volumes, design.share_of_spikes(index, session), design.nuisance, rng)
-    painted = clean + draw_nuisance(physiology, N_PARCELS, design.nuisance, rng)
     head = whole.hide_top() if design.is_incomplete(index) else whole
-    voxels = paint_recording(head, painted, physiology, design, rng)
-    columns, metadata = rename_confounds(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
-    label = design.participants[index]
-    place_of_files = folder / layout.DERIVATIVES / f"sub-{label}" / f"ses-{session}" / "func"
-    files = layout.name_files(layout.name_recording(label, session, run), design)
-    sidecars = layout.describe_files(design) | ({"confounds": metadata} if metadata else {})
-    volume = unmask(voxels, head.brain)
-    _write(place_of_files / f"{files['bold']}.nii.gz", encode_nifti(volume, head.affine, design.repetition_time))
-    _write(place_of_files / f"{files['mask']}.nii.gz", encode_nifti(head.brain.astype(np.uint8), head.affine))
-    _write(place_of_files / f"{files['confounds']}.tsv", encode_confounds(columns))
-    for kind, content in sidecars.items():
-        _write(place_of_files / f"{files[kind]}.json", layout.encode_json(content))
+    scan = (design.participants[index], session, run)
+    painted = write_recording(folder, design, head, scan, clean, design.share_of_spikes(index, session), rng)
     n_seen, n_voxels = (np.bincount(one.parcel, minlength=N_PARCELS + 1)[1:] for one in (head, whole))
     return _Drawn(clean, painted, n_seen / n_voxels, np.round(connectome, TRUTH_DECIMALS))
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def write_recording(
+    folder: Path,
+    design: DemoDesign,
+    head: Head,
+    scan: tuple[str, str, int],
+    clean: FloatArray,
+    share_of_spikes: float,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Add artefacts to series (T, P), write voxels with these means, their mask and confounds; return what is painted.
+
+    ``scan`` is participant, session and run.
+    """
+    physiology = draw_physiology(len(clean), share_of_spikes, design.nuisance, rng)
+    painted = clean + draw_nuisance(physiology, clean.shape[1], design.nuisance, rng)
+    voxels = paint_recording(head, painted, physiology, design, rng)
+    columns, metadata = rename_confounds(*build_confounds(head, voxels, physiology, design), design.fmriprep_version)
+    place_of_files = folder / layout.DERIVATIVES / f"sub-{scan[0]}" / f"ses-{scan[1]}" / "func"
+    files = layout.name_files(layout.name_recording(*scan), design)
+    sidecars = layout.describe_files(design) | ({"confounds": metadata} if metadata else {})
+    volume = unmask(voxels, head.brain)
+    write_file(place_of_files / f"{files['bold']}.nii.gz", encode_nifti(volume, head.affine, design.repetition_time))
+    write_file(place_of_files / f"{files['mask']}.nii.gz", encode_nifti(head.brain.astype(np.uint8), head.affine))
+    write_file(place_of_files / f"{files['confounds']}.tsv", encode_confounds(columns))
+    for kind, content in sidecars.items():
+        write_file(place_of_files / f"{files[kind]}.json", layout.encode_json(content))
+    return painted
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, and its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -19,7 +19,12 @@ from fcpower_bids.imaging.atlas.builtin import SPACING, parcellate_grey_matter
 
 STEP = 4
 BOX = (slice(11, 88, STEP), slice(13, 106, STEP), slice(2, 79, STEP))
-"""The voxels of the 2 mm template that become the grid: 8 mm, symmetric about x = 0, brain and one voxel around."""
+"""The voxels of the 2 mm template that become the grid of invented people: 8 mm, symmetric about x = 0, brain and one
+voxel around."""
+
+GREY, NEAR = 0.3, 10.0
+"""Probability of grey matter from which a voxel has a centre, and the largest distance from it in mm: farther away is
+what is not cortex."""
 
 UNSEEN_SLICES = 5
 """Slices at the top that the incomplete field of view lacks."""
@@ -59,22 +64,42 @@ class Head:
         return Head(self.affine, seen, self.parcel[kept], self.white_matter[kept])
 
 
-def load_head() -> Head:
-    """Cut the demo's grid out of the templates that nilearn carries."""
+def load_head(labels: NDArray[np.integer] | None = None, step: int = STEP) -> Head:
+    """Cut the demo's grid out of the templates that nilearn carries; ``labels`` of the 2 mm template, else built-in."""
     # loads nibabel or nilearn, which are slow to load
     from nilearn.datasets import load_mni152_brain_mask, load_mni152_wm_template
 
-    labels, fine = parcellate_grey_matter()
-    parcels = labels[BOX].astype(np.int64)
+    built_in, fine = parcellate_grey_matter()
+    box = tuple(slice(side.start, side.stop, step) for side in BOX)
+    parcels = (built_in if labels is None else labels)[box].astype(np.int64)
     # The millimetre templates have the origin of the 2 mm parcellation, so every second voxel of them is its grid.
     mask, white = (
-        np.asarray(load(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING][BOX]
+        np.asarray(load(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING][box]
         for load in (load_mni152_brain_mask, load_mni152_wm_template)
     )
     brain = (mask > 0) | (parcels > 0)
-    affine = fine @ np.diag([STEP, STEP, STEP, 1.0])
-    affine[:3, 3] = (fine @ [*(side.start for side in BOX), 1.0])[:3]
+    affine = fine @ np.diag([step, step, step, 1.0])
+    affine[:3, 3] = (fine @ [*(side.start for side in box), 1.0])[:3]
     return Head(affine, brain, parcels[brain], (white[brain] > 0.5) & (parcels[brain] == 0))
+
+
+def label_by_centres(centres: FloatArray) -> tuple[NDArray[np.int16], FloatArray]:
+    """Give grey matter to the nearest of P centres (P, 3) in mm of its hemisphere; labels 1 to P and the affine."""
+    # loads nibabel or nilearn, which are slow to load
+    from nilearn.datasets import load_mni152_gm_template
+
+    affine = parcellate_grey_matter()[1]
+    grey = np.asarray(load_mni152_gm_template(resolution=1).dataobj)[::SPACING, ::SPACING, ::SPACING] > GREY
+    voxels = np.argwhere(grey)
+    places = voxels @ affine[:3, :3].T + affine[:3, 3]
+    labels = np.zeros(grey.shape, dtype=np.int16)
+    for side in (-1, 1):
+        own, here = np.flatnonzero(np.sign(centres[:, 0]) == side), np.flatnonzero(np.sign(places[:, 0]) == side)
+        squares = (places[here] ** 2).sum(axis=1)[:, None] + (centres[own] ** 2).sum(axis=1)
+        squares -= 2 * places[here] @ centres[own].T
+        near = squares.min(axis=1) < NEAR**2
+        labels[tuple(voxels[here].T)] = np.where(near, own[squares.argmin(axis=1)] + 1, 0)
+    return labels, affine
 
 
 def paint_recording(

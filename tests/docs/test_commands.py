@@ -365,7 +365,7 @@ def plan_make(text: str, study: Path, place: Path) -> None:
     quoted = " ".join(word if word == "make -n" else shlex.quote(word) for word in words)
     done = subprocess.run(["bash", "-c", quoted], cwd=ROOT, check=True, capture_output=True, text=True)
     started = re.findall(r"bin/fcpower_bids (.+)", done.stdout.replace("\\\n", " "))
-    assert len(started) == (4 if "demo" in text else 0)
+    assert len(started) == {"make demo": 2, "make demo-planted": 4}.get(text, 0)
     for line in started:
         assert parse_settings(shlex.split(line)).level in LEVELS
 

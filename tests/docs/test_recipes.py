@@ -80,7 +80,7 @@ ABOUT_THE_NEW = "signed_root or quadratic or smoothness or mean-edges or scan_mi
 
 
 def test_contracts_and_documentation_hold_with_nothing_else(extended):
-    for name in ("tests", "docs", "scripts"):
+    for name in ("tests", "docs", "scripts", "examples"):
         shutil.copytree(ROOT / name, extended / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":

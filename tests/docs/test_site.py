@@ -147,19 +147,21 @@ def test_the_site_can_be_searched_from_the_disk_and_has_no_script_errors(site, t
 
 
 def test_the_gallery_draws_its_figures_and_the_readme_tells_what_they_show(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path / "docs")
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    (tmp_path / "figures").mkdir()
     said: dict = {}
     for block in code_blocks(read(DOCS / "gallery.md"), "python"):
         exec(block, said)
-    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    drawn = {path.name for path in Path("figures").iterdir()}
     assert drawn == {path.name for path in (DOCS / "figures").iterdir()}
     by_fc, by_power = (said["recognised"](alpha) for alpha in (1.0, 0.35))
     words = " ".join(read(ROOT / "README.md").split())
-    assert f"{by_fc} are recognised in a second scan by FC, {by_power} by FC to the power 0.35" in words
+    assert f"of 37 people {by_fc:.0%} are recognised by FC, {by_power:.0%} by FC to" in words.replace(" %", "%")
     told = capsys.readouterr().out.splitlines()
-    assert told[:2] == [f"{by_fc} of 40 with FC, {by_power} with FC^0.35", f"r = {said['r']:.2f}"]
+    assert told[:2] == [f"{100 * by_fc:.0f} % with FC, {100 * by_power:.0f} % with FC^0.35", f"r = {said['r']:.2f}"]
+    assert max(said["shares"]) == said["shares"][2] > 1.1 * min(said["shares"]) == 1.1 * said["shares"][-1]
     _hold_what_the_captions_say(said, told[2:])
     _hold_what_is_said_of_siblings(said, told[-1])
     assert f"r = {said['r']:.2f} over ten folds" in read(DOCS / "figures" / "prediction.svg")
