@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 
@@ -292,6 +293,76 @@ def test_a_code_among_the_values_is_named_and_can_be_declared(check, planted, co
     assert check()[0].empty
 
 
+def test_codes_inside_the_range_and_single_ones_are_named(check, planted):
+    cohort, _ = planted
+    table, rng = cohort.phenotypes, np.random.default_rng(0)
+    inside = rng.permutation(np.r_[[99.0] * 4, np.linspace(13, 110, PEOPLE - 4).round()])
+    short = np.r_[-1, rng.integers(0, 9, PEOPLE - 1)]
+    filled = table["score"].where(table.index > 7, 0.25)
+    cohort.phenotypes = table.assign(score=filled, inside=inside, short=short)
+    found, _ = check("--targets", "inside", "short")
+    said = found.loc[["repeated extreme value", "repeated value"], ["n", "value"]].to_numpy().tolist()
+    assert sorted(said) == [[1, -1], [4, 99], [8, 0.25]]
+    assert any("short is -1 in 1 person and nothing like it" in one for one in found["finding"])
+    codes = ["score=0.25", "inside=99", "short=-1"]
+    assert check("--targets", "inside", "short", "--missing-values", *codes)[0].empty
+
+
+def test_a_site_in_another_unit_is_named(check, planted):
+    cohort, _ = planted
+    table = cohort.phenotypes
+    there = table["site"] == "s2"
+    for factor in (12, 1 / 12):
+        ages = table["age"].where(~there, factor * table["age"])
+        cohort.phenotypes = table.assign(age=ages)
+        row = check()[0].loc["units by site"]
+        ratio = ages[there].median() / ages[~there].median()
+        assert row[["n", "value"]].tolist() == [there.sum(), pytest.approx(ratio)]
+        assert f"The median age of site s2 is {ratio:.3g} times that of the others" in row["finding"]
+
+
+def test_covariates_that_hold_the_target_are_named(check, planted):
+    cohort, _ = planted
+    table, rng = cohort.phenotypes, np.random.default_rng(0)
+    iq = 3 * table["score"] + 0.1 * table["age"] + 0.3 * rng.standard_normal(PEOPLE)
+    cohort.phenotypes = table.assign(iq=iq, years=table["age"])
+    found, _ = check("--covariates", "iq", "years")
+    design = np.column_stack([np.ones(PEOPLE), iq, table["age"]])
+    left = table["score"] - design @ np.linalg.lstsq(design, table["score"], rcond=None)[0]
+    share = 1 - left.pow(2).sum() / (PEOPLE - 3) / table["score"].var()
+    row = found[found["finding"].str.contains("variance of score")].loc["covariates and target"]
+    assert row["value"] == pytest.approx(share)
+    assert f"iq and years explain {100 * share:.0f} % of the variance of score" in row["finding"]
+    assert "covariates and target" not in check("--covariates", "mean_fd")[0].index
+
+
+def test_classes_whose_connectomes_are_spread_differently_are_noted(check, planted):
+    """Short and noisy scans of patients; distances by numpy from the files."""
+    cohort, series = planted
+    patient = cohort.phenotypes["patient"].to_numpy() == 1
+    check()
+    assert "spread of classes" not in cohort.table("check")["check"].tolist()
+    rng = np.random.default_rng(0)
+    for (person, session), each in series.items():
+        if patient[person]:
+            cohort.put(person, session, each[:60] + 1.5 * each.std() * rng.standard_normal((60, each.shape[1])))
+    check("--min-time", "60")
+    row = cohort.table("check").set_index("check").loc["spread of classes"]
+    rows = []
+    for path in sorted(cohort.out.glob("**/*ses-a*stat-pearsoncorrelation_relmat.tsv")):
+        values, vectors = np.linalg.eigh(pd.read_csv(path, sep="\t", index_col=0).to_numpy())
+        values = np.where(values > 1e-10 * values[-1], values, 0)
+        edges = ((vectors * values**0.35) @ vectors.T)[np.triu_indices(len(values), 1)]
+        rows.append((edges - edges.mean()) / np.linalg.norm(edges - edges.mean()))
+    means = []
+    for group in (patient, ~patient):
+        own, n = np.array(rows)[group], group.sum()
+        apart = [np.linalg.norm(one - np.delete(own, place, 0).mean(axis=0)) for place, one in enumerate(own)]
+        means.append(np.mean(apart) * np.sqrt((n - 1) / n))
+    assert row["value"] == pytest.approx(means[0] / means[1], rel=1e-4)
+    assert row["level"] == "note"
+
+
 def test_lost_zeros_are_found_again_and_said(check, planted):
     cohort, _ = planted
     table = cohort.phenotypes
@@ -380,3 +451,27 @@ def test_few_parcels_are_enough_to_know_a_copy():
     drawn[7, "a"] = drawn[3, "b"] + 1e-9
     _, alike = check_cohort(in_memory(drawn), choose())
     assert alike == (("sub-003", "sub-007"),)
+
+
+def test_pairs_that_a_site_makes_alike_are_not_called_relatives(check, planted):
+    """Three people of one scanner share a pattern over parcels, each at times of their own: their series disagree."""
+    cohort, series = planted
+    table, rng = cohort.phenotypes, np.random.default_rng(0)
+    there = np.flatnonzero(table["site"] == "s2")
+    pattern = rng.standard_normal((1, 60))
+    for person, session in itertools.product(there[:3], "ab"):
+        each = series[person, session]
+        cohort.put(person, session, each + 1.5 * each.std() * rng.standard_normal((len(each), 1)) @ pattern)
+    found, _ = check()
+    row = found.loc["alike at one site"]
+    pairs = cohort.table("check_pairs")
+    assert (pairs["series_correlation"] < 0.4).all()
+    assert set(pairs["participant_id"]) | set(pairs["other"]) == set(table["participant_id"].iloc[there[:3]])
+    assert row["n"] == len(pairs) >= 3
+    assert f"{len(pairs)} pairs of scans of different people at site s2 are unusually alike" in row["finding"]
+    assert "unusually alike" not in found.index
+    for session in "ab":
+        cohort.put(there[2], session, series[there[2], session])
+    found, _ = check()
+    assert "alike at one site" not in found.index, "two may be twins"
+    assert "unusually alike" in found.index

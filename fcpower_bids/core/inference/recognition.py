@@ -67,6 +67,47 @@ def recognise_groups(
     return Recognition(share, permutation_p_value(share, null), len(kept), n_groups)
 
 
+def compare_spread(kernel: ArrayLike, groups: ArrayLike, n_permutations: int = 999, seed: int = 0) -> Recognition:
+    """Compare the distances of people from the mean of the others of their group, between two groups.
+
+    Source: Anderson 2006 (doi:10.1111/j.1541-0420.2005.00440.x); the distances change places.
+
+    Parameters
+    ----------
+    kernel : array_like, shape (n, n)
+        One row per person.
+    groups : array_like of str, shape (n,)
+        Two groups of five or more.
+    n_permutations, seed : int
+
+    Returns
+    -------
+    Recognition
+        ``share`` is the mean distance of the second group over that of the first.
+    """
+    values = np.asarray(kernel, dtype=np.float64)
+    labels = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
+    sizes = np.bincount(labels)
+    if len(sizes) != 2 or sizes.min() < FEWEST_OF_A_GROUP:
+        return Recognition(float("nan"), float("nan"), len(labels), len(sizes))
+    distances = np.zeros(len(labels))
+    for group, size in enumerate(sizes.tolist()):
+        rows = np.flatnonzero(labels == group)
+        own = values[np.ix_(rows, rows)]
+        others = own.sum(axis=1) - np.diag(own)
+        within = (own.sum() - 2 * others - np.diag(own)) / (size - 1) ** 2
+        squares = np.diag(own) - 2 * others / (size - 1) + within
+        distances[rows] = np.sqrt(np.maximum(squares, 0) * (size - 1) / size)
+    rng, first = np.random.default_rng(seed), labels == 0
+    null = [abs(_log_ratio(distances, rng.permutation(first))) for _ in range(n_permutations)]
+    p = permutation_p_value(abs(_log_ratio(distances, first)), null)
+    return Recognition(float(np.exp(_log_ratio(distances, first))), p, len(labels), 2)
+
+
+def _log_ratio(distances: FloatArray, first: NDArray[np.bool_]) -> float:
+    return float(np.log(distances[~first].mean() / distances[first].mean()))
+
+
 def _smoother(kernel: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Linear map (n, n) from centred labels to out-of-fold predictions."""
     centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()

@@ -13,12 +13,20 @@ from fcpower_bids.core.arrays import FloatArray
 FEWEST_DISTINCT = 8
 """With fewer other values an extreme answer is one of a scale."""
 FEWEST_REPEATS, FEWEST_NEGATIVE = 3, 2
+FEWEST_ALONE = 5
+"""A value that repeats among single ones is there so often, and so many times as often as any other."""
+AROUND, LEAST_CHANCE = 0.1, 0.001
+"""Share of the range in which values are neighbours, and the p at which a code is no chance."""
+SMALL_UNITS, NEAR_UNIT, LARGE_UNIT, FEWEST_OF_A_UNIT = (2.54, 2.2046), 1.2, 6.0, 5
+"""Inches and pounds; how far ratios may be from these; ratios of units such as months; people of a group."""
 GAPS = ((0.1, 3.0), (0.25, 2.0))
 """A code lies apart from the next value by this share of the others' range and this often their wider gaps; either."""
 
 
 def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     """Find values that repeat and stand apart, or are the only negative ones, such as -1, 99, 0 and -818.
+
+    Of codes as people write them, such as -1, -9 and 777, one is enough.
 
     Parameters
     ----------
@@ -37,9 +45,87 @@ def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
         if len(distinct) < 3:
             continue
         others = distinct[1:] if end == 0 else distinct[:-1]
-        negative = counts[end] >= FEWEST_NEGATIVE and _only_negative(distinct, end)
-        if negative or (counts[end] >= FEWEST_REPEATS and _apart(distinct[end], others)):
+        code = _is_code(distinct[end], 3 if end else 1)
+        negative = (counts[end] >= FEWEST_NEGATIVE or code) and _only_negative(distinct, end)
+        if negative or ((counts[end] >= FEWEST_REPEATS or code) and _apart(distinct[end], others)):
             found.append((float(distinct[end]), int(counts[end])))
+    return found
+
+
+def repeated_inside(values: ArrayLike) -> list[tuple[float, int]]:
+    """Find values within the range of the others that are there far more often than these.
+
+    Either a code as people write them (77, 88, 99, 777, ...) in the midst of whole numbers, against how many people
+    have the values around it; or any value that repeats where hardly two people share one.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        NaN is missing.
+
+    Returns
+    -------
+    list of (float, int)
+        Value and how often it is there.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
+    if len(distinct) < FEWEST_DISTINCT:
+        return []
+    whole, reach = bool((distinct == np.round(distinct)).all()), max(AROUND * float(np.ptp(distinct)), 3.0)
+    found = []
+    for value, n in zip(distinct[1:-1], counts[1:-1], strict=True):
+        others = np.sort(counts[distinct != value])
+        alone = n >= FEWEST_ALONE and np.median(others) == 1 and n >= FEWEST_ALONE * others[-1]
+        near = (np.abs(distinct - value) <= reach) & (distinct != value)
+        places = min(value + reach, distinct[-1]) - max(value - reach, distinct[0])
+        chance = float(stats.poisson.sf(n - 1, counts[near].sum() / places))
+        if alone or (whole and n >= FEWEST_REPEATS and _is_code(value, 2) and chance < LEAST_CHANCE):
+            found.append((float(value), int(n)))
+    return found
+
+
+def _is_code(value: float, digits: int) -> bool:
+    """Whether so many digits or more are all 7, 8 or 9; a negative one may be -1 too."""
+    text = f"{abs(value):g}"
+    if value < 0:
+        return text == "1" or set(text) in ({"8"}, {"9"})
+    return len(text) >= digits and set(text) in ({"7"}, {"8"}, {"9"})
+
+
+def mixed_units(values: ArrayLike, groups: ArrayLike) -> list[tuple[str, float]]:
+    """Groups whose values are those of all others times the factor between two units, such as months and years.
+
+    Their medians have the factor, the ranges of most do not overlap, and spread over mean is much the same.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        NaN is missing.
+    groups : array_like of str, shape (n,)
+
+    Returns
+    -------
+    list of (str, float)
+        Group, and its median over that of the others.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    labels = np.asarray(groups).astype(str)[np.isfinite(known)]
+    known, found = known[np.isfinite(known)], []
+    for name in np.unique(labels).tolist():
+        own, others = known[labels == name], known[labels != name]
+        if min(len(own), len(others)) < FEWEST_OF_A_UNIT or known.min() < 0 or np.median(others) <= 0:
+            continue
+        if not own.std() or not others.std() or not own.any():
+            continue
+        ratio = float(np.median(own) / np.median(others))
+        low, high = sorted((own, others), key=lambda each: float(np.median(each)))
+        apart = np.quantile(low, 0.95) < np.quantile(high, 0.05)
+        relative = float(abs(np.log(own.std() / own.mean() * others.mean() / others.std())))
+        factor = max(ratio, 1 / ratio) if ratio else np.inf
+        unit = factor > LARGE_UNIT or any(max(factor / one, one / factor) < NEAR_UNIT for one in SMALL_UNITS)
+        if apart and relative < np.log(2) and unit:
+            found.append((name, ratio))
     return found
 
 

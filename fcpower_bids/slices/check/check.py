@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fcpower_bids.records import Cohort, Table
 from fcpower_bids.settings import Analysis
-from fcpower_bids.slices.check.columns import check_columns, check_recognition
+from fcpower_bids.slices.check.columns import check_columns, check_recognition, check_spread, sites_of_people
 from fcpower_bids.slices.check.findings import (
     CHECK,
     CHECK_COMBINED,
@@ -22,7 +22,7 @@ from fcpower_bids.slices.check.pairs import CHECK_PAIRS, build_similarity, check
 def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], tuple[tuple[str, str], ...]]:
     """Look for what makes right formulas mislead."""
     similarity = build_similarity(cohort, settings)
-    pairs, findings, alike = check_pairs(cohort, similarity, settings.accept_pair)
+    pairs, findings, alike = check_pairs(cohort, similarity, settings.accept_pair, sites_of_people(cohort, settings))
     combined = tabulate_combined(cohort, settings)
     findings += [
         *check_seen(cohort, settings),
@@ -31,6 +31,7 @@ def check_cohort(cohort: Cohort, settings: Analysis) -> tuple[dict[str, Table], 
         *_joins(cohort),
         *check_columns(cohort, settings),
         *check_recognition(cohort, similarity, settings),
+        *check_spread(cohort, similarity, settings),
         *describe_negative(combined.frame),
     ]
     tables = {CHECK.name: tabulate_findings(findings), CHECK_PAIRS.name: pairs, CHECK_COMBINED.name: combined}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fcpower_bids.analyses.engine.people import AMOUNTS, person_amounts
+from fcpower_bids.analyses.engine.people import AMOUNTS, covariate_columns, person_amounts
 from fcpower_bids.analyses.engine.targets import (
     SIGNIFICANT,
     SiteShare,
@@ -23,8 +23,14 @@ from fcpower_bids.analyses.engine.targets import (
     site_labels,
 )
 from fcpower_bids.core.arrays import FloatArray
-from fcpower_bids.core.inference.recognition import recognise_groups
-from fcpower_bids.core.inference.sentinel_codes import one_class_groups, rank_association, repeated_extremes
+from fcpower_bids.core.inference.recognition import compare_spread, recognise_groups
+from fcpower_bids.core.inference.sentinel_codes import (
+    mixed_units,
+    one_class_groups,
+    rank_association,
+    repeated_extremes,
+    repeated_inside,
+)
 from fcpower_bids.core.regression.dense import copy_block
 from fcpower_bids.core.regression.kernels import FeatureSource
 from fcpower_bids.records import Cohort
@@ -32,6 +38,9 @@ from fcpower_bids.settings import Analysis
 from fcpower_bids.slices.check.findings import ALARM, LOOK, NOTE, Finding, name_some
 
 SMALL_SITE = 10
+CODE = "If it means missing, give --missing-values {name}={value:g}, or say so in the JSON of its table."
+HELD, FEWEST_LEFT = 0.8, 10
+"""Share of the variance of a target from which on covariates hold it, and the degrees of freedom to say so."""
 FAMILY = re.compile(
     r"(family|fam|pedigree|sibship|twin_?pair|household)(_?(id|no|nr|number|code|label))?", re.IGNORECASE
 )
@@ -51,7 +60,16 @@ def check_columns(cohort: Cohort, settings: Analysis) -> list[Finding]:
         *_families(table, settings),
         *_sites(cohort, table, targets, settings),
         *_amounts(cohort, table, targets, settings),
+        *_covariates(cohort, table, targets, settings),
     ]
+
+
+def sites_of_people(cohort: Cohort, settings: Analysis) -> dict[str, str]:
+    """Site of each person, of the first column of sites; empty without one."""
+    columns = [] if cohort.phenotypes.empty else site_columns(cohort.phenotypes, settings)
+    if not columns:
+        return {}
+    return dict(zip(cohort.phenotypes.index.astype(str), site_labels(cohort.phenotypes, columns[0]), strict=True))
 
 
 def _numbers(column: pd.Series) -> FloatArray:
@@ -67,10 +85,66 @@ def _codes(table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterato
                 LOOK,
                 n,
                 value,
-                f"{name} is {value:g} in {n} people and nothing like it in the others: it looks like a code for a "
-                "missing value.",
+                f"{name} is {value:g} in {n} {'person' if n == 1 else 'people'} and nothing like it in the others: it "
+                "looks like a code for a missing value.",
                 "Used as a number it dominates the correlation and the penalty.",
-                f"If it means missing, give --missing-values {name}={value:g}, or say so in the JSON of its table.",
+                CODE.format(name=name, value=value),
+            )
+        for value, n in repeated_inside(_numbers(table[name])):
+            yield Finding(
+                "repeated value",
+                LOOK,
+                n,
+                value,
+                f"{name} is {value:g} in {n} people, far more often than the values around it: it looks like a code, "
+                "or like a value that was filled in.",
+                "Used as a number it is an error of measurement of these people.",
+                CODE.format(name=name, value=value),
+            )
+
+
+def _units(column: str, names: Sequence[str], table: pd.DataFrame, sites: NDArray[Any]) -> Iterator[Finding]:
+    """Sites whose values are in another unit."""
+    for name in names:
+        for site, ratio in mixed_units(_numbers(table[name]), sites):
+            yield Finding(
+                "units by site",
+                LOOK,
+                int((sites == site).sum()),
+                ratio,
+                f"The median {name} of {column} {site} is {ratio:.3g} times that of the others, and hardly any of its "
+                "values lies among theirs: it looks like another unit.",
+                f"{name} then is the site, and its variance within the others is lost.",
+                f"Write {name} of all sites in one unit.",
+            )
+
+
+def _covariates(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Analysis) -> Iterator[Finding]:
+    """Targets that the covariates hold: what is left of them is mostly error."""
+    sites = site_columns(table, settings)
+    names = [name for name in settings.covariates if (name in table or name in AMOUNTS) and name not in sites]
+    if not names:
+        return
+    known = covariate_columns(table, cohort.scans, names, ()).to_numpy(dtype=float)
+    for target, values in targets.items():
+        rows = np.isfinite(values) & np.isfinite(known).all(axis=1)
+        design = np.column_stack([np.ones(rows.sum()), known[rows]])
+        df = len(design) - np.linalg.matrix_rank(design)
+        spread = float(np.var(values[rows])) * len(design) if rows.any() else 0.0
+        if df < FEWEST_LEFT or spread <= 0:
+            continue
+        left = values[rows] - design @ np.linalg.lstsq(design, values[rows], rcond=None)[0]
+        share = 1 - float(left @ left) / df * (len(design) - 1) / spread
+        if share > HELD:
+            yield Finding(
+                "covariates and target",
+                LOOK,
+                len(design),
+                share,
+                f"{' and '.join(names)} explain {100 * share:.0f} % of the variance of {target} (adjusted R2 over "
+                f"{len(design)} people).",
+                f"What is left of {target} is mostly error of measurement: a covariate may hold the target.",
+                "Leave a covariate that is made of the target, or from which the target is made, out of --covariates.",
             )
 
 
@@ -109,6 +183,8 @@ def _sites(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings: Anal
         yield from _small_sites(column, sizes)
         for name, values in targets.items():
             yield from _lonely_classes(name, values[known], sites)
+        used = [name for name in (*targets, *settings.covariates) if name in table and name != column]
+        yield from _units(column, list(dict.fromkeys(used)), table[known], sites)
 
 
 def _unnamed(column: str, sizes: pd.Series, is_covariate: bool) -> Finding:
@@ -240,6 +316,36 @@ def check_recognition(cohort: Cohort, similarity: FeatureSource, settings: Analy
                 f"{f' (of {found.n:,} people drawn at random)' if len(known) < len(everyone) else ''}.",
                 "Whatever goes with the site can be predicted from the scanner alone.",
                 _remedy(column, settings),
+            )
+
+
+def check_spread(cohort: Cohort, similarity: FeatureSource, settings: Analysis) -> Iterator[Finding]:
+    """Compare the spread of connectomes between the classes of every target of two.
+
+    Shapes and units: similarity (N, N).
+    """
+    table = cohort.phenotypes.copy()
+    table.index = table.index.astype(str)
+    targets = {} if table.empty else read_targets(table, cohort, settings)
+    classes = {name: values for name, values in targets.items() if len(np.unique(values[np.isfinite(values)])) == 2}
+    people, first = np.unique(cohort.scans["participant_id"].astype(str), return_index=True)
+    for name, values in classes.items():
+        own = pd.Series(values, index=table.index).reindex(people)
+        known = _draw(np.flatnonzero(own.notna()), settings.random_seed)
+        labels = own.iloc[known].to_numpy() == own.max()
+        found = compare_spread(copy_block(similarity, first[known], first[known]), labels, seed=settings.random_seed)
+        if found.p < SIGNIFICANT / len(classes):
+            more, ratio = ("more", found.share) if found.share > 1 else ("less", 1 / found.share)
+            yield Finding(
+                "spread of classes",
+                NOTE,
+                found.n,
+                found.share,
+                f"The connectomes of one class of {name} (the one that is 1) are {more} spread than those of the "
+                f"other, by a factor of {ratio:.2f} over {found.n} people.",
+                "Classes whose scans are shorter or move more are spread more. Tests of edges give each class a "
+                "variance of its own; a prediction may read the spread.",
+                "Compare minutes and motion of the classes.",
             )
 
 

@@ -10,9 +10,11 @@ from scipy import stats
 
 from fcpower_bids.core.inference.sentinel_codes import (
     group_share,
+    mixed_units,
     one_class_groups,
     rank_association,
     repeated_extremes,
+    repeated_inside,
 )
 
 
@@ -45,8 +47,30 @@ SOUND = {
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_variables_are_not_accused(name):
-    accused = sum(bool(repeated_extremes(SOUND[name](np.random.default_rng(seed)))) for seed in range(100))
-    assert accused <= 1
+    for look in (repeated_extremes, repeated_inside):
+        assert sum(bool(look(SOUND[name](np.random.default_rng(seed)))) for seed in range(100)) <= 1
+    sites = np.arange(80) % 4
+    assert sum(bool(mixed_units(SOUND[name](np.random.default_rng(seed)), sites)) for seed in range(100)) == 0
+
+
+def test_codes_inside_the_range_are_found():
+    """A code of 13 to 110 in six of a hundred people; one value of 23 among single ones."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(13, 111, 200).astype(float)
+    values[:12] = 99
+    assert repeated_inside(values) == [(99, (values == 99).sum())]
+    single = np.r_[rng.standard_normal(100), [0.5] * 23]
+    assert repeated_inside(single) == [(0.5, 23)]
+    assert repeated_extremes(np.r_[rng.integers(20, 75, 60), 777]) == [(777, 1)]
+    assert repeated_extremes(np.r_[rng.integers(0, 9, 60), -1]) == [(-1, 1)]
+
+
+@pytest.mark.parametrize(("factor", "found"), [(12, 12), (1 / 12, 1 / 12), (2.54, 2.54), (4, None), (1, None)])
+def test_a_site_in_another_unit_is_found(factor, found):
+    heights = np.random.default_rng(0).normal(170, 9, 90)
+    sites = np.repeat(["a", "b", "c"], 30)
+    heights[sites == "b"] *= factor
+    assert mixed_units(heights, sites) == ([("b", pytest.approx(found, rel=0.05))] if found else [])
 
 
 def test_the_share_between_groups_and_its_test():
