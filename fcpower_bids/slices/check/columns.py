@@ -143,7 +143,7 @@ def _covariates(cohort: Cohort, table: pd.DataFrame, targets: Targets, settings:
                 share,
                 f"{' and '.join(names)} explain {100 * share:.0f} % of the variance of {target} (adjusted R2 over "
                 f"{len(design)} people).",
-                f"What is left of {target} is mostly error of measurement: a covariate may hold the target.",
+                f"The rest of {target} is mostly error of measurement: a covariate may hold the target.",
                 "Leave a covariate that is made of the target, or from which the target is made, out of --covariates.",
             )
 
