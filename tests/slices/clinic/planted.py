@@ -17,6 +17,15 @@ MEAN, SD = 45.0, 12.0
 QUICK = "--folds 5 --inner-folds 3 --repeats 1 --nprocs 1 --min-time 60 --quiet"
 
 
+def series_with(factor: float, rng: np.random.Generator) -> np.ndarray:
+    """Series of six parcels, two correlations of which tell a factor."""
+    series = rng.standard_normal((240, P))
+    weight = 1 / (1 + np.exp(-factor))
+    series[:, 1] = weight * series[:, 0] + (1 - weight) * series[:, 1]
+    series[:, 3] = (1 - weight) * series[:, 2] + weight * series[:, 3]
+    return series
+
+
 def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed: int = 0, new: int = 0) -> Path:
     """Outputs of people whose age correlates by ``share`` with one factor of their series; the last ``new`` are apart.
 
@@ -28,10 +37,7 @@ def make_cohort(root: Path, share: float, sites: int = 1, people: int = 40, seed
     age = MEAN + SD * (share * factor + (1 - share**2) ** 0.5 * noise)
     labels = [f"sub-{person + 1:02d}" for person in range(people + new)]
     for person, label in enumerate(labels):
-        series = rng.standard_normal((240, P))
-        weight = 1 / (1 + np.exp(-factor[person]))
-        series[:, 1] = weight * series[:, 0] + (1 - weight) * series[:, 1]
-        series[:, 3] = (1 - weight) * series[:, 2] + weight * series[:, 3]
+        series = series_with(factor[person], rng)
         out = root / ("out" if person < people else "new")
         add_output(out, f"{label}_ses-a", z_score(series), mean_fd=float(0.1 + 0.1 * rng.random()))
     for path in root.rglob("*_qc.tsv"):
