@@ -48,7 +48,9 @@ def entered(planted, tmp_path_factory):
     found = {}
     for door in DOORS:
         folder = tmp_path_factory.mktemp(door.replace(" ", "_"))
-        training, new = (WAYS_IN[door](folder / name, truth, ONE) for name, truth in zip(("one", "two"), planted))
+        training, new = (
+            WAYS_IN[door](folder / name, truth, ONE) for name, truth in zip(("one", "two"), planted, strict=True)
+        )
         words = "--analyses prediction --targets age --representations fc_power --permutations 100 --site-column site"
         places = [str(training.bids), str(training.out), "group", *training.options]
         assert main([*places, *words.split(), *QUICK.split(), "--save-models"]) == 0
