@@ -23,7 +23,7 @@ EDGES = np.triu_indices(6, 1)
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Facts of a model of six sites, its table and pages of new people of known age, and where all of it is."""
-    root = make_cohort(tmp_path_factory.mktemp("numbers"), 0.8, SITES, people=PEOPLE, seed=3, new=NEW)
+    root = make_cohort(tmp_path_factory.mktemp("numbers"), 0.8, SITES, people=PEOPLE, seed=4, new=NEW)
     assert group(root, "--site-column", "site", permutations=100) == 0
     (model,) = models(root)
     assert main(["predict", str(model), str(root / "new"), "--phenotypes", str(root / "truth.tsv")]) == 0
