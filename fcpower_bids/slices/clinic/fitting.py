@@ -225,7 +225,8 @@ def _describe(study: Study, known: NDArray[np.intp], representation: str, penalt
         "SecondsRange": _range(scans["seconds"]),
         "Parcels": list(study.cohort.parcels),
         "Networks": list(study.cohort.networks),
-        "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort.",
+        "Caution": "Predictions hold for people, scanners and preprocessing like those of the training cohort. "
+        "The weights are a sum of the training scans: who has these gets the values of their people.",
     }
 
 
