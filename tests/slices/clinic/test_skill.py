@@ -54,24 +54,28 @@ def test_a_model_is_saved_where_the_test_finds_skill_and_refused_where_not(cohor
     assert skill["SpreadOfValues"] == pytest.approx(np.ptp(np.quantile(ages, [0.05, 0.95])))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.95])
-def test_a_page_has_no_number_of_a_model_without_skill_above_the_sentence(cohorts, capsys, share):
-    root = cohorts[share, 1]
-    group(root, "--accept-no-skill")
+@pytest.mark.parametrize("sites", [1, 6])
+@pytest.mark.parametrize("share", [0.0, 0.45, 0.95])
+def test_a_page_has_no_number_of_a_model_without_skill_above_the_sentence(cohorts, capsys, share, sites):
+    root = cohorts[share, sites]
+    group(root, "--accept-no-skill", *(["--site-column", "site"] if sites > 1 else []))
     (model,) = models(root)
+    found = json.loads((model / "model.json").read_text())["Skill"]["Found"]
     code, said = main(["predict", str(model), str(root / "new")]), capsys.readouterr()
-    if share:
-        assert code == 0
-        assert ALARM not in said.out
-        return
-    assert code == 3
-    assert ALARM.removesuffix(".") in said.err
-    assert not list((root / "new").glob("*.html"))
-    assert main(["predict", str(model), str(root / "new"), "--accept-no-skill"]) == 0
+    assert code == (0 if found else 3)
+    assert share == 0.45 or found == (share > 0)
+    assert (ALARM.removesuffix(".") in said.err) != found
+    if not found:
+        assert not list((root / "new").glob("*.html"))
+        assert main(["predict", str(model), str(root / "new"), "--accept-no-skill"]) == 0
     table = read_table(root / "new" / "group" / "predicted" / "target-age-fc.tsv")
-    assert table["warning"].str.startswith(ALARM).all()
+    assert table["warning"].fillna("").str.startswith(ALARM).tolist() == [not found] * 5
     page = html.unescape(next((root / "new").glob("sub-4*.html")).read_text())
     body = page[page.index("<header") :]
+    if found:
+        assert ALARM not in body
+        assert re.search(r"age: between \d+ and \d+; best guess \d+\.", body)
+        return
     above = re.sub("<[^>]+>", "", body[: body.index(ALARM)])
     assert not re.search(r"\d\d\.\d", above)
     assert 'class="verdict stop sheet"' in body[: body.index(ALARM)]
