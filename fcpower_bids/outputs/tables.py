@@ -296,7 +296,19 @@ def _cell(value: Any) -> str:
         return _decimal(float(value))
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
-    return " ".join(str(value).split()) or MISSING
+    text = " ".join(str(value).split()) or MISSING
+    return f"'{text}" if is_formula(text) else text
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet would compute a cell: it begins as a formula and is no number."""
+    if len(text) < 2 or text[0] not in "=+-@":
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -194,5 +194,11 @@ def _check_scale(matrix: NDArray[np.float64], off: NDArray[np.bool_], scale: str
     largest = float(np.nanmax(np.abs(matrix[off]), initial=0.0))
     if scale == "r" and largest > 1 + ROUNDING:
         raise Unfit(f"it is declared as r but has the value {largest:.3g}: declare it as z (Fisher z)")
+    odd = diagonal[~np.isnan(diagonal) & (diagonal != 0) & ~(np.abs(diagonal - 1) <= ROUNDING)]
+    if scale == "r" and len(odd):
+        raise Unfit(
+            f"it is declared as r but has {odd[0]:.3g} on its diagonal, where correlations have 1: declare it as z "
+            "(Fisher z); a covariance has to be scaled first"
+        )
     if scale == "z" and np.isfinite(diagonal).all() and np.allclose(diagonal, 1.0, atol=1e-6) and largest <= 1:
         raise Unfit("it is declared as z but has 1 on its diagonal and nothing above 1: declare it as r")

@@ -19,8 +19,8 @@ def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[
     matrix : array_like, shape (P, P)
         Pearson FC.
     networks : sequence of str, length P
-        Network of each parcel; networks of a single parcel have no edges and are left out, and none is named where
-        all parcels are of one.
+        Network of each parcel; networks of a single parcel have no edges and are left out, as are parcels of none
+        ("n/a"); none is named where all parcels are of one.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[
     names = list(dict.fromkeys(labels.tolist()))
     for name in names if len(names) > 1 else []:
         own = upper & np.outer(labels == name, labels == name)
-        if own.any():
+        if own.any() and name != "n/a":
             found[f"within {name}"] = float(fc[own].mean())
     found["participation_ratio"] = float(spectrum_summary(eigendecompose(fc)[0])["participation_ratio"])
     return found

@@ -13,6 +13,7 @@ from fcpower_bids.errors import UsageError
 from fcpower_bids.imaging.table_checks import table_fault
 
 UNSTATED = "n/a"
+NO_NAMES = (UNSTATED, "nan", "node")
 BACKGROUND = ("", "???", "0", "n/a", "background", "unknown", "unlabeled", "unlabelled", "none")
 LABEL_COLUMNS = ("index", "label", "value", "id")
 NAME_COLUMNS = ("name", "label", "region")
@@ -102,10 +103,22 @@ def table_of_labels(labels: Iterable[int], known: Mapping[int, str], origin: Pat
 
 
 def unique_names(labels: Sequence[int], names: Sequence[str]) -> tuple[str, ...]:
-    """Name every parcel differently: a nameless one by its label, one of several namesakes by name and label."""
-    named = [name or f"parcel{label:03d}" for label, name in zip(labels, names, strict=True)]
+    """Name every parcel differently: a nameless one by its label, one of several namesakes by name and label.
+
+    A name that a reader of tables takes for a missing value or for the head of a column is none; the signs by which a
+    spreadsheet knows a formula are taken off.
+    """
+    plain = [name.lstrip("=+-@ ") for name in names]
+    plain = ["" if name.lower() in NO_NAMES else name for name in plain]
+    named = [name or f"parcel{label:03d}" for label, name in zip(labels, plain, strict=True)]
     counts = Counter(named)
-    return tuple(name if counts[name] == 1 else f"{name}_{label}" for label, name in zip(labels, named, strict=True))
+    unique: dict[str, None] = {}
+    for label, name in zip(labels, named, strict=True):
+        one = name if counts[name] == 1 else f"{name}_{label}"
+        while one in unique or (one != name and one in counts):
+            one = f"{one}_{label}"
+        unique[one] = None
+    return tuple(unique)
 
 
 def network_of(name: str) -> str:

@@ -60,7 +60,7 @@ def write_citations(folder: Path, markdown: str) -> list[Path]:
     head = '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>Methods</title></head>\n'
     page = f"{head}<body>\n{body}</body>\n</html>\n"
     entries = "\n\n".join(references[key]["text"] for key in cited_keys(markdown, references)) + "\n"
-    texts = {".md": markdown, ".html": page, ".tex": to_latex(markdown), ".bib": entries}
+    texts = {".md": TAG.sub("&lt;", markdown), ".html": page, ".tex": to_latex(markdown), ".bib": entries}
     return [write_shared(folder / f"CITATION{ending}", text) for ending, text in texts.items()]
 
 
@@ -159,6 +159,8 @@ def _listed(words: Iterable[object]) -> str:
 Entry = Mapping[str, str]
 """A reference: its fields, ``key`` and ``text`` (the entry as the file has it)."""
 
+TAG = re.compile(r"<(?=[A-Za-z/!?])")
+"""Begin of what Markdown would pass on as HTML; names and sentences come from files of strangers."""
 MARK = re.compile(r"\[(?P<cited>@\w+(?:; @\w+)*)\]|\^(?P<raised>[^\s^]+)\^")
 LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",

@@ -20,6 +20,7 @@ from fcpower_bids.core.connectome.matrix_formats import Rounding, correlations_f
 from fcpower_bids.core.connectome.spd import eigendecompose
 from fcpower_bids.core.connectome.spectrum import spectrum_summary
 from fcpower_bids.errors import DatasetError, RecordingError, Unfit, UsageError
+from fcpower_bids.imaging.atlas.tables import unique_names
 from fcpower_bids.measures.quality import QUALITY as QUALITY_MEASURE
 from fcpower_bids.outputs.dataset import bids_uri, prepare_dataset
 from fcpower_bids.outputs.names import CONNECTIVITY, QUALITY, TIMESERIES, file_name, order_entities
@@ -218,11 +219,10 @@ def _read(one: Offered, source: str, root: Path) -> Imported:
         )
         facts["Description"] = "Connectome as the source has it; it has no series, so nothing can be computed anew"
         facts |= _describe_rounding(rounding)
-    parcels = (
-        names if len(names) == len(connectivity) else tuple(f"parcel{n + 1:04d}" for n in range(len(connectivity)))
-    )
-    if len(set(parcels)) < len(parcels):
+    if len(set(names)) < len(names):
         raise RecordingError(f"{one.path} has two parcels of one name. Rename one.")
+    numbers = range(1, len(connectivity) + 1)
+    parcels = unique_names(numbers, names) if len(names) == len(numbers) else tuple(f"parcel{n:04d}" for n in numbers)
     seconds = volumes * one.repetition_time if np.isfinite(volumes * one.repetition_time) else one.seconds
     return Imported(
         one.entities,

@@ -17,7 +17,7 @@ from typing import Any
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.outputs.folder_names import known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
-from fcpower_bids.outputs.tables import json_text, read_json
+from fcpower_bids.outputs.tables import is_formula, json_text, read_json
 from fcpower_bids.store import file_in_the_way, replace_folder, stored_path, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
@@ -36,7 +36,6 @@ PEOPLE = ("participant_id", "other", "person", "scan", "recording")
 COUNTS = ("n", "n_people", "n_scored")
 FEWEST = 5
 """Rows of group tables about fewer people are left out."""
-FORMULA = re.compile(r"[=+\-@]")
 ORDINARY = {"root", "user", "users", "home", "data", "localhost", "admin"}
 """Names of users and hosts that are words of any text."""
 README = """\
@@ -256,19 +255,9 @@ def _table_text(rows: Iterable[list[str]], words: _Words) -> str:
 
 def _cell(value: str, words: _Words) -> str:
     """Clean a cell; one that a spreadsheet would compute gets a quote before it."""
-    if not value or value[0] in "0123456789":
+    if value[:1] in "0123456789":  # and where there is none
         return value
-    if FORMULA.match(value):
-        return value if _is_number(value) else "'" + words.clean(value)
-    return words.clean(value)
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
+    return ("'" if is_formula(value) else "") + words.clean(value)
 
 
 def _clean_json(value: Any, words: _Words) -> Any:

@@ -208,6 +208,9 @@ def test_a_list_reads_every_form_of_a_matrix(form, tmp_path):
 
 FAULTS = {
     "r above 1": (lambda r: np.arctanh(r - np.eye(P)) * 3 + np.eye(P), {}, "declare it as z"),
+    "small z": (lambda r: np.arctanh(r / 4 - np.eye(P) / 4) + 18.7 * np.eye(P), {}, "has 18.7 on its diagonal"),
+    "z with an infinite diagonal": (lambda r: r / 4 + np.diag([np.inf] * P), {}, "has inf on its diagonal"),
+    "a covariance": (lambda r: r * np.outer(*[np.linspace(0.3, 0.9, P)] * 2), {}, "a covariance has to be scaled"),
     "z that is r": (lambda r: r, {"scale": "z"}, "declare it as r"),
     "not square": (lambda r: r[:, :-1], {}, "neither a square matrix"),
     "a wrong length": (lambda r: r[UPPER][:-1], {}, "no triangle"),
