@@ -10,6 +10,9 @@ DAMAGED_ARRAY = (ValueError, EOFError, SyntaxError, TokenError)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Numbers of the errors of the system when nothing more can be written: full, over quota, too large, read-only."""
 
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Those when a place may not be entered or written to."""
+
 
 class FcPowerError(Exception):
     """An error whose message is written for the person at the keyboard; it is shown without a traceback."""

@@ -79,6 +79,12 @@ def file_in_the_way(folder: Path) -> Path | None:
     return next((one for one in (folder, *folder.parents) if one.is_file()), None)
 
 
+def may_write(folder: Path) -> bool:
+    """Whether files can be made in a folder that is there, or in the one in which it would be."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def make_folder(path: Path) -> Path:
     """Make a folder that another process may remove at the same moment.
 

@@ -9,11 +9,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from fcpower_bids.cli.completion import answer_the_shell, with_names
-from fcpower_bids.errors import NO_ROOM, FcPowerError, UsageError
+from fcpower_bids.errors import CLOSED, NO_ROOM, FcPowerError, UsageError
 from fcpower_bids.plugins import extend
 from fcpower_bids.settings import LEVELS, Settings
+from fcpower_bids.store import TEMPORARY
 from fcpower_bids.workers import leave_surroundings, unsearched
 
 INTERRUPTED = 130
@@ -72,10 +74,16 @@ def _closed(argv: Sequence[str], said: str) -> str | None:
 
 def _refused(error: Exception) -> str | None:
     """Sentence and remedy for a refusal of the operating system; None for anything else."""
+    if isinstance(error, OSError) and error.errno in CLOSED and error.filename:
+        place = Path(os.fsdecode(error.filename))
+        if (unfinished := TEMPORARY.fullmatch(place.name)) is not None:
+            return (
+                f"{place.parent} is closed to you, so {unfinished[1]} cannot be written. Open it, or choose another "
+                "folder."
+            )
+        return f"{error.filename} is closed to you. Open it, or choose another folder."
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return f"{error}: make room, and run the same command again."
-    if isinstance(error, PermissionError) and error.filename:
-        return f"{error.filename} is closed to you. Open it, or choose another folder."
     return None
 
 

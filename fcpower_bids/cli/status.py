@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fcpower_bids.cli.parser import Parser
 from fcpower_bids.errors import DatasetError
+from fcpower_bids.store import may_write
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{row.state}: {row.recording}{f' at {row.stage}' * bool(row.stage)}: {row.reason}")  # noqa: T201
     counts = table["state"].value_counts()
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was done yet")  # noqa: T201
-    if not choices.no_index:
+    if not may_write(output_dir) or not may_write(output_dir / "logs"):
+        print(f"{output_dir} is closed to you, so logs/status.tsv and index.html stay as they are.")  # noqa: T201
+    elif not choices.no_index:
         from fcpower_bids.reports.person.index import renew_index  # the table is printed before it loads
 
         renew_index(output_dir)

@@ -21,7 +21,7 @@ from fcpower_bids.outputs.tables import json_text, read_json, read_table, table_
 from fcpower_bids.records import Atlas
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import ParticipantOutputs
-from fcpower_bids.store import atomic, write_shared
+from fcpower_bids.store import atomic, may_write, write_shared
 from fcpower_bids.transforms.connectomes import make_transform
 
 NAME = "fcpower_bids"
@@ -196,4 +196,5 @@ def copy_atlas(output_dir: Path, atlas: Atlas) -> Path:
 
 def note_command(output_dir: Path, of: str, line: str) -> None:
     """Keep the last command of a level or a verb with whole paths in ``logs``: pages leave folders out."""
-    write_shared(output_dir / "logs" / f"command_{of}.txt", f"{line}\n")
+    if may_write(output_dir / "logs"):
+        write_shared(output_dir / "logs" / f"command_{of}.txt", f"{line}\n")

@@ -26,7 +26,7 @@ from fcpower_bids.outputs.tables import is_cut_short, read_json, write_declared,
 from fcpower_bids.records import Atlas, Recording
 from fcpower_bids.schema import Column, TableSpec, join_columns
 from fcpower_bids.settings import Embedding, Method, Participant
-from fcpower_bids.store import is_inner, stored_path, write_shared
+from fcpower_bids.store import is_inner, may_write, stored_path, write_shared
 
 DONE, RUNNING, SKIPPED, EXCLUDED, FAILED = "done", "running", "skipped", "excluded", "failed"
 STATES = (DONE, SKIPPED, EXCLUDED, FAILED, RUNNING)
@@ -297,8 +297,10 @@ def not_begun(output_dir: Path, names: Collection[str]) -> list[Status]:
 
 
 def write_status_table(output_dir: Path, most: int | None = None) -> pd.DataFrame | None:
-    """Put ``logs/status.tsv`` together from the statuses of all recordings."""
+    """Put ``logs/status.tsv`` together from the statuses of all recordings; where it may not be written, its rows."""
     path = output_dir / TABLE
+    if not may_write(path.parent):
+        return status_rows(output_dir, names := recorded(output_dir), not_begun(output_dir, names))
     # One after the other: the last to write has seen what all others wrote.
     with turn(output_dir / CLAIMS, path.name):
         names = recorded(output_dir)

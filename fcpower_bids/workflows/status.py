@@ -9,6 +9,7 @@ import pandas as pd
 
 from fcpower_bids.claims import CLAIMS, claims_in
 from fcpower_bids.outputs.status import EXCLUDED, FAILED, RUNNING, write_status_table
+from fcpower_bids.store import may_write
 
 ABANDONED = "The run that worked on it has ended before it was finished: run the participant level again."
 SOME_FAILED, ALL_FAILED, QUALITY_EXCLUDED = 4, 5, 6
@@ -31,6 +32,8 @@ def survey(output_dir: Path) -> tuple[pd.DataFrame, int]:
 def _owners(output_dir: Path, recordings: list[str]) -> list[str | None]:
     if not recordings:
         return []
+    if not may_write(output_dir / CLAIMS):
+        return [f"perhaps, since {output_dir / 'logs'} is closed to you"] * len(recordings)
     with claims_in(output_dir / CLAIMS) as claims:
         return [claims.owner(recording) for recording in recordings]
 

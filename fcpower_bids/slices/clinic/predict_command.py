@@ -50,7 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # after the limits of threads are set, which numpy reads when it is loaded
     from fcpower_bids.outputs.dataset import note_command
     from fcpower_bids.slices.clinic.predict import DONE, Request, predict_scans, say_predictions
+    from fcpower_bids.store import may_write
 
+    if not may_write(options.output_dir / "group") and not (options.table and options.no_pages):
+        raise UsageError(
+            f"{options.output_dir} is closed to you, so no table and no page can be written there. Write the table "
+            "elsewhere: --table FILE --no-pages."
+        )
     request = Request(
         options.output_dir,
         tuple(label.removeprefix("sub-") for label in options.participant_label),

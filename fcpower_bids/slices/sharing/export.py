@@ -6,6 +6,7 @@ import csv
 import getpass
 import gzip
 import io
+import os
 import platform
 import re
 import secrets
@@ -15,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from fcpower_bids.errors import DatasetError, UsageError
+from fcpower_bids.outputs.dataset import DESCRIPTION
 from fcpower_bids.outputs.folder_names import known_folders, without_folders
 from fcpower_bids.outputs.status import DONE, EXCLUDED, Status, current_status, recorded
 from fcpower_bids.outputs.tables import is_formula, json_text, read_json
-from fcpower_bids.store import file_in_the_way, replace_folder, stored_path, write_bytes, write_text
+from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
-"""Below the outputs, never below the copy: who is who."""
+"""Below the outputs, or beside the copy, never below it: who is who."""
+WRITTEN = ".exported"
+"""Names of the files of a copy: a later export replaces these, and refuses a copy that has others."""
 ID_BYTES = 5
 LONG = 5
 """Characters from which on a label is no word or number of a text by chance."""
@@ -118,8 +122,8 @@ class _Words:
         return sorted(found | labels_in(text, self.people.keys() - shared, short=sentences))
 
 
-def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
-    """Write the copy.
+def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str], Path]:
+    """Write the copy; return the number of its files, what is left out, and the file of who is who.
 
     Raises DatasetError, UsageError.
     """
@@ -128,7 +132,10 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
     if not any(status.outputs for status in statuses):
         raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
     _check_place(output_dir.resolve(), share.resolve())
-    words = _Words(_shared_ids(output_dir, everyone), known_folders(output_dir, share), _names(output_dir))
+    ids = output_dir / IDS
+    if not may_write(ids.parent):  # then beside the copy, and not in it
+        ids = share.with_name(f"{share.name}_{ids.name}")
+    words = _Words(_shared_ids(ids, everyone, output_dir / IDS), known_folders(output_dir, share), _names(output_dir))
     words.left_out += [
         words.rename(f"{status.recording} (its status is {status.state}: see fcpower_bids status)")
         for status in everyone
@@ -145,9 +152,10 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str]]:
             write_bytes(stored_path(folder, name), content)
             written.append(name)
         write_text(folder / "README.md", README.format(fewest=FEWEST, left_out=_list(words.left_out)))
+        write_text(folder / WRITTEN, "".join(f"{name}\n" for name in sorted([*written, "README.md", WRITTEN])))
 
     replace_folder(share, fill)
-    return len(written) + 1, words.left_out
+    return len(written) + 1, words.left_out, ids
 
 
 def _statuses(output_dir: Path) -> list[Status]:
@@ -163,15 +171,28 @@ def _check_place(output_dir: Path, share: Path) -> None:
     ours = readme.is_file() and readme.read_text(encoding="utf-8").startswith(README.splitlines()[0])
     if share.exists() and not ours and (not share.is_dir() or any(share.iterdir())):
         raise UsageError(f"{share} is not empty and no earlier copy. Choose a new folder.")
+    theirs = _of_others(share) if ours else []
+    if theirs:
+        raise UsageError(
+            f"{share} has {len(theirs)} files that no export has written ({theirs[0]}), and a copy is replaced as a "
+            "whole. Move them, or choose a new folder."
+        )
 
 
-def _shared_ids(output_dir: Path, statuses: Iterable[Status]) -> dict[str, str]:
-    """Return the new name of every participant: drawn once, kept with the outputs, so that later copies agree."""
-    path = output_dir / IDS
+def _of_others(share: Path) -> list[str]:
+    """Files and links in an earlier copy that are not of it."""
+    known = (share / WRITTEN).read_text(encoding="utf-8").splitlines() if (share / WRITTEN).is_file() else []
+    found = (one.relative_to(share).as_posix() for one in share.rglob("*") if one.is_symlink() or not one.is_dir())
+    return sorted(set(found) - set(known))
+
+
+def _shared_ids(path: Path, statuses: Iterable[Status], first: Path) -> dict[str, str]:
+    """Return the new name of every participant: drawn once, kept in a file, so that later copies agree."""
     known: dict[str, str] = {}
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as lines:
-            known = {row["participant_id"]: row["shared_id"] for row in csv.DictReader(lines, delimiter="\t")}
+    for place in (path, first):
+        if place.is_file() and os.access(place, os.R_OK):
+            with place.open(encoding="utf-8", newline="") as lines:
+                known |= {row["participant_id"]: row["shared_id"] for row in csv.DictReader(lines, delimiter="\t")}
     people = sorted({found[1] for one in statuses if (found := re.match(r"sub-([A-Za-z0-9+]+)", one.recording))})
     for person in people:
         known.setdefault(person, secrets.token_hex(ID_BYTES))
@@ -191,10 +212,10 @@ def _names(output_dir: Path) -> list[str]:
 
 def _copies(output_dir: Path, statuses: Iterable[Status], words: _Words) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of every file of the copy, participants in the order of their new names, arrays last."""
-    about = read_json(output_dir / "dataset_description.json")
+    about = read_json(stored_path(output_dir, DESCRIPTION))
     for key in ("SourceDatasets", "DatasetLinks"):
         about.pop(key, None)
-    yield "dataset_description.json", json_text(_clean_json(about, words)).encode()
+    yield DESCRIPTION, json_text(_clean_json(about, words)).encode()
     for name in WHOLE:
         if (path := stored_path(output_dir, name)).is_file():
             yield name, path.read_bytes()
@@ -228,7 +249,8 @@ def _group_copies(output_dir: Path, words: _Words) -> Iterator[tuple[str, bytes]
         yield name, _table_text([header, *kept], words).encode()
         sidecar = path.with_suffix(".json")
         if sidecar.is_file():
-            yield sidecar.relative_to(output_dir).as_posix(), _cleaned(sidecar, words)
+            name = sidecar.relative_to(output_dir).as_posix()
+            yield name, _cleaned(stored_path(output_dir, name), words)
 
 
 def _is_small(header: list[str], row: list[str]) -> bool:

@@ -20,14 +20,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the copy, and say what is not in it and what is personal nevertheless."""
     options = build_parser().parse_args(argv)
-    from fcpower_bids.slices.sharing.export import (  # loads pandas, which no other word of the line needs
-        IDS,
-        share_outputs,
-    )
+    from fcpower_bids.slices.sharing.export import share_outputs  # loads pandas, which no other word of the line needs
 
-    number, left_out = share_outputs(options.output_dir, options.share)
+    number, left_out, ids = share_outputs(options.output_dir, options.share)
     for one in left_out:
         print(f"left out: {one}")  # noqa: T201
-    print(f"{number} files in {options.share}. Who is who: {options.output_dir / IDS}; keep it to yourself.")  # noqa: T201
+    print(f"{number} files in {options.share}. Who is who: {ids}; keep it to yourself.")  # noqa: T201
     print("Series, FC and FC^alpha identify people whatever their names: share them as you would share the scans.")  # noqa: T201
     return 0

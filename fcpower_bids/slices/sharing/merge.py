@@ -6,8 +6,10 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -16,6 +18,7 @@ from urllib.parse import quote, unquote
 
 import pandas as pd
 
+from fcpower_bids.claims import CLAIMS, POLL_SECONDS, claims_in
 from fcpower_bids.cohort.decisions import DECISIONS, Decision, read_decisions
 from fcpower_bids.cohort.decisions import FILE as DECIDED
 from fcpower_bids.cohort.phenotypes import read_phenotype_table
@@ -27,7 +30,7 @@ from fcpower_bids.outputs.tables import declared_text, json_text, read_declared,
 from fcpower_bids.settings import METHOD_SECTIONS, Settings
 from fcpower_bids.slices.sharing.sources import COMBINED, Source, find_held, find_sources, known_labels, label_people
 from fcpower_bids.slices.sharing.sources import FILE as ORIGINS
-from fcpower_bids.store import beside, file_in_the_way, move_whole, stored_path, write_bytes, write_text
+from fcpower_bids.store import beside, file_in_the_way, move_whole, stored_path, sweep, write_bytes, write_text
 
 LABELS, SETTINGS, PEOPLE = "descriptions.tsv", "logs/settings.toml", "participants.tsv"
 SHARED = (DECIDED, DESCRIPTION, LABELS, SETTINGS, PEOPLE, ORIGINS)
@@ -279,7 +282,27 @@ def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merg
 def _put(
     found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Stage all files, merge shared ones, move all to their places; return the result of `merge_shared`."""
+    """Stage all files, merge shared ones, move all to their places; return the result of `merge_shared`.
+
+    One combination after the other, so that what is left of others is of killed ones.
+    """
+    made = [folder for folder in (output_dir / "logs", output_dir) if not folder.exists()]
+    try:
+        with claims_in(output_dir / CLAIMS) as claims:
+            while not claims.acquire(["combine"]):
+                time.sleep(POLL_SECONDS)
+            claims.clear_stale()
+            sweep([output_dir, *(output_dir / name for name in (ORIGINS, PEOPLE))])
+            return _put_staged(found, held, output_dir, spread)
+    finally:
+        for folder in made:  # for the claim alone, where a source is refused
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _put_staged(
+    found: Sequence[Source], held: Source | None, output_dir: Path, spread: Collection[str]
+) -> tuple[list[str], list[str]]:
     staged = beside(output_dir)
     folders = [staged / str(number) for number in range(len(found))]
     try:

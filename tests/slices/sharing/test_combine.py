@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -224,6 +226,47 @@ def test_a_damaged_file_is_named_as_the_source_has_it(exact_run, people, tmp_pat
     assert f"{source}/{inside}{name} " in told
     assert ".part" not in told
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_killed_combination_left_is_swept_by_the_next(exact_run, tmp_path):
+    """Killed while it stages, and while it writes the tables that it alone writes."""
+    script = (
+        "import os, signal, sys\n"
+        "from fcpower_bids.cli.run import main\n"
+        "from fcpower_bids.slices.sharing import merge\n"
+        "def killed(*words, **more):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "setattr(merge, sys.argv[1], killed)\n"
+        "main(['combine', *sys.argv[2:]])\n"
+    )
+    for name in ("merge_shared", "_take"):
+        words = [sys.executable, "-c", script, name, str(tmp_path / "all"), str(exact_run.output)]
+        assert subprocess.run(words, check=False).returncode == -9
+        assert list(tmp_path.glob(".all.*.part")), name
+    (tmp_path / ".another.0123456789abcdef.part").mkdir()
+    (tmp_path / "all" / f".participants.tsv.{'0' * 16}.part").write_text("x")
+    assert main(["combine", str(tmp_path / "all"), str(exact_run.output)]) == 0
+    assert [path.name for path in tmp_path.glob(".*")] == [".another.0123456789abcdef.part"]
+    assert not list((tmp_path / "all").rglob(".*.part"))
+    assert not (tmp_path / "all" / "logs" / "claims").exists()
+
+
+def test_a_zip_with_a_wrong_checksum_and_a_link_out_of_a_source_are_refused_before_anything_is_written(
+    exact_run, people, tmp_path, capsys
+):
+    source = part(exact_run.output, tmp_path / "job", people[0])
+    zipped = packed(source, tmp_path / "job.zip")
+    with zipfile.ZipFile(zipped) as archive:
+        last = max(archive.infolist(), key=lambda one: one.header_offset)
+    content = bytearray(zipped.read_bytes())
+    content[last.header_offset + 30 + len(last.filename) + last.compress_size // 2] ^= 1
+    zipped.write_bytes(content)
+    secret = tmp_path / "secret.tsv"
+    secret.write_text("x")
+    (source / "sub-secret.tsv").symlink_to(secret)
+    for place, said in ((zipped, "cannot be read to its end"), (source, "leads out of that folder")):
+        assert main(["combine", str(tmp_path / "all"), str(place)]) == 3
+        assert said in capsys.readouterr().err
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["job", "job.zip", "secret.tsv"]
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(exact_run, tmp_path, capsys):

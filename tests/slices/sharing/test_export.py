@@ -130,13 +130,38 @@ def test_the_numbers_are_the_same_under_the_new_names(outputs, tmp_path):
     assert "DatasetLinks" not in description
 
 
-def test_a_second_copy_has_the_same_names_and_replaces_the_first(outputs, tmp_path):
+def test_a_second_copy_has_the_same_names_and_removes_nothing_of_others(outputs, tmp_path, capsys):
     share = tmp_path / "share"
     assert main(["export", str(outputs), str(share)]) == 0
     before = contents(share)
-    (share / "stale.txt").write_text("x")
+    for name in ("notes.txt", "sub-of-mine/notes.txt"):
+        (share / name).parent.mkdir(exist_ok=True)
+        (share / name).write_text("x")
+        assert main(["export", str(outputs), str(share)]) == 2
+        assert f"has 1 files that no export has written ({name})" in capsys.readouterr().err
+        assert (share / name).read_text() == "x"
+        (share / name).unlink()
+    (share / "sub-of-mine").rmdir()
+    gone = next(share.glob("sub-*/**/*.tsv"))
+    gone.write_text("stale")
     assert main(["export", str(outputs), str(share)]) == 0
     assert contents(share) == before
+
+
+def test_a_link_out_of_the_outputs_is_not_followed(outputs, tmp_path, capsys):
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"secret": 1}')
+    for name in ("group/scores.json", "dataset_description.json"):
+        path = outputs / name
+        content = path.read_bytes() if path.exists() else None
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+        assert main(["export", str(outputs), str(tmp_path / "share")]) == 3
+        assert "leads out of that folder" in capsys.readouterr().err
+        assert not (tmp_path / "share").exists()
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
 
 
 def test_places_that_would_do_harm_are_refused(outputs, tmp_path, capsys):
