@@ -23,7 +23,7 @@ from fcpower_bids.outputs.tables import is_formula, json_text, read_json
 from fcpower_bids.store import file_in_the_way, may_write, replace_folder, stored_path, write_bytes, write_text
 
 IDS = "logs/shared_ids.tsv"
-"""Below the outputs, or beside the copy, never below it: who is who."""
+"""Which name stands for which person: below the outputs, or next to the copy."""
 WRITTEN = ".exported"
 """Names of the files of a copy: a later export replaces these, and refuses a copy that has others."""
 ID_BYTES = 5
@@ -133,7 +133,7 @@ def share_outputs(output_dir: Path, share: Path) -> tuple[int, list[str], Path]:
         raise DatasetError(f"{output_dir} holds no finished recordings. Give the folder of the participant level.")
     _check_place(output_dir.resolve(), share.resolve())
     ids = output_dir / IDS
-    if not may_write(ids.parent):  # then beside the copy, and not in it
+    if not may_write(ids.parent):  # then next to the copy, and not in it
         ids = share.with_name(f"{share.name}_{ids.name}")
     words = _Words(_shared_ids(ids, everyone, output_dir / IDS), known_folders(output_dir, share), _names(output_dir))
     words.left_out += [

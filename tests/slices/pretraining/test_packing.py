@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,7 @@ from fcpower_bids.slices.pretraining.corpus.pack import load_corpus
 from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
 from tests.slices.pretraining.conftest import NAMES, as_sources, made_recordings
+from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
 
 
 def exact_kernel(recordings) -> np.ndarray:
@@ -205,3 +208,30 @@ def test_participant_outputs_are_found(tmp_path, recordings):
     (folder / f"{stem}.json").write_text('{"RepetitionTime": 0}')
     with pytest.raises(DatasetError, match="RepetitionTime"):
         list(find_series(tmp_path / "out", "ds1"))
+
+
+def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
+    """Killed while it writes a part, a shard, its facts and the kernel."""
+    script = (
+        "import os, signal, sys\n"
+        "from fcpower_bids import store\n"
+        "from tests.slices.pretraining.outputs import run_pretrain\n"
+        "from pathlib import Path\n"
+        "real = os.replace\n"
+        "def replace(old, new):\n"
+        "    if Path(new).match(sys.argv[2]):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    real(old, new)\n"
+        "os.replace = replace\n"
+        "run_pretrain(Path(sys.argv[1]), level='pack')\n"
+    )
+    plant_outputs(tmp_path, recordings)
+    corpus = tmp_path / "out" / "corpus"
+    for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
+        words = [sys.executable, "-c", script, str(tmp_path), name]
+        assert subprocess.run(words, check=False).returncode == -9, name
+        assert list(corpus.rglob(".*.part")), name
+    assert run_pretrain(tmp_path, level="pack") == 0
+    assert not list(corpus.rglob(".*.part"))
+    assert not (corpus / "parts").exists()
+    assert len(load_corpus(corpus).table) == len(recordings)

@@ -23,7 +23,7 @@ from fcpower_bids.encoders.training_people import signature, signature_volumes
 from fcpower_bids.errors import DatasetError, UsageError
 from fcpower_bids.slices.pretraining.corpus.opened import Corpus, Indices, series_file, teacher_file, write_arrays
 from fcpower_bids.slices.pretraining.corpus.teacher import stored_teacher, unit_vectors
-from fcpower_bids.store import TEMPORARY, stored_path
+from fcpower_bids.store import stored_path
 
 AGREEMENT = 0.7
 """Least correlation of a recomputed with the stored teacher vector: real packs have .99, scrambled ones about 0."""
@@ -368,9 +368,6 @@ class Parts:
                 continue
             found.append(part)
             self.next = int(path.stem) + 1
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            if TEMPORARY.fullmatch(path.name):  # it was being written when the run was killed
-                path.unlink()
         return found
 
     def _read(self, path: Path) -> Part | None:

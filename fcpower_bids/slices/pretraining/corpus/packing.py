@@ -40,7 +40,7 @@ from fcpower_bids.slices.pretraining.corpus.pack import (
     refuse_leakage,
 )
 from fcpower_bids.slices.pretraining.corpus.teacher import Prepared, Source, kernel_corpus, prepare_all, write_kernel
-from fcpower_bids.store import write_text
+from fcpower_bids.store import leftovers, sweep, write_text
 
 COLUMNS = (*TEXT_COLUMNS, "TR", "T", "shard", "position", "offset", "rank")
 logger = logging.getLogger(__name__)
@@ -68,6 +68,8 @@ def pack_corpus(
     Raises DatasetError, RecordingError, UsageError.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "parts"):
+        sweep(place / name for name in leftovers(place))  # of a run that was killed
     sources = list(recordings)
     pack = _Pack(folder, alpha, atlas)
     pack.check(sources, evaluation)
