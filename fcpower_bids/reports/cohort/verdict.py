@@ -21,11 +21,12 @@ from fcpower_bids.reports.cohort.findings import (
     known_people,
     prediction_cautions,
 )
-from fcpower_bids.reports.cohort.overview import targets_by_representation
+from fcpower_bids.reports.cohort.first_look import first_figures, targets_by_representation
 from fcpower_bids.reports.cohort.pretraining_overlap import seen_rows
 from fcpower_bids.reports.cohort.sections import page_parts
 from fcpower_bids.reports.cohort.sections.identification import describe_identification, identification_rows
 from fcpower_bids.reports.cohort.tables import SIGNIFICANT, Grid, GroupTables, Section, count, listed, missing, percent
+from fcpower_bids.reports.kit.panel import Panel
 
 MOST_TARGETS = 12
 ALARM, NOTE = "alarm", "note"
@@ -54,6 +55,8 @@ class GroupVerdict:
         Limits of the findings.
     overview : Grid or None
         Targets against representations.
+    figures : tuple of Panel
+        Figures of prediction and identification.
     mark : str
         Mark of the results in the index: ``ok`` where something was found, ``caution`` where the check
         alarms or a part failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing.
@@ -66,6 +69,7 @@ class GroupVerdict:
     further: tuple[tuple[str, str, str], ...]
     cautions: tuple[str, ...]
     overview: Grid | None = None
+    figures: tuple[Panel, ...] = ()
     mark: str = "stop"
 
 
@@ -110,7 +114,8 @@ def _judge(tables: GroupTables, sections: Sequence[Section]) -> GroupVerdict:
         headline = f"The check found {count(alarms, 'thing')} that would mislead; read it first. {headline}"
     overview = targets_by_representation(targets, tables)
     mark = "stop" if level == "stop" else "caution" if alarms or _failed(tables) else _mark(targets, tables)
-    return GroupVerdict(level, headline, tuple(_facts(tables)), tuple(answers), further, cautions, overview, mark)
+    facts, figures = tuple(_facts(tables)), first_figures(targets, tables)
+    return GroupVerdict(level, headline, facts, tuple(answers), further, cautions, overview, figures, mark)
 
 
 def _failed(tables: GroupTables) -> int:

@@ -482,7 +482,9 @@ def test_on_paper_nothing_is_cut_off(browser, page):
         assert browser.evaluate("document.documentElement.scrollWidth") <= 718
         kinds = "[...document.querySelectorAll('thead button')].map((one) => getComputedStyle(one).display)"
         assert set(browser.evaluate(kinds)) == {"contents"}, "buttons are not drawn in headings on the next sheet"
-        places = "[...document.querySelectorAll('.panel:not(.wide)')].map((one) => one.getBoundingClientRect().left)"
+        places = (
+            "[...document.querySelectorAll('.part .panel:not(.wide)')].map((one) => one.getBoundingClientRect().left)"
+        )
         assert len({round(place) for place in browser.evaluate(places)}) == 2  # beside each other
         browser.evaluate(MORE_ROWS)
         shown = "[...document.querySelectorAll('#quality tbody tr')].filter((row) => row.offsetHeight).length"
