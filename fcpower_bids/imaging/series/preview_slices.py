@@ -22,16 +22,19 @@ ALIGNED = 0.95
 
 
 class SlicePlan:
-    """Which voxels of a recording are shown: slices evenly over the brain, cut to it.
+    """Which voxels of a recording are shown: slices evenly over the brain and the parcels, cut to these.
 
-    Shapes and units: brain (X * Y * Z,).
+    A part of the head that the mask lacks is seen by the parcels that lie there.
+
+    Shapes and units: brain, in_parcels (X * Y * Z,).
     """
 
-    def __init__(self, header: HeaderSummary, brain: np.ndarray) -> None:
+    def __init__(self, header: HeaderSummary, brain: np.ndarray, in_parcels: np.ndarray) -> None:
         self.shape = header.shape[2::-1]
         self.affine = np.asarray(header.affine)
         volume = brain.reshape(self.shape)
-        z, y, x = (np.flatnonzero(volume.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
+        shown = (brain | in_parcels).reshape(self.shape)
+        z, y, x = (np.flatnonzero(shown.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1)))
         rows, columns = (np.arange(max(0, one[0] - MARGIN), one[-1] + MARGIN + 1) for one in (y, x))
         step = max(1, -(-max(len(rows), len(columns)) // LARGEST))
         rows, columns = rows[rows < self.shape[1]][::step], columns[columns < self.shape[2]][::step]

@@ -51,13 +51,14 @@ def average_voxels(
     placed, in_view = zip(*(_place_atlas(header, atlas) for atlas in atlases), strict=True)
     sizes = [atlas.n_parcels for atlas in atlases]
     n_voxels = np.concatenate([np.bincount(p, minlength=n + 1)[1:] for p, n in zip(placed, sizes, strict=True)])
-    voxels = np.flatnonzero(brain & np.any(placed, axis=0))
+    in_parcels = np.any(placed, axis=0)
+    voxels = np.flatnonzero(brain & in_parcels)
     voxels = voxels[
         np.argsort(placed[0][voxels], kind="stable")
     ]  # parcel by parcel of the first atlas: see _ParcelSums
     sample = np.flatnonzero(brain)
     means, n_covered, figures, slices = _stream_means(
-        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], SlicePlan(header, brain)),
+        _Stream(bold, header, n_dummy, sample[:: 1 + len(sample) // SAMPLE], SlicePlan(header, brain, in_parcels)),
         voxels,
         [(p[voxels], n) for p, n in zip(placed, sizes, strict=True)],
     )

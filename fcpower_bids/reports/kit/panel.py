@@ -28,6 +28,8 @@ class Panel:
         Its place on the printed sheet of a recording: ``whole``, ``left`` or ``right``; empty: on the screen alone.
     failure : str
         Why the program failed to make it.
+    leads : bool
+        Whether it comes first, as what calls for caution does.
     """
 
     title: str
@@ -41,3 +43,4 @@ class Panel:
     folded: bool = False
     paper: str = ""
     failure: str = ""
+    leads: bool = False

@@ -34,7 +34,7 @@ def draw_brain(slices: Slices, coverage: np.ndarray, threshold: float) -> str:
     rows = (
         ("mean", _beside(outline(grey, slices)), None),
         ("temporal SNR", _beside(step_of(np.nan_to_num(stability), 0, highest)), inferno),
-        ("coverage", _beside(paint_coverage(grey, slices.parcels, coverage, threshold)), None),
+        ("coverage", _beside(paint_coverage(grey, slices, coverage, threshold)), None),
     )
     n, height, width = slices.mean.shape
     wide = 8.9 * POINTS
@@ -89,12 +89,17 @@ def borders(regions: np.ndarray) -> np.ndarray:
     return found
 
 
-def paint_coverage(grey: np.ndarray, parcels: np.ndarray, coverage: np.ndarray, threshold: float) -> np.ndarray:
-    """Colour parcels (n, rows, columns) by their coverage over the anatomy; those below the threshold are vermilion."""
+def paint_coverage(grey: np.ndarray, slices: Slices, coverage: np.ndarray, threshold: float) -> np.ndarray:
+    """Colour parcels by their coverage over the anatomy (n, rows, columns, 3).
+
+    Parcels below the threshold, and the parts of others outside the mask, are vermilion; outside it nothing shines
+    through.
+    """
     seen = colours("cividis", STEPS)[step_of(np.nan_to_num(coverage), 0, 1)].astype(np.float64)
     seen[~(coverage >= threshold)] = UNCOVERED
     shown = grey.copy()
-    within = parcels > 0
-    mixed = SEEN_THROUGH * grey[within] + (1 - SEEN_THROUGH) * seen[parcels[within].astype(int) - 1]
+    within = slices.parcels > 0
+    mixed = SEEN_THROUGH * grey[within] + (1 - SEEN_THROUGH) * seen[slices.parcels[within].astype(int) - 1]
     shown[within] = mixed.astype(np.uint8)
+    shown[within & ~slices.brain] = UNCOVERED
     return shown

@@ -27,7 +27,7 @@ from fcpower_bids.reports.person.brain_figures import draw_brain, median_tsnr
 from fcpower_bids.reports.person.context import MATRIX_ROOM, Context
 from fcpower_bids.reports.person.coverage_figures import draw_coverage
 from fcpower_bids.reports.person.previews import read_slices
-from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, read_columns
+from fcpower_bids.reports.person.recording_facts import Account, Parcellation, View, name_parcels, read_columns
 from fcpower_bids.schema import Column
 from fcpower_bids.settings import ParticipantOutputs
 from fcpower_bids.transforms import TRANSFORMS
@@ -272,7 +272,7 @@ def make_panels(account: Account, view: View, settings: ParticipantOutputs, shar
             reason = explain(error, settings.output_dir, f"{account.name}_page")
             failure = "" if isinstance(error, FcPowerError) else reason
             panels.append(Panel(name, f"This panel could not be drawn: {reason}", failure=failure))
-    return panels
+    return sorted(panels, key=lambda panel: not panel.leads)
 
 
 def make_coverage(context: Context) -> Iterator[Panel]:
@@ -284,7 +284,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
     facts = read_json(path.with_suffix(".json"))
     threshold = float(facts["CoverageThreshold"])
     missing = [str(name) for name in facts["UncoveredNodes"]]
-    below = f"Below {threshold:g}, and without a value: {', '.join(missing)}."
+    below = f"Below {threshold:g}, and without a value: {name_parcels(missing)}."
     slices = read_slices(preview_path(path, SLICES))
     if slices is None:
         note = ""
@@ -293,7 +293,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         note = (
             "Axial slices of this recording: the temporal mean with the border of the brain mask (orange) and of the "
             "parcels (blue), which should follow the anatomy; temporal SNR, mean over standard deviation before "
-            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and "
+            f"cleaning, median {median_tsnr(slices):.0f} in the mask; and, red where the scan has no data, "
         )
         svg = draw_brain(slices, coverage, threshold)
     share = (
@@ -309,6 +309,7 @@ def make_coverage(context: Context) -> Iterator[Panel]:
         sources=context.links(path),
         wide=True,
         paper="left",
+        leads=bool(missing),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -308,3 +308,8 @@ def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
         return table[keys].astype(float)
     except ValueError as error:
         raise DatasetError(f"{path} holds text where numbers belong ({error}). Run participant level again.") from error
+
+
+def name_parcels(names: Sequence[str], most: int = 8) -> str:
+    """Name a few parcels, and say how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fcpower_bids.outputs.status import DONE, EXCLUDED, FAILED, RUNNING, SKIPPED, Status
 from fcpower_bids.reports.kit.page import short_name
-from fcpower_bids.reports.person.recording_facts import Account
+from fcpower_bids.reports.person.recording_facts import Account, name_parcels
 
 COMBINED = "combine"
 STAGES = {
@@ -161,7 +161,7 @@ def find_cautions(
     found = []
     for atlas, parcels in uncovered.items():
         if parcels:
-            shown = ", ".join(parcels[:8]) + (f" and {len(parcels) - 8} more" if len(parcels) > 8 else "")
+            shown = name_parcels(parcels)
             found.append(f"{len(parcels)} of the parcels of {short_name(atlas)} without a value: {shown}.")
     if quality:
         share = quality["censored_volumes"] / max(quality["volumes"] - quality["dummy_volumes"], 1)

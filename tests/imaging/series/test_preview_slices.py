@@ -7,6 +7,7 @@ import pytest
 
 from fcpower_bids.imaging.series.parcellation import parcellate
 from fcpower_bids.imaging.series.preview_slices import MARGIN, N_SLICES, SETTLING
+from fcpower_bids.reports.person.brain_figures import UNCOVERED, paint_coverage
 from tests.imaging.series.test_parcellation import AFFINE, SPACE, make_atlas, make_labels, save_image
 
 SHAPE = (14, 16, 20)
@@ -22,6 +23,7 @@ def files(tmp_path):
     data[..., 0] *= 1.5
     brain = np.zeros(SHAPE, np.uint8)
     brain[4:10, 5:12, 3:18] = 1
+    labels[brain == 0] = 0
 
     def write(affine=AFFINE, scaling=(None, None), values=data):
         bold = save_image(tmp_path / f"sub-1_space-{SPACE}_bold.nii.gz", values, affine, scaling=scaling)
@@ -85,3 +87,21 @@ def test_what_has_no_number_or_never_changes_has_no_tsnr(files):
     assert np.isnan(shown.tsnr[:, row - 7, 6 - 4 + MARGIN]).all()
     assert np.isnan(shown.tsnr[:, row - 8, 6 - 4 + MARGIN]).all()
     assert (shown.mean[:, row - 8, 6 - 4 + MARGIN] == 0).all()
+
+
+def test_parcels_beyond_the_mask_are_shown(files, tmp_path):
+    """The top of a head that the scan has not seen is where its parcels lie."""
+    write, _, brain, labels = files
+    bold, _, atlas = write()
+    cut = brain.copy()
+    cut[:, :, 10:] = False
+    mask = save_image(tmp_path / f"sub-1_space-{SPACE}_cut.nii.gz", cut.astype(np.uint8), AFFINE)
+    shown = parcellate(bold, mask, [atlas])[0].slices
+    np.testing.assert_array_equal(shown.parcels, expected(labels, shown.heights))
+    above = (shown.heights - AFFINE[2, 3]) / 2 >= 10
+    assert above.sum() >= 2
+    assert not shown.brain[above].any()
+    coverage = np.ones(labels.max())
+    painted = paint_coverage(np.zeros((*shown.brain.shape, 3), np.uint8), shown, coverage, 0.5)
+    assert (painted[(shown.parcels > 0) & ~shown.brain] == UNCOVERED).all()
+    assert not (painted[shown.brain] == UNCOVERED).all(axis=-1).any()

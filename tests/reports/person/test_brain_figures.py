@@ -39,7 +39,9 @@ def test_outlines_lie_on_the_rim_and_leave_the_anatomy_inside():
 
 def test_a_parcel_below_the_limit_has_the_colour_that_says_so():
     grey = np.zeros((1, 1, 4, 3), dtype=np.uint8)
-    shown = paint_coverage(grey, np.array([[[0, 1, 2, 3]]]), np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
+    parcels, brain = np.array([[[0, 1, 2, 3]]]), np.ones((1, 1, 4), dtype=bool)
+    slices = Slices(grey[..., 0], grey[..., 0], brain, parcels, np.zeros(1))
+    shown = paint_coverage(grey, slices, np.array([1.0, 0.49, np.nan]), 0.5)[0, 0]
     assert (shown[0] == 0).all()
     assert shown[1][0] > 1.5 * shown[1][2]  # yellow
     for uncovered in shown[2:]:

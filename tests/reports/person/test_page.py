@@ -24,12 +24,12 @@ def panels(settings, number=0):
 def test_every_panel_of_a_recording_that_was_used(written):
     found = panels(written[0])
     assert list(found) == [
+        "Coverage",  # first, because parcels have no value
         "Motion and signal over time",
         "Connectomes",
         "Power spectrum",
         "Eigenvalues",
         "From the identity to FC",
-        "Coverage",
         "Correlation of the nuisance regressors",
         "Provenance",
     ]
