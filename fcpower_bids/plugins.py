@@ -24,7 +24,7 @@ from fcpower_bids.errors import UsageError
 
 GROUP = "fcpower_bids.plugins"
 SLICES = (
-    *("check", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
+    *("check", "plan", "edges", "spectrum", "curves", "encoders_compared", "sites", "clinic"),
     *("elsewhere", "published_encoders", "pretraining", "sharing"),
 )
 """Folders of `slices/`, in the order of their analyses, options and methods."""

@@ -42,6 +42,7 @@ MAY_TOUCH_FILES = {
     "slices/check": "whether there is a table",
     "slices/clinic": "models and tables of new people",
     "slices/elsewhere": "files of other programs",
+    "slices/plan": "the plan, and the journal of results",
     "slices/pretraining": "corpus, checkpoints, and a model that is to be published",
     "slices/published_encoders": "statistics, and tables of parcels",
     "slices/sharing": "copies of the outputs",

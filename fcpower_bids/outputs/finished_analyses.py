@@ -30,7 +30,7 @@ READ = 1 << 20
 THROUGH_THE_COHORT = frozenset(
     {
         *("name", "analyses", "save_models", "check", "phenotypes", "missing_values", "min_matched", "exclude_file"),
-        *("atlas_dir", "folds_file", "test_people", "accept_no_skill"),
+        *("plan", "atlas_dir", "folds_file", "test_people", "accept_no_skill"),
     }
 )
 """Choices that say which analyses run, or that change numbers through the cohort alone."""
@@ -51,6 +51,11 @@ class FinishedAnalyses:
     def names(self) -> list[str]:
         """Analyses that were done at some time."""
         return list(self._entries)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Key of people, data and choices of every analysis that was done."""
+        return {name: str(entry.get("key")) for name, entry in self._entries.items()}
 
     def has(self, name: str, key: str) -> bool:
         """Whether an analysis was done with this key, and its tables are still what it wrote."""

@@ -1,0 +1,108 @@
+"""The journal: a file per result and per plan in ``logs/journal``, written once and never again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from fcpower_bids.options import plain_value
+from fcpower_bids.outputs.tables import read_json, read_toml, write_json
+from fcpower_bids.slices.plan.options import PlanChoices
+from fcpower_bids.store import stored_path
+
+JOURNAL = Path("logs") / "journal"
+BY_TARGET, BY_ANALYSIS = ("targets", "composite"), "analyses"
+NO_PART = ("plan", "name", "analyses")
+"""Choices that are compared otherwise, or are no part of a question."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One analysis of one cohort by one set of choices.
+
+    Attributes
+    ----------
+    results, analysis, key : str
+        Name of the results, the analysis, and the key of people, data and choices.
+    targets : tuple of str
+    planned : tuple of str
+        Targets that the plan has.
+    plan : str
+        Digest of the plan to whose other choices it keeps; empty where it was explored.
+    differs : tuple of str
+        Choices in which it differs from its plan.
+    """
+
+    results: str
+    analysis: str
+    key: str
+    targets: tuple[str, ...]
+    planned: tuple[str, ...] = ()
+    plan: str = ""
+    differs: tuple[str, ...] = ()
+
+
+def digest_plan(path: Path) -> str:
+    """Digest of the bytes of a plan."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def compare_with_plan(
+    content: Mapping[str, Any], settings: PlanChoices, analysis: str, targets: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Targets that a plan has, and the choices in which an analysis differs from it."""
+    named = [str(text).partition("=")[0].strip() for key in BY_TARGET for text in _as_list(content.get(key))]
+    planned = tuple(one for one in targets if not named or one in named)
+    differs = [BY_ANALYSIS] if analysis not in _as_list(content.get(BY_ANALYSIS, analysis)) else []
+    for key, value in content.items():
+        if key not in (*BY_TARGET, *NO_PART) and _in_any_order(value) != _in_any_order(getattr(settings, key)):
+            differs.append(key)
+    return planned, tuple(differs)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [] if value is None else [value]
+
+
+def _in_any_order(value: Any) -> list[str]:
+    return sorted(map(str, _as_list(plain_value(value))))
+
+
+def note_result(folder: Path, result: Result) -> None:
+    """Write a result that is not in the journal; one that is keeps what was written first."""
+    name = hashlib.blake2b(
+        json.dumps([result.results, result.analysis, result.key]).encode(), digest_size=16
+    ).hexdigest()
+    path = stored_path(folder, f"result_{name}.json")
+    if not path.is_file():
+        write_json(path, {**vars(result), "date": date.today().isoformat()})
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Every result of the journal."""
+    fields = Result.__dataclass_fields__
+    found = []
+    for path in sorted(folder.glob("result_*.json")):
+        content: dict[str, Any] = {key: value for key, value in read_json(path).items() if key in fields}
+        content = {key: tuple(each) if isinstance(each, list) else each for key, each in content.items()}
+        found.append(Result(**content))
+    return found
+
+
+def note_new_plan(folder: Path, path: Path, targets: Sequence[str]) -> None:
+    """Write when a plan was first seen, what it has, and how many results for its targets were there before."""
+    kept = stored_path(folder, f"plan_{digest_plan(path)}.json")
+    if not kept.is_file():
+        before = sum(bool(set(one.targets) & set(targets)) for one in read_results(folder))
+        about = {"file": path.name, "date": date.today().isoformat(), "results_before": before}
+        write_json(kept, {**about, "content": read_toml(path)})
+
+
+def read_plan(folder: Path, digest: str) -> dict[str, Any]:
+    """Return what `note_new_plan` wrote."""
+    return dict(read_json(stored_path(folder, f"plan_{digest}.json")))
