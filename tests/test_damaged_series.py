@@ -87,6 +87,15 @@ def swap_bytes(data):
     data[..., HALF:] = data[..., HALF:].byteswap()
 
 
+def noisy_half(data):
+    noise = np.random.default_rng(0).standard_normal(data[..., :HALF].shape)
+    data[..., HALF:] = data[..., :HALF] + 0.02 * data.std(axis=-1, keepdims=True) * noise
+
+
+def brighter_half(data):
+    data[..., HALF:] = 1.003 * data[..., :HALF]
+
+
 def later(table):
     """Every row one volume later."""
     shifted = table.shift(1).fillna(table)
@@ -96,6 +105,22 @@ def later(table):
 def table_of_another(files):
     other = next(path for path in files.table.parents[2].glob("../sub-01/ses-a/func/*_timeseries.tsv"))
     shutil.copy(other, files.table)
+
+
+def centimetres(table):
+    moved = pd.to_numeric(table["framewise_displacement"], errors="coerce") / 10
+    return table.assign(framewise_displacement=moved.map(lambda one: f"{one:.9f}" if one == one else "n/a"))
+
+
+def shuffled_motion(table):
+    """Parameters of the same size in another order: those of another run."""
+    return table.assign(
+        **{f"{kind}_{axis}": table[f"{kind}_{axis}"].to_numpy()[::-1] for kind in ("trans", "rot") for axis in "xyz"}
+    )
+
+
+def still(table):
+    return table.assign(**{name: "0.0" for name in table if name.startswith(("trans_", "rot_"))})
 
 
 def rewrite(change, attribute="bold"):
@@ -176,6 +201,15 @@ FAULTS = {
     "more than declared": (rewrite(lambda inflated: inflated + bytes(7)), "failed", "more data follow"),
     "no place": (rewrite(header(252, bytes(4))), "failed", "does not say where its voxels are"),
     "checksum of the mask": (break_checksum, "failed", "is truncated or damaged"),
+    "displacement in centimetres": (
+        rows(centimetres),
+        "done",
+        "not that of its motion parameters (its median is 0.1 times",
+    ),
+    "another's parameters": (rows(shuffled_motion), "done", "not that of its motion parameters (its median is 1 times"),
+    "parameters without motion": (rows(still), "done", "motion parameters of the table do not move, though its"),
+    "repeated half with noise": (voxels(noisy_half), "excluded", "are copies of earlier ones were left out: 80 "),
+    "repeated half, brighter": (voxels(brighter_half), "excluded", "are copies of earlier ones were left out: 80 "),
 }
 LABELS = {name: f"{number:02d}" for number, name in enumerate(FAULTS, SOUND + 1)}
 
@@ -253,7 +287,7 @@ def test_the_group_level_says_which_scans_have_a_caution(damaged):
         "a frozen parcel": "parcels",
         "a dark parcel": "parcels",
         "data type": "table",
-    }
+    } | dict.fromkeys(("displacement in centimetres", "another's parameters", "parameters without motion"), "n/a")
     assert str(damaged.output.parent) not in (damaged.output / "group" / "excluded.tsv").read_text()
     check = read(damaged.output / "group" / "check.tsv")
     told = check[check["check"] == "damaged series"]

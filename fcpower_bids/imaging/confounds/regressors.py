@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fcpower_bids.core.signal.motion import framewise_displacement
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.motion import PARAMETERS, MotionTreatment
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
@@ -19,6 +20,8 @@ from fcpower_bids.imaging.confounds.tables import MOTION_FILES, check_ranges, re
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
+ALIKE, SCALED, FEWEST_COMPARED = 0.5, 1.5, 20
+"""Least correlation of displacement with that of the parameters, most times that medians differ, and fewest volumes."""
 MEASURED = ("framewise_displacement", "dvars", "global_signal")
 """Columns that are read of every table, whatever the strategy."""
 FIRST_COMPONENTS = 6
@@ -79,7 +82,7 @@ def load_confounds(
     made = tuple(name for name in wanted if name not in names)
     markers = tuple(name for name in names if DUMMY.fullmatch(name))
     needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
-    needed |= set(PARAMETERS) if motion.needs_parameters else set()
+    needed |= set(PARAMETERS)
     present = [name for name in names if name in needed] or names[:1]
     columns = read_columns(table, {name: spelling[name] for name in present})
     check_ranges(table, columns)
@@ -92,7 +95,7 @@ def load_confounds(
     unknown = np.full(n_rows, np.nan)
     lacking = [name for name in made if name not in spelling]
     notes = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
-    motionless = _motionless(columns)
+    motionless = _motionless(columns) or _contradicted(columns)
     columns, motion_notes = motion.apply(columns, table)
     return Confounds(
         names=wanted,
@@ -111,6 +114,30 @@ def _motionless(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
     if moved is None or len(moved) < 3 or np.nan_to_num(moved).any() or np.isnan(moved[1:]).all():
         return []
     return ["The table has no motion at all: it was not estimated, and no volume can be censored by it."]
+
+
+def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Say so when displacement is not what the motion parameters of the same table give."""
+    moved = columns.get("framewise_displacement")
+    if moved is None or not all(name in columns for name in PARAMETERS):
+        return []
+    expected = framewise_displacement(np.column_stack([columns[name] for name in PARAMETERS]))
+    both = np.stack([moved, expected])[:, np.isfinite(moved) & np.isfinite(expected)]
+    if both.shape[1] < FEWEST_COMPARED:
+        return []
+    theirs, ours = (float(np.median(each)) for each in both)
+    if ours == 0:
+        return ["The motion parameters of the table do not move, though its framewise displacement does."] * (
+            theirs > 0
+        )
+    times = theirs / ours
+    alike = np.ptp(both[0]) > 0 and np.asarray(np.corrcoef(both))[0, 1] > ALIKE
+    if alike and 1 / SCALED < times < SCALED:
+        return []
+    return [
+        f"Framewise displacement of the table is not that of its motion parameters (its median is {times:.2g} times as "
+        "large): one of them is wrong, or in another unit, and the wrong volumes may be censored."
+    ]
 
 
 def _choose_columns(names: tuple[str, ...], strategy: Strategy, table: Path) -> tuple[str, ...]:

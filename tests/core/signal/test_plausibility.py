@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.signal.plausibility import compare_with_table, find_copies, find_stray, gain_step
+from fcpower_bids.core.signal.plausibility import compare_with_table, find_copies, find_like, find_stray, gain_step
 
 T, P = 160, 40
 
@@ -112,3 +112,16 @@ def test_parcels_without_values_are_left_alone():
     found = find_stray(series)
     assert not found.volumes.any()
     assert not found.parcels.any()
+
+
+@pytest.mark.parametrize("kind", [one for one in SOUND if one.get("parcels") != 4], ids=str)
+def test_stretches_with_noise_or_another_gain_are_copies(kind):
+    for seed in range(4):
+        series, rng = draw(seed, **kind), np.random.default_rng(seed)
+        assert not find_like(series).any()
+        usual = np.median(np.abs(np.diff(series, axis=0)), axis=0)
+        noise = 0.05 * usual * rng.standard_normal((20, series.shape[1]))
+        for again in (series[10:30] + noise, 1.003 * series[10:30]):
+            spoiled = series.copy()
+            spoiled[50:70] = again
+            assert np.flatnonzero(find_like(spoiled)).tolist() == list(range(50, 70))
