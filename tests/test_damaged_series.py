@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 
 import nibabel
@@ -107,6 +108,16 @@ def table_of_another(files):
     shutil.copy(other, files.table)
 
 
+def slower(files):
+    """Header and sidecar say the same, and both are wrong."""
+    image = nibabel.load(files.bold)
+    zooms = image.header.get_zooms()
+    image.header.set_zooms((*zooms[:3], 2 * zooms[3]))
+    nibabel.save(nibabel.Nifti1Image(np.asarray(image.dataobj), image.affine, image.header), files.bold)
+    sidecar = files.bold.with_name(files.bold.name.replace(".nii.gz", ".json"))
+    sidecar.write_text(json.dumps({**json.loads(sidecar.read_text()), "RepetitionTime": 2 * zooms[3].item()}))
+
+
 def centimetres(table):
     moved = pd.to_numeric(table["framewise_displacement"], errors="coerce") / 10
     return table.assign(framewise_displacement=moved.map(lambda one: f"{one:.9f}" if one == one else "n/a"))
@@ -201,6 +212,11 @@ FAULTS = {
     "more than declared": (rewrite(lambda inflated: inflated + bytes(7)), "failed", "more data follow"),
     "no place": (rewrite(header(252, bytes(4))), "failed", "does not say where its voxels are"),
     "checksum of the mask": (break_checksum, "failed", "is truncated or damaged"),
+    "repetition time doubled": (
+        slower,
+        "done",
+        "The repetition time is 5 s, and the cosines of the table are those of",
+    ),
     "displacement in centimetres": (
         rows(centimetres),
         "done",
@@ -287,7 +303,10 @@ def test_the_group_level_says_which_scans_have_a_caution(damaged):
         "a frozen parcel": "parcels",
         "a dark parcel": "parcels",
         "data type": "table",
-    } | dict.fromkeys(("displacement in centimetres", "another's parameters", "parameters without motion"), "n/a")
+    } | dict.fromkeys(
+        ("repetition time doubled", "displacement in centimetres", "another's parameters", "parameters without motion"),
+        "n/a",
+    )
     assert str(damaged.output.parent) not in (damaged.output / "group" / "excluded.tsv").read_text()
     check = read(damaged.output / "group" / "check.tsv")
     told = check[check["check"] == "damaged series"]

@@ -48,6 +48,8 @@ STEP_TOLD = 0.05
 FOREIGN = 0.3
 """Correlation with the global signal and DVARS of the table below which the table is not of this recording."""
 
+PERIOD = 128.0
+"""Seconds: fMRIPrep's cosines are slower."""
 SCALED = 3.0
 """Times by which the level of the series and that of the table may differ: both are in the unit of the scanner."""
 
@@ -332,6 +334,27 @@ def compare_with_table(
     known = np.array([row for row in found if not np.isnan(row[LAGS])])
     lag = _better_lag(known.mean(axis=0)) if len(known) else 0
     return Agreement(found[0][LAGS], found[1][LAGS], lag, _level(global_signal, table[0], good))
+
+
+def times_of_cosines(cosines: ArrayLike) -> tuple[float, float]:
+    """Return the shortest and the longest repetition time with which fMRIPrep makes so many cosines.
+
+    Of N volumes it makes the cosines slower than 128 s, floor(2 N TR / 128) - 1 (one more is allowed for), each with a
+    height of sqrt(2 / N).
+
+    Parameters
+    ----------
+    cosines : array_like, shape (T, K)
+        All columns of a table, of which rows may be missing at the end.
+
+    Returns
+    -------
+    (float, float)
+        In seconds; the second itself is too long.
+    """
+    values = np.asarray(cosines, dtype=np.float64)
+    volumes, number = 2 / float(np.nanmax(np.abs(values))) ** 2, values.shape[1]
+    return number * PERIOD / (2 * volumes), (number + 2) * PERIOD / (2 * volumes)
 
 
 def _level(ours: ArrayLike, theirs: ArrayLike, good: Volumes) -> float:

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fcpower_bids.core.signal.motion import framewise_displacement
+from fcpower_bids.core.signal.plausibility import times_of_cosines
 from fcpower_bids.errors import RecordingError
 from fcpower_bids.imaging.confounds.motion import PARAMETERS, MotionTreatment
 from fcpower_bids.imaging.confounds.strategies import Strategy, is_pattern
 from fcpower_bids.imaging.confounds.tables import MOTION_FILES, check_ranges, read_columns, read_header, translate
 
 EXPANSION = re.compile(r"(?P<base>.+?)(?P<difference>_derivative1)?(?P<square>_power2)?")
+COSINE = re.compile(r"cosine_?\d+")
 DUMMY = re.compile(r"non_steady_state_outlier_?\d+")
 COMPONENT = re.compile(r"[acw]_comp_cor_\d+")
 ALIKE, SCALED, FEWEST_COMPARED = 0.5, 1.5, 20
@@ -82,7 +84,7 @@ def load_confounds(
     made = tuple(name for name in wanted if name not in names)
     markers = tuple(name for name in names if DUMMY.fullmatch(name))
     needed = {*wanted, *(_base(name) for name in made), *markers, *MEASURED}
-    needed |= set(PARAMETERS)
+    needed |= {*PARAMETERS, *(name for name in names if COSINE.fullmatch(name))}
     present = [name for name in names if name in needed] or names[:1]
     columns = read_columns(table, {name: spelling[name] for name in present})
     check_ranges(table, columns)
@@ -96,6 +98,7 @@ def load_confounds(
     lacking = [name for name in made if name not in spelling]
     notes = [f"{len(lacking)} derivatives and squares that {table.name} lacks were computed from its columns."]
     motionless = _motionless(columns) or _contradicted(columns)
+    other_time = _of_another_time(columns, motion.repetition_time)
     columns, motion_notes = motion.apply(columns, table)
     return Confounds(
         names=wanted,
@@ -104,7 +107,7 @@ def load_confounds(
         dvars=columns.get("dvars", unknown),
         global_signal=columns.get("global_signal", unknown),
         n_dummy=_count_dummies([columns[name] for name in markers]),
-        notes=(*(notes if lacking else ()), *component_notes, *motionless, *motion_notes),
+        notes=(*(notes if lacking else ()), *component_notes, *motionless, *other_time, *motion_notes),
     )
 
 
@@ -137,6 +140,20 @@ def _contradicted(columns: Mapping[str, NDArray[np.float64]]) -> list[str]:
     return [
         f"Framewise displacement of the table is not that of its motion parameters (its median is {times:.2g} times as "
         "large): one of them is wrong, or in another unit, and the wrong volumes may be censored."
+    ]
+
+
+def _of_another_time(columns: Mapping[str, NDArray[np.float64]], repetition_time: float) -> list[str]:
+    """Say so when the cosines of a table are those of another repetition time."""
+    cosines = [values for name, values in columns.items() if COSINE.fullmatch(name)]
+    if not cosines or not repetition_time > 0 or not np.nan_to_num(cosines).any(axis=1).all():
+        return []
+    shortest, longest = times_of_cosines(np.column_stack(cosines))
+    if shortest <= repetition_time < longest:
+        return []
+    return [
+        f"The repetition time is {repetition_time:.3g} s, and the cosines of the table are those of {shortest:.2g} to "
+        f"{longest:.2g} s: correct RepetitionTime in the sidecar of the series, or in its header."
     ]
 
 

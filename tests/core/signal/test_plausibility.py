@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fcpower_bids.core.signal.plausibility import compare_with_table, find_copies, find_like, find_stray, gain_step
+from fcpower_bids.core.signal.plausibility import (
+    compare_with_table,
+    find_copies,
+    find_like,
+    find_stray,
+    gain_step,
+    times_of_cosines,
+)
 
 T, P = 160, 40
 
@@ -125,3 +132,15 @@ def test_stretches_with_noise_or_another_gain_are_copies(kind):
             spoiled = series.copy()
             spoiled[50:70] = again
             assert np.flatnonzero(find_like(spoiled)).tolist() == list(range(50, 70))
+
+
+@pytest.mark.parametrize(("volumes", "time"), [(300, 2.0), (448, 1.16), (1200, 0.72), (160, 2.5), (100, 3.0)])
+def test_cosines_know_the_repetition_time(volumes, time):
+    """The columns as nipype's ``_cosine_drift`` makes them, of a table that was cut."""
+    order = max(int(2 * volumes * time / 128), 1)
+    steps = np.arange(volumes) + 0.5
+    cosines = np.sqrt(2 / volumes) * np.cos(np.pi / volumes * np.outer(steps, np.arange(1, order)))
+    shortest, longest = times_of_cosines(cosines[:40])
+    assert shortest <= time < longest
+    assert not shortest <= time / 2 < longest
+    assert not shortest <= time * 2 < longest
