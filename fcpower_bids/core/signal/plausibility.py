@@ -194,7 +194,8 @@ def find_like(series: ArrayLike) -> Volumes:
     directions = np.random.default_rng(0).standard_normal((series.shape[1], DIRECTIONS)) / DIRECTIONS**0.5
     seen = ((series - series[0]) @ directions).astype(np.float32)
     for lag in range(LIKE_VOLUMES, len(series) - LIKE_VOLUMES + 1):
-        near = np.einsum("td,td->t", seen[lag:] - seen[:-lag], seen[lag:] - seen[:-lag]) <= (2 * limit) ** 2
+        apart = seen[lag:] - seen[:-lag]
+        near = np.einsum("td,td->t", apart, apart) <= (2 * limit) ** 2
         rows = np.flatnonzero(near)
         if len(rows) >= LIKE_VOLUMES:
             near[rows] = np.linalg.norm(series[rows + lag] - series[rows], axis=1) <= limit
