@@ -150,12 +150,16 @@ def test_every_sentence_about_sites_is_that_of_its_table(cohort):
 
 def test_the_first_table_has_scores_within_and_across_sites_beside_that_of_all(cohort):
     """Each from the predictions: people of a site about the means of their folds, then means over the two sites."""
+    table = cohort.phenotypes
+    planted = table.assign(score=np.random.default_rng(3).standard_normal(PEOPLE))
+    cohort.phenotypes = planted = planted.assign(site=np.where(np.arange(PEOPLE) < 9, "one", "two"))
     run(cohort, "--site-column", "site", "--permutations", "0", "--repeats", "1", "--folds", "2")
+    cohort.phenotypes = table
     tables = pd.read_html(io.StringIO((cohort.out / "group.html").read_text()))
     first = next(table for table in tables if "Verdict" in table)
     summary = cohort.table("prediction_summary").set_index("representation")
     best = summary["r_fold_mean"].idxmax()
-    own = cohort.table("predictions").merge(cohort.phenotypes[["participant_id", "site"]], on="participant_id")
+    own = cohort.table("predictions").merge(planted[["participant_id", "site"]], on="participant_id")
     own = own[own["representation"] == best]
     assert first["All predictions"].item() == pytest.approx(own["observed"].corr(own["predicted"]), abs=0.0051)
     about = own[["observed", "predicted"]] - own.groupby(["site", "fold"])[["observed", "predicted"]].transform("mean")
@@ -166,6 +170,8 @@ def test_the_first_table_has_scores_within_and_across_sites_beside_that_of_all(c
     assert first["Within sites"].item() == pytest.approx(np.tanh(np.average(z, weights=n)), abs=0.0051)
     between = max((np.average((z - np.average(z, weights=n)) ** 2, weights=n) * sum(n) - 1), 0)
     between /= sum(n) - sum(np.square(n)) / sum(n)
+    assert between > 0.05, "the sites differ"
+    assert first["Across sites"].item() != first["Within sites"].item()
     weights = 1 / (1 / np.array(n) + between)
     assert first["Across sites"].item() == pytest.approx(np.tanh(np.average(z, weights=weights)), abs=0.0051)
 
