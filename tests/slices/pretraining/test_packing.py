@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from fcpower_bids.slices.pretraining.corpus.packing import pack_corpus
 from fcpower_bids.slices.pretraining.corpus.teacher import teacher_vector
 from tests.slices.pretraining.conftest import NAMES, as_sources, made_recordings
 from tests.slices.pretraining.outputs import plant_outputs, run_pretrain
+
+ROOT = Path(__file__).parents[3]
 
 
 def exact_kernel(recordings) -> np.ndarray:
@@ -229,7 +232,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     corpus = tmp_path / "out" / "corpus"
     for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
         words = [sys.executable, "-c", script, str(tmp_path), name]
-        assert subprocess.run(words, check=False).returncode == -9, name
+        assert subprocess.run(words, cwd=ROOT, check=False).returncode == -9, name
         assert list(corpus.rglob(".*.part")), name
     assert run_pretrain(tmp_path, level="pack") == 0
     assert not list(corpus.rglob(".*.part"))
