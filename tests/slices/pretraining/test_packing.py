@@ -232,7 +232,7 @@ def test_what_a_killed_pack_left_is_swept_by_the_next(tmp_path, recordings):
     corpus = tmp_path / "out" / "corpus"
     for name in ("parts/0000002.safetensors", "series-*.safetensors", "pack.json", "teacher_kernel.safetensors"):
         words = [sys.executable, "-c", script, str(tmp_path), name]
-        assert subprocess.run(words, cwd=ROOT, check=False).returncode == -9, name
+        assert subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False).returncode == -9, name
         assert list(corpus.rglob(".*.part")), name
     assert run_pretrain(tmp_path, level="pack") == 0
     assert not list(corpus.rglob(".*.part"))
