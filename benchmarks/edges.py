@@ -3,6 +3,7 @@
     python -m benchmarks.edges speed                  # 1,000 people, 400 parcels, 1,000 permutations, 3 covariates
     python -m benchmarks.edges speed --people 200 --parcels 200 --permutations 200 --nilearn
     python -m benchmarks.edges errors --cohorts 500   # how often anything is found where nothing is
+    python -m benchmarks.edges spreads --cohorts 200 --permutations 199   # classes of unequal size and spread
     python -m benchmarks.edges networks --people 100 --permutations 12   # beside bctpy 0.6.1, which has to be there
 
 The figures of docs/group.md and docs/methods.md are from here.
@@ -89,6 +90,31 @@ def count_errors(options: argparse.Namespace) -> None:
         print(f"{name}: {np.mean(each):.3f} of {len(each)} null cohorts, 95 % CI {exact.low:.3f} to {exact.high:.3f}")
 
 
+def compare_spreads(options: argparse.Namespace) -> None:
+    """20 patients and 80 controls, 300 edges that share factors; ten differ by d of 1 in the planted cohorts."""
+    patient = np.arange(100) < 20
+    model = build_model(patient.astype(float), np.empty((100, 0)), groups=patient)
+    for ratio, effect, varied in ((1, 0, 0), (1.5, 0, 0), (2, 0, 0), (2, 0, 0.25), (1, 1, 0), (1.35, 1, 0)):
+        found: dict[str, list[float]] = {"Student": [], "ours": []}
+        for seed in range(options.cohorts):
+            rng = np.random.default_rng(seed)
+            edges = rng.standard_normal((100, 10)) @ rng.standard_normal((10, 300)) / 5 + rng.standard_normal(
+                (100, 300)
+            )
+            edges /= edges.std(axis=0)
+            edges[patient] *= ratio * np.exp(varied * rng.standard_normal(300))
+            edges[patient, :10] += effect * np.sqrt((20 * ratio**2 + 80) / 100)
+            orders = permuted_rows(100, options.permutations, seed)
+            ours = permute_edges(edges, np.arange(100), model, orders, 3.0).p_family_wise < 0.05
+            found["ours"].append(ours[:10].mean() if effect else ours.any())
+            t = np.abs([stats.ttest_ind(edges[one], edges[~one])[0] for one in (patient, *patient[orders])])
+            largest = np.sort(t[1:].max(axis=1))[::-1]
+            above = t[0] > largest[int(0.05 * (len(largest) + 1)) - 1]
+            found["Student"].append(above[:10].mean() if effect else above.any())
+        said = ", ".join(f"{name} {np.mean(each):.3f}" for name, each in found.items())
+        print(f"{'planted' if effect else 'noise'}, ratio {ratio}{', varied' if varied else ''}: {said}", flush=True)
+
+
 def compare_networks(options: argparse.Namespace) -> None:
     """Ours and bctpy's networks of two groups on the same permutations: observed ones, and the largest by chance."""
     n, first = options.people, options.people // 2
@@ -137,7 +163,12 @@ def bct_networks(
     return networks, np.asarray(found[2]), seconds
 
 
-MEASURES = {"speed": measure_speed, "errors": count_errors, "networks": compare_networks}
+MEASURES = {
+    "speed": measure_speed,
+    "errors": count_errors,
+    "spreads": compare_spreads,
+    "networks": compare_networks,
+}
 
 
 def main() -> None:
