@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from fcpower_bids import plugins
 from fcpower_bids.errors import DatasetError, FcPowerError, Incomplete, Unfit
 from fcpower_bids.outputs.crashes import explain
 from fcpower_bids.settings import Settings
@@ -13,6 +14,8 @@ from fcpower_bids.workflows.run_progress import say
 Result = TypeVar("Result")
 PAGE, INDEX, CHECK = "page", "index", "check"
 """The page and the check count where nothing else was asked for; the index of the recordings is never asked for."""
+BEFORE = "before_analyses"
+"""Steps of slices ahead of the analyses; of these only the check can be asked for."""
 
 
 class Attempts:
@@ -37,7 +40,8 @@ class Attempts:
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
         self._causes: list[Exception] = []
-        self._apart = {INDEX, *(() if settings.reports_only else (PAGE,)), *(() if settings.checks_only else (CHECK,))}
+        asked = (PAGE,) * settings.reports_only + (CHECK,) * settings.checks_only
+        self._apart = {INDEX, PAGE, CHECK, *plugins.places(BEFORE)}.difference(asked)
 
     def run(
         self, name: str, work: Callable[[], Result], may_leave_out: Callable[[Unfit], bool] = lambda error: False

@@ -35,7 +35,7 @@ from fcpower_bids.settings.command import command_of
 from fcpower_bids.settings.levels import describe_unread
 from fcpower_bids.store import leftovers, sweep, write_text
 from fcpower_bids.workflows.cohorts import open_cohorts
-from fcpower_bids.workflows.collect_errors import CHECK, INDEX, PAGE, Attempts
+from fcpower_bids.workflows.collect_errors import BEFORE, INDEX, PAGE, Attempts
 from fcpower_bids.workflows.embedding import embed_stored
 from fcpower_bids.workflows.locking import one_at_a_time
 from fcpower_bids.workflows.run_progress import say
@@ -140,8 +140,8 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
     note_command(settings.output_dir, named, command_of(settings.as_dict(), whole=True))
     write_group_tables(folder, _describe_people(cohort), settings)
     with sharing_spectra(cohort.edges):
-        for step in plugins.load("before_analyses"):
-            cohort = attempts.run(CHECK, partial(step, cohort, settings)) or cohort
+        for name, step in zip(plugins.places(BEFORE), plugins.load(BEFORE), strict=True):
+            cohort = attempts.run(name, partial(step, cohort, settings)) or cohort
         by_atlas = {name: dataclasses.replace(each, alike=cohort.alike) for name, each in by_atlas.items()}
         if not settings.checks_only:
             _run_analyses(cohort, by_atlas, attempts)
