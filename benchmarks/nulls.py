@@ -52,6 +52,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "edges": ("ci_low", "p", "p_permutation", "p_family_wise", "q"),
     "edges_networks": ("ci_low", "p", "p_permutation", "p_family_wise"),
     "edges_components": ("p_extent", "p_intensity"),
+    "edges_modes": ("p_permutation", "p_family_wise"),
     "edges_summary": ("p_family_wise", "p_max", "p_component", "p_component_intensity"),
 }
 """Columns whose rates are counted here; a lower limit stands for its interval."""
@@ -148,7 +149,7 @@ def analyse(kind: str, seed: int) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for name, more in (
         ("prediction", {"representations": ("embedding",), **folds}),
-        ("edges", {"representations": ("fc",)}),
+        ("edges", {"representations": ("fc", "fc_power")}),
         ("qc_fc", {"representations": ("fc",)}),
         ("fingerprinting", {"representations": ("embedding",)}),
     ):

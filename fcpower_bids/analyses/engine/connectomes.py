@@ -179,7 +179,11 @@ class PowerFamily:
         """Eigenvalues (n, P), and of each unit the eigenvectors (P, P); None where they do not fit or were not kept."""
         return self._kept
 
-    def _decompose(self, units: list[int]) -> Iterator[Spectrum]:
+    def each_spectrum(self) -> Iterator[Spectrum]:
+        """Eigenvalues and eigenvectors of each unit, one after the other."""
+        yield from zip(*self._kept, strict=True) if self._kept else self._decompose(range(self.connectivity.shape[0]))
+
+    def _decompose(self, units: Sequence[int]) -> Iterator[Spectrum]:
         for _, spectra in self._each_block(_decompose, units):
             yield from spectra
 

@@ -15,7 +15,7 @@ from fcpower_bids.analyses.engine.targets import Target, join_target_builders
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.differences import POWER
 from fcpower_bids.core.inference.permutation import permutation_p_value
-from fcpower_bids.core.inference.sign_flips import largest_of_permutations
+from fcpower_bids.core.inference.sign_flips import largest_of_permutations, largest_standardised
 from fcpower_bids.core.inference.sites import scores_within
 from fcpower_bids.core.regression.ridge import Solver
 from fcpower_bids.core.regression.scores import score_predictions
@@ -158,12 +158,8 @@ Keys = tuple[str, str]
 def _correct_for_targets(scores: dict[str, dict[str, list[float]]]) -> tuple[dict[Keys, float], dict[Keys, float]]:
     """P of each target and representation against the best of all of each permutation, and the score it needs."""
     keys = [(target, name) for target, each in scores.items() for name in each]
-    table = np.array([scores[target][name] for target, name in keys]).T
-    centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
-    spread[spread == 0] = 1.0
-    standard = (table - centre) / spread
-    p, needed = largest_of_permutations(standard[0], standard[1:])
-    return dict(zip(keys, p.tolist(), strict=True)), dict(zip(keys, (centre + needed * spread).tolist(), strict=True))
+    p, needed = largest_standardised(np.array([scores[target][name] for target, name in keys]).T)
+    return dict(zip(keys, p.tolist(), strict=True)), dict(zip(keys, needed.tolist(), strict=True))
 
 
 def _p_value(observed: float, null: FloatArray) -> float:

@@ -110,6 +110,26 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Float
     return np.array(p_values), _needed(largest)
 
 
+def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """`largest_of_permutations` of statistics of different scale, each in standard deviations of its own permutations.
+
+    Parameters
+    ----------
+    scores : array_like, shape (1 + B, m)
+        The observed ones first.
+
+    Returns
+    -------
+    p_values, needed : ndarray, shape (m,)
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+    spread[spread == 0] = 1.0
+    standard = (table - centre) / spread
+    p_values, needed = largest_of_permutations(standard[0], standard[1:])
+    return p_values, centre + needed * spread
+
+
 def _needed(largest: FloatArray, level: float = 0.05) -> float:
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # permutations that may still be as good
     return float(np.sort(largest)[::-1][allowed]) if allowed >= 0 else float("inf")

@@ -126,6 +126,10 @@ class EdgeModel:
         equal = (1 - (t * error) ** 2) / self.df
         return Statistic(np.where(flat, np.nan, t), df, error / np.sqrt(np.maximum(equal, LEAST_REST / self.df)))
 
+    def common_t(self, found: Statistic) -> FloatArray:
+        """The t of every edge at the degrees of freedom of the model, by which edges are compared, shape (E,)."""
+        return found.t if len(self.freedom) == 1 else comparable_t(found.t, found.df, self.df)
+
     def permuted_t(self, residuals: FloatArray, orders: Rows, shrinkage: Shrinkage | None = None) -> FloatArray:
         """Statistic of the target when the residuals of the reduced model change places, shape (B, E).
 

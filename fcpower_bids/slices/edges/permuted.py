@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from fcpower_bids.core.arrays import FloatArray, Rows
 from fcpower_bids.core.inference.permutation import PooledNull, false_discovery_rates
 from fcpower_bids.core.regression.kernels import FeatureSource
-from fcpower_bids.slices.edges.effects import Statistic, comparable_t
+from fcpower_bids.slices.edges.effects import Statistic
 from fcpower_bids.slices.edges.equations import EdgeModel
 
 
@@ -184,7 +184,7 @@ def permute_edges(
         residuals = model.residuals(values)
         found = model.statistic(residuals, own)
         t[columns], df[columns], spread[columns] = found.t, found.df, found.spread
-        size[columns] = found.t if len(model.freedom) == 1 else comparable_t(found.t, found.df, model.df)
+        size[columns] = model.common_t(found)
         slope[columns] = model.slopes(values)
         observed.add(np.nan_to_num(size[None, columns]), threshold, 0, columns.start)
         residuals = model.made_alike(residuals, own)

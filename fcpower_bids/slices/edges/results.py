@@ -52,6 +52,9 @@ class Question:
     people : ndarray of int, shape (n,)
         Those who have the target, as rows of the features.
     model : EdgeModel
+    of_parts : EdgeModel
+        The same for parts of the spectrum, which are curved in covariates where edges are straight: of a class with the
+        probability that the covariates give it as one more.
     orders : ndarray of int, shape (B, n)
         Permutations of these people.
     threshold : float
@@ -66,6 +69,7 @@ class Question:
     positive: str | None
     people: Rows
     model: EdgeModel
+    of_parts: EdgeModel
     orders: Rows
     threshold: float
     smallest_p: float

@@ -242,7 +242,7 @@ class _Controls:
         basis = knot_weights(self.eigenvalues, self.family.tolerance)
         # Every panel needs all eigenvectors: where these are not kept, few and large panels.
         most = PANEL_BYTES if self.family.spectra is not None else available_bytes()
-        grams = filter_grams(lambda: (vectors for _, vectors in self.filtered.spectra()), basis, np.float32, most)
+        grams = filter_grams(lambda: (vectors for _, vectors in self.family.each_spectrum()), basis, np.float32, most)
         drawn = random_heights(N_RANDOM_FILTERS, self.settings.random_seed)
         for index, (monotone, heights) in enumerate(
             track(drawn, "random filters", self.settings, N_RANDOM_FILTERS), start=1

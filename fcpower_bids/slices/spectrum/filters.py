@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from fcpower_bids.analyses.engine.connectomes import AveragedEdges, PowerFamily, precision, similarity
 from fcpower_bids.core.arrays import FloatArray
 from fcpower_bids.core.connectome.edges import vectorise_edges
-from fcpower_bids.core.connectome.spd import eigendecompose, full_rank, spectral_map, spectral_power
+from fcpower_bids.core.connectome.spd import full_rank, spectral_map, spectral_power
 from fcpower_bids.core.connectome.spectrum import in_range, power_weights, regularise
 from fcpower_bids.core.regression.kernels import FeatureSource, linear_kernel
 from fcpower_bids.errors import Unfit
@@ -54,26 +54,17 @@ class FilteredFamily:
         """Edges of V diag(weights) V' times sqrt(2), shape (n, E); in single precision they cost half the time."""
         dtype = dtype or precision(self.family.connectivity.shape)
         features = np.empty(self.family.connectivity.shape, dtype)
-        for unit, (values, vectors) in enumerate(self.spectra()):
+        for unit, (values, vectors) in enumerate(self.family.each_spectrum()):
             weights = weigh(values, self.family.tolerance).astype(dtype)
             kept = weights != 0
             chosen = (vectors if kept.all() else vectors[:, kept]).astype(dtype, copy=False)
             features[unit] = vectorise_edges(spectral_map(values[kept], chosen, weights[kept]))
         return features
 
-    def spectra(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Eigenvalues and eigenvectors of each person."""
-        kept = self.family.spectra
-        if kept is not None:
-            yield from zip(*kept, strict=True)
-            return
-        for unit in range(self.family.connectivity.shape[0]):
-            yield eigendecompose(self.family.connectivity.connectome(unit))
-
     def eigenvalues(self) -> FloatArray:
         """Of everyone, shape (n, P)."""
         kept = self.family.spectra
-        return kept[0] if kept is not None else np.stack([values for values, _ in self.spectra()])
+        return kept[0] if kept is not None else np.stack([values for values, _ in self.family.each_spectrum()])
 
 
 def single_mode(position: int, alpha: float) -> Filter:
@@ -220,7 +211,7 @@ def _connectomes(family: PowerFamily) -> Iterator[FloatArray]:
 
 
 def _filtered(family: PowerFamily, weigh: Filter) -> Iterator[FloatArray]:
-    for values, vectors in FilteredFamily(family).spectra():
+    for values, vectors in family.each_spectrum():
         yield spectral_map(values, vectors, weigh(values, family.tolerance))
 
 

@@ -115,8 +115,48 @@ def edges_pairs(page: Page, hits: str, tried: str | None, total: str) -> None:
     assert (int(hits), int(tried or 1) * int(total.replace(",", ""))) in each
 
 
+def ranks(rows: pd.DataFrame) -> list[str]:
+    """Ranks of parts of the spectrum one by one, to be compared with what a sentence joins."""
+    pairs = rows[["first_rank", "last_rank"]].astype(int).to_numpy().tolist()
+    return [str(rank) for first, last in pairs for rank in range(first, last + 1)]
+
+
+def spelled(said: str) -> list[str]:
+    ends = [one.split(" to ") for one in re.sub(r"^ranks? ", "", said).split(", ")]
+    return [str(rank) for one in ends for rank in range(int(one[0]), int(one[-1]) + 1)]
+
+
+def modes_found(page: Page, named: str) -> None:
+    table = page.table("edges_modes")
+    wanted = {target: ranks(part[part["p_family_wise"] < 0.05]) for target, part in table.groupby("target")}
+    said = dict(re.findall(r"(\S+) \((ranks? [^)]+)\)", named))
+    assert {target: spelled(one) for target, one in said.items()} == {k: each for k, each in wanted.items() if each}
+
+
+def modes_lacking(page: Page, named: str) -> None:
+    table = page.table("edges_modes")
+    lacking = [target for target, part in table.groupby("target", sort=False) if part["p_family_wise"].min() >= 0.05]
+    assert re.split(r", | and ", named) == lacking
+
+
+def modes_row(page: Page, target: str, said: str, p: str, n: str, strength: str, chance: str) -> None:
+    table = page.rows("edges_modes", target)
+    best = table.loc[table["p_family_wise"].idxmin()]
+    assert spelled(said) == ranks(best.to_frame().T)
+    same_p(p, best["p_family_wise"])
+    assert int(n) == len(table)
+    close(strength, best["strength"])
+    close(chance, best["strength_chance"])
+
+
 CORRECTED = rf"{P} corrected for all edges, {P} for all representations too"
 SENTENCES: Catalogue = (
+    (r"Parts of the spectrum of FC\^0\.\d+ go with (.+?\))\.", modes_found),
+    (r"No part of the spectrum of FC\^0\.\d+ goes with (.+?) detectably\.", modes_lacking),
+    (
+        rf"(\S+): (ranks? [\d, to]+), {P} corrected for (\d+) parts?, mean t² {NUMBER} \({NUMBER} by chance\)\.",
+        modes_row,
+    ),
     (r"The p of connections are not corrected for the number of targets \((\d+)\)\.", edges_targets),
     (
         r"(?:Single connections go with (.+?)|No single connection, but a network of them, goes with (.+?)|For (.+?) "
