@@ -156,16 +156,9 @@ def make_room(shape: tuple[int, int], dtype: type[np.floating]) -> NDArray[np.fl
 class GrowingRows:
     """Named rows of numbers in a folder, in chunks that are never changed: more rows are more chunks.
 
-    The index is replaced after each chunk, so whoever is killed leaves what was there before it. One process at a
-    time may add (`fcpower_bids.claims.turn`). The rows of a chunk that is less than half full, or half in use,
-    go into the next.
-
-    Attributes
-    ----------
-    about : dict
-        Facts that all rows share.
-    rows : dict of str to dict
-        By name: what is known of each row, with ``chunk`` and ``place``.
+    The index is replaced after each chunk, so whoever is killed leaves what was there before it. One process at a time
+    may add (`fcpower_bids.claims.turn`). The rows of a chunk that is less than half full, or half in use, go into the
+    next. `about`: facts that all rows share. `rows`: by name: what is known of each row, with ``chunk`` and ``place``.
     """
 
     def __init__(self, folder: Path) -> None:

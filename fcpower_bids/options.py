@@ -68,25 +68,13 @@ def plain_value(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Level:
-    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``.
+    """A level of the command line: ``fcpower_bids bids_dir output_dir LEVEL``."""
 
-    Attributes
-    ----------
-    summary : str
-        Its line of the help.
-    run : str
-        Place of the function of the settings that returns the exit code: ``"package.module:attribute"``.
-    sections : tuple of str
-        Sections of options that it reads whole.
-    also, without : tuple of str
-        Options of other sections that it reads, and options of these sections that it does not.
-    first : tuple of str
-        The options that most people use, in the order of a first run; its help shows them first.
-    """
-
-    summary: str
-    run: str
-    sections: tuple[str, ...] = ()
+    summary: str  # its line of the help
+    run: str  # place of the function of the settings that returns the exit code: ``"package.module:attribute"``
+    sections: tuple[str, ...] = ()  # sections of options that it reads whole
+    # also, without: options of other sections that it reads, and options of these sections that it does not
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    # the options that most people use, in the order of a first run; its help shows them first
     first: tuple[str, ...] = ()

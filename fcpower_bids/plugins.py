@@ -78,20 +78,14 @@ class Slice:
 
 @cache
 def slices() -> tuple[Slice, ...]:
-    """All slices: those of this package that are there, then those of other packages.
-
-    Raises UsageError.
-    """
+    """All slices: those of this package that are there, then those of other packages. Raises UsageError."""
     names = (f"fcpower_bids.slices.{name}" for name in SLICES)
     own = tuple(import_module(name).SLICE for name in names if _is_there(name))
     return (*own, *(map(_load, entry_points(group=GROUP)) if _is_registered() else ()))
 
 
 def places(kind: str) -> dict[str, str]:
-    """Return the names of a kind and their places, of all slices.
-
-    Raises UsageError.
-    """
+    """Return the names of a kind and their places, of all slices. Raises UsageError."""
     return extend({}, kind)
 
 

@@ -17,12 +17,8 @@ from fcpower_bids.errors import UsageError
 class Registry(Mapping[str, Any]):
     """Names and what they stand for, imported lazily.
 
-    Parameters
-    ----------
-    kind : str
-        Kind of the entries, singular, in the user's words ("transform", "measure", ...).
-    entries : dict of str to str
-        Name to ``"package.module:attribute"``.
+    `kind`: kind of the entries, singular, in the user's words ("transform", "measure", ...). `entries`: name to
+    ``"package.module:attribute"``.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, str]) -> None:

@@ -20,37 +20,20 @@ SERIES_VOLUMES = "NumberOfVolumesUsed"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes
-    ----------
-    key : str
-        How the code calls it.
-    meaning : str
-        For sidecar and documentation, one phrase.
-    kind : {"number", "text", "p", "flag"}
-        How it is read and shown; "p" is a probability, "flag" is ``true`` or ``false``.
-    heading, digits : str, int
-        On a page: its heading, and decimals of its numbers.
-    unit : str
-        Empty for pure numbers and text.
-    levels : mapping of str to str
-        Meaning of each value, where there are few.
-    optional : bool
-        Whether a table may lack it.
-    name : str
-        How the file calls it; as the code does where empty.
-    """
-
-    key: str
-    meaning: str
+    key: str  # how the code calls it
+    meaning: str  # for sidecar and documentation, one phrase
+    # one of "number", "text", "p", "flag": how it is read and shown; "p" is a probability, "flag" is ``true`` or
+    # ``false``
     kind: Kind = "number"
+    # heading, digits: on a page: its heading, and decimals of its numbers
     heading: str = ""
     digits: int = 3
-    unit: str = ""
-    levels: Mapping[str, str] | None = None
-    optional: bool = False
-    name: str = ""
+    unit: str = ""  # empty for pure numbers and text
+    levels: Mapping[str, str] | None = None  # meaning of each value, where there are few
+    optional: bool = False  # whether a table may lack it
+    name: str = ""  # how the file calls it; as the code does where empty
 
     @classmethod
     def number(cls, key: str, meaning: str, heading: str = "", digits: int = 3, **others: Any) -> Column:
@@ -110,24 +93,12 @@ def pick_columns(those: Columns, keys: Iterable[str], **others: Any) -> dict[str
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table.
+    """One table."""
 
-    Attributes
-    ----------
-    name : str
-        Of the file, without ending; of tables of a recording what stands after its entities.
-    meaning : str
-        One sentence for the documentation.
-    columns : mapping of str to Column
-        By key, in the order of the file.
-    keys : tuple of str
-        Columns that together identify a row; empty where rows need not differ.
-    """
-
-    name: str
-    meaning: str
-    columns: Columns
-    keys: tuple[str, ...] = ()
+    name: str  # of the file, without ending; of tables of a recording what stands after its entities
+    meaning: str  # one sentence for the documentation
+    columns: Columns  # by key, in the order of the file
+    keys: tuple[str, ...] = ()  # columns that together identify a row; empty where rows need not differ
 
     def __post_init__(self) -> None:
         """A key that is no column is a slip of ours."""
@@ -147,10 +118,7 @@ class TableSpec:
     def check(self, keys: Sequence[str]) -> None:
         """Compare with the columns of a frame.
 
-        Raises
-        ------
-        TypeError
-            A column is not declared, or one that is needed is not there: a slip of ours.
+        Raises TypeError: a column is not declared, or one that is needed is not there: a slip of ours.
         """
         unknown = [key for key in keys if key not in self.columns]
         lacking = [key for key in self.needed if key not in keys]

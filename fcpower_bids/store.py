@@ -186,10 +186,7 @@ def leftovers(folder: Path) -> set[str]:
 
 
 def sweep(files: Iterable[Path]) -> None:
-    """Remove what killed processes left of these files.
-
-    Call only while holding the claim on these files.
-    """
+    """Remove what killed processes left of these files. Call only while holding the claim on these files."""
     names: dict[Path, set[str]] = {}
     for file in files:
         names.setdefault(file.parent, set()).add(file.name)

@@ -125,10 +125,7 @@ def parse_settings(argv: Sequence[str] | None = None) -> Settings:
 
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Turn choices by name, as Python or a configuration file has them, into Settings.
-
-    Raises UsageError.
-    """
+    """Turn choices by name, as Python or a configuration file has them, into Settings. Raises UsageError."""
     places = {name: values[name] for name in PLACES}
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     chosen, errors = _convert_all({name: value for name, value in given.items() if name not in PLACES}, "The call")

@@ -36,29 +36,14 @@ PATIENCE = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges of n connectomes of P parcels.
+    """The edges of n connectomes of P parcels."""
 
-    Attributes
-    ----------
-    parcels : tuple of str
-        Names of the P parcels.
-    array : RowsOnDisk, shape (n, P (P - 1) / 2)
-        Pearson correlations; NaN where a parcel is not covered.
-    missing : ndarray of bool, shape (n, P)
-        Parcels that are not covered.
-    digests : tuple of str, length n
-        Equal for connectomes that are equal to the bit.
-    names : tuple of str, length n
-        Of their rows among all that are on disk.
-    unreadable : dict of Path to str
-        Files that were asked for and are no connectomes, and why; they are not among the n.
-    """
-
-    parcels: tuple[str, ...]
-    array: RowsOnDisk
-    missing: NDArray[np.bool_]
-    digests: tuple[str, ...]
-    names: tuple[str, ...]
+    parcels: tuple[str, ...]  # names of the P parcels
+    array: RowsOnDisk  # (n, P (P - 1) / 2): Pearson correlations; NaN where a parcel is not covered
+    missing: NDArray[np.bool_]  # (n, P): parcels that are not covered
+    digests: tuple[str, ...]  # of length n: equal for connectomes that are equal to the bit
+    names: tuple[str, ...]  # of length n: of their rows among all that are on disk
+    # files that were asked for and are no connectomes, and why; they are not among the n
     unreadable: Mapping[Path, str] = field(default_factory=dict)
 
 
@@ -72,10 +57,7 @@ class _Row:
 
 
 def read_edges(paths: Sequence[Path], folder: Path, settings: Assembly) -> Edges:
-    """Read connectomes, from the cache where it has them.
-
-    Raises DatasetError.
-    """
+    """Read connectomes, from the cache where it has them. Raises DatasetError."""
     states = {path.relative_to(settings.output_dir).as_posix(): _state(path) for path in paths}
     stored = GrowingRows(folder)
     unreadable: dict[str, str] = {}

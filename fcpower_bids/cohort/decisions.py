@@ -47,20 +47,11 @@ ABSENT = "names it, but it is not here"
 
 @dataclass(frozen=True)
 class Decision:
-    """One row of the file.
+    """One row of the file."""
 
-    Attributes
-    ----------
-    wanted : dict of str to str
-        Bare labels by entity; ``sub`` is always there.
-    recording : str
-        Name of the one recording that is meant; empty where the labels say which.
-    decision, reason, decided : str
-        ``accept``, ``doubt`` or ``reject``, why, and when.
-    """
-
-    wanted: dict[str, str]
-    recording: str
+    wanted: dict[str, str]  # bare labels by entity; ``sub`` is always there
+    recording: str  # name of the one recording that is meant; empty where the labels say which
+    # decision, reason, decided: ``accept``, ``doubt`` or ``reject``, why, and when
     decision: str
     reason: str
     decided: str = ""
@@ -84,10 +75,7 @@ def decisions_file(settings: Assembly) -> Path | None:
 
 
 def read_decisions(path: Path) -> list[Decision]:
-    """Read the file.
-
-    Raises DatasetError.
-    """
+    """Read the file. Raises DatasetError."""
     sheet = read_spreadsheet(path)
     names = [KEYS.get(name, name) for name in sheet.names]
     if "sub" not in names:
@@ -126,10 +114,7 @@ def accepted_recordings(found: Sequence[Connectome], path: Path | None) -> set[s
 def exclude_by_file(
     found: Sequence[Connectome], path: Path | None
 ) -> tuple[list[Connectome], list[Exclusion], list[str]]:
-    """Leave out what the user's file names, but what it accepts or has in doubt.
-
-    Raises DatasetError.
-    """
+    """Leave out what the user's file names, but what it accepts or has in doubt. Raises DatasetError."""
     if path is None:
         return list(found), [], []
     decisions = decisions_about(found, path)

@@ -22,10 +22,7 @@ ACQUISITION_KEYS = frozenset({"sub", "ses", "task", "acq", "ce", "dir", "run"})
 
 
 def choose_connectomes(found: Sequence[Connectome], settings: Assembly) -> tuple[list[Connectome], list[str]]:
-    """Choose the connectomes that the user wants, each acquisition once.
-
-    Raises DatasetError.
-    """
+    """Choose the connectomes that the user wants, each acquisition once. Raises DatasetError."""
     kept, notes = _filter(found, settings)
     steps: tuple[Callable[[list[Connectome], Assembly], tuple[list[Connectome], list[str]]], ...]
     steps = (_choose_atlas, _choose_space, _check_tasks, _drop_combinations, _check_versions)

@@ -24,27 +24,14 @@ NO_SESSION = "n/a"
 
 @dataclass(frozen=True)
 class Connectome:
-    """One FC file and its companion files.
+    """One FC file and its companion files."""
 
-    Attributes
-    ----------
-    path : Path
-        ``..._stat-pearsoncorrelation_relmat.tsv``.
-    entities : Entities
-        Those of its recording.
-    atlas : Entities
-        Those of its atlas.
-    powers : tuple of str
-        ``desc`` labels of its FC^alpha files.
-    embeddings : tuple of pairs of str and Entities
-        ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
-        one, since encoders have atlases of their own.
-    """
-
-    path: Path
-    entities: Entities
-    atlas: Entities
-    powers: tuple[str, ...] = ()
+    path: Path  # ``..._stat-pearsoncorrelation_relmat.tsv``
+    entities: Entities  # those of its recording
+    atlas: Entities  # those of its atlas
+    powers: tuple[str, ...] = ()  # ``desc`` labels of its FC^alpha files
+    # ``desc`` label and atlas of the embeddings of its recording: under its own atlas, else under the first that has
+    # one, since encoders have atlases of their own
     embeddings: tuple[tuple[str, Entities], ...] = ()
 
     def entity(self, key: str) -> str | None:
@@ -102,10 +89,7 @@ class Connectome:
 
 
 def list_connectomes(output_dir: Path) -> list[Connectome]:
-    """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name.
-
-    Raises DatasetError.
-    """
+    """List the FC files in ``sub-*/[ses-*/]func``, sorted by participant, session and name. Raises DatasetError."""
     found = sorted(_scan(output_dir), key=lambda one: (one.participant, one.session, one.path.name))
     if not found:
         raise DatasetError(

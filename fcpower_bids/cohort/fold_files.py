@@ -23,10 +23,7 @@ NOT_GIVEN = ("", "n/a")
 
 
 def load_folds(settings: GroupLevel, people: Collection[str]) -> tuple[pd.DataFrame | None, list[str]]:
-    """Read ``--folds-file`` or ``--test-people``.
-
-    Raises DatasetError.
-    """
+    """Read ``--folds-file`` or ``--test-people``. Raises DatasetError."""
     path = settings.folds_file or settings.test_people
     if path is None:
         return None, []

@@ -72,10 +72,7 @@ def describe_matches(names: Mapping[str, str]) -> str:
 
 
 def count_people(tables: Collection[str], people: Collection[str], renamed: int, settings: Assembly) -> dict[str, int]:
-    """Count the people with scans, in the tables, and in both.
-
-    Raises DatasetError.
-    """
+    """Count the people with scans, in the tables, and in both. Raises DatasetError."""
     named = {str(name) for name in tables}
     matched = len(named & set(people))
     counts = {"scanned": len(people), "phenotypes": len(named), "matched": matched, "renamed": renamed}

@@ -26,24 +26,12 @@ FROM_SCANS = ("minutes", "scans", "degrees_of_freedom", "mean_fd")
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Phenotypes ready for an analysis.
+    """Phenotypes ready for an analysis."""
 
-    Attributes
-    ----------
-    frame : pandas.DataFrame
-        One row per person; targets, covariates and parts of composites are numbers where they can be.
-    targets : tuple of str
-        Targets, without the composites.
-    rows : tuple of Exclusion
-        Who misses a value.
-    notes : tuple of str
-        How text was coded, what was left out.
-    """
-
-    frame: pd.DataFrame
-    targets: tuple[str, ...]
-    rows: tuple[Exclusion, ...]
-    notes: tuple[str, ...]
+    frame: pd.DataFrame  # one row per person; targets, covariates and parts of composites are numbers where they can be
+    targets: tuple[str, ...]  # targets, without the composites
+    rows: tuple[Exclusion, ...]  # who misses a value
+    notes: tuple[str, ...]  # how text was coded, what was left out
 
 
 def parse_composites(settings: GroupLevel) -> dict[str, tuple[str, ...]]:
@@ -53,10 +41,7 @@ def parse_composites(settings: GroupLevel) -> dict[str, tuple[str, ...]]:
 
 
 def resolve_columns(phenotypes: Phenotypes, frame: pd.DataFrame, settings: GroupLevel) -> Columns:
-    """Check the columns that the settings name, turn them into numbers, and settle the targets.
-
-    Raises DatasetError.
-    """
+    """Check the columns that the settings name, turn them into numbers, and settle the targets. Raises DatasetError."""
     composites = parse_composites(settings)
     parts = tuple(dict.fromkeys(part for columns in composites.values() for part in columns))
     groups = tuple(name for name in (settings.family_column, settings.site_column) if name)
@@ -230,10 +215,7 @@ def measure_sets() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def name_columns(settings: Assembly) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the columns of shipped sets that the tables have, in targets and in composites.
-
-    Raises DatasetError.
-    """
+    """Name the columns of shipped sets that the tables have, in targets and in composites. Raises DatasetError."""
     sets = measure_sets()
     if not set(sets) & {*settings.targets, *settings.composite}:
         return settings.targets, settings.composite

@@ -32,59 +32,29 @@ SESSIONS = "sub-*/sub-*_sessions.tsv"
 
 @dataclass(frozen=True, eq=False)
 class PhenotypeTable:
-    """One file.
+    """One file."""
 
-    Attributes
-    ----------
-    path : Path
-        Where it was read from.
-    frame : pandas.DataFrame
-        One row per person, indexed by ``sub-01``; numbers where a column has numbers only.
-    hints : mapping
-        Its JSON.
-    is_default : bool
-        Whether its numeric columns are targets when the user names none.
-    """
-
-    path: Path
-    frame: pd.DataFrame
-    hints: Mapping[str, Any] = field(default_factory=dict)
-    is_default: bool = False
+    path: Path  # where it was read from
+    frame: pd.DataFrame  # one row per person, indexed by ``sub-01``; numbers where a column has numbers only
+    hints: Mapping[str, Any] = field(default_factory=dict)  # its JSON
+    is_default: bool = False  # whether its numeric columns are targets when the user names none
 
 
 @dataclass(frozen=True, eq=False)
 class Phenotypes:
-    """Joined content of the tables.
+    """Joined content of the tables."""
 
-    Attributes
-    ----------
-    frame : pandas.DataFrame
-        One row per person, indexed by ``participant_id``.
-    defaults : tuple of str
-        Columns of the tables from which targets are taken when the user names none.
-    conflicts : mapping of str to str
-        Columns on which two files disagree, and the sentence to raise when one of them is used.
-    rows : tuple of Exclusion
-        Codes for missing values, per person.
-    notes : tuple of str
-        Notes for a reader of the results.
-    renamed : int
-        People whose id in a table differs from that of their scans.
-    """
-
-    frame: pd.DataFrame
-    defaults: tuple[str, ...] = ()
+    frame: pd.DataFrame  # one row per person, indexed by ``participant_id``
+    defaults: tuple[str, ...] = ()  # columns of the tables from which targets are taken when the user names none
+    # columns on which two files disagree, and the sentence to raise when one of them is used
     conflicts: Mapping[str, str] = field(default_factory=dict)
-    rows: tuple[Exclusion, ...] = ()
-    notes: tuple[str, ...] = ()
-    renamed: int = 0
+    rows: tuple[Exclusion, ...] = ()  # codes for missing values, per person
+    notes: tuple[str, ...] = ()  # notes for a reader of the results
+    renamed: int = 0  # people whose id in a table differs from that of their scans
 
 
 def load_phenotypes(settings: Assembly, people: Sequence[str]) -> Phenotypes:
-    """Read and merge all phenotype tables.
-
-    Raises DatasetError.
-    """
+    """Read and merge all phenotype tables. Raises DatasetError."""
     notes: list[str] = []
     tables = [
         *(read_people_table(path, settings, notes, is_default=True) for path in settings.phenotypes),
@@ -124,10 +94,7 @@ def _dataset_tables(settings: Assembly) -> list[Path]:
 
 
 def read_phenotype_table(path: Path, notes: list[str] | None = None) -> pd.DataFrame:
-    """Read a TSV or CSV with all cells as text; missing ones are NaN.
-
-    Raises DatasetError.
-    """
+    """Read a TSV or CSV with all cells as text; missing ones are NaN. Raises DatasetError."""
     sheet = read_spreadsheet(path)
     if PERSON not in sheet.names and PERSON in sheet.names[0].split():
         raise DatasetError(f"{path} has blanks between its columns. Save it with tabs, commas or semicolons.")
@@ -160,10 +127,7 @@ def _rename(names: Sequence[str]) -> str:
 def read_people_table(
     path: Path, settings: Selection, notes: list[str], is_default: bool = False, is_given: bool = True
 ) -> PhenotypeTable:
-    """Read one table, one row per person.
-
-    Raises DatasetError.
-    """
+    """Read one table, one row per person. Raises DatasetError."""
     frame = read_phenotype_table(path, notes)
     if frame.empty and is_given:
         raise DatasetError(f"{path} has a header and no people. Fill it in, or leave it out.")

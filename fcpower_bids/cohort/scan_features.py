@@ -118,10 +118,7 @@ def series_of(
 
 
 def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarray]:
-    """Read the cleaned series of the runs of one scan.
-
-    Returns (T, P). Raises DatasetError.
-    """
+    """Read the cleaned series of the runs of one scan. Returns (T, P). Raises DatasetError."""
     series = []
     for path in paths:
         values, names = read_whole(path)
@@ -135,21 +132,11 @@ def read_series(paths: Sequence[Path], parcels: Sequence[str]) -> list[np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class ParcelFacts:
-    """Table of the P parcels of a cohort, from the copy of the atlas.
+    """Table of the P parcels of a cohort, from the copy of the atlas."""
 
-    Attributes
-    ----------
-    networks : tuple of str
-        ``n/a`` where it says nothing.
-    centroids : ndarray, shape (P, 3), or None
-        In mm; None where no parcel has a place.
-    notes : tuple of str
-        Unknown facts.
-    """
-
-    networks: tuple[str, ...]
-    centroids: NDArray[np.float64] | None = None
-    notes: tuple[str, ...] = ()
+    networks: tuple[str, ...]  # ``n/a`` where it says nothing
+    centroids: NDArray[np.float64] | None = None  # (P, 3), or None: in mm; None where no parcel has a place
+    notes: tuple[str, ...] = ()  # unknown facts
 
 
 def read_parcel_facts(output_dir: Path, one: Connectome, parcels: Sequence[str]) -> ParcelFacts:

@@ -31,21 +31,11 @@ from fcpower_bids.settings import Assembly
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One included recording.
+    """One included recording."""
 
-    Attributes
-    ----------
-    connectome : Connectome
-        Its FC file.
-    quality : Quality
-        Its figures.
-    place : int
-        Its position among the `Edges`.
-    """
-
-    connectome: Connectome
-    quality: Quality
-    place: int
+    connectome: Connectome  # its FC file
+    quality: Quality  # its figures
+    place: int  # its position among the `Edges`
 
     @property
     def repetition_time(self) -> float:

@@ -25,36 +25,17 @@ TRUTH_DECIMALS = 8
 
 @dataclass(frozen=True)
 class DemoTruth:
-    """Truth behind the files; R recordings, S participants, T volumes, P = 60 parcels in the atlas' order.
+    """Truth behind the files; R recordings, S participants, T volumes, P = 60 parcels in the atlas' order."""
 
-    Attributes
-    ----------
-    recordings : tuple of str
-        ``sub-01_ses-a_task-rest_run-1``, one per recording.
-    subjects : tuple of str
-        Participant of each recording.
-    participants : tuple of str
-        All participants, the order of ``factor``.
-    clean : ndarray, shape (R, T, P)
-        Series of the brain, without anything added; SD about 100.
-    painted : ndarray, shape (R, T, P)
-        Series that the mean over the seen voxels of each parcel gives, up to a constant: clean plus nuisance.
-    coverage : ndarray, shape (R, P)
-        Fraction of each parcel's voxels inside the brain mask.
-    connectivity : ndarray, shape (R, P, P)
-        True correlation matrices from which the clean series were drawn.
-    factor : ndarray, shape (S,)
-        The planted factor.
-    """
-
-    recordings: tuple[str, ...]
-    subjects: tuple[str, ...]
-    participants: tuple[str, ...]
-    clean: FloatArray
+    recordings: tuple[str, ...]  # ``sub-01_ses-a_task-rest_run-1``, one per recording
+    subjects: tuple[str, ...]  # participant of each recording
+    participants: tuple[str, ...]  # all participants, the order of ``factor``
+    clean: FloatArray  # (R, T, P): series of the brain, without anything added; SD about 100
+    # (R, T, P): series that the mean over the seen voxels of each parcel gives, up to a constant: clean plus nuisance
     painted: FloatArray
-    coverage: FloatArray
-    connectivity: FloatArray
-    factor: FloatArray
+    coverage: FloatArray  # (R, P): fraction of each parcel's voxels inside the brain mask
+    connectivity: FloatArray  # (R, P, P): true correlation matrices from which the clean series were drawn
+    factor: FloatArray  # (S,): the planted factor
 
     def save(self, path: Path) -> None:
         """Write the truth as a compressed ``.npz`` without pickled objects."""

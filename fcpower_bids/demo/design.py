@@ -17,43 +17,25 @@ FEWEST_VOLUMES = 40
 
 @dataclass(frozen=True)
 class DemoDesign:
-    """Size, difficulty and naming of a demo dataset.
+    """Size, difficulty and naming of a demo dataset."""
 
-    Attributes
-    ----------
-    subjects, sessions, runs : int
-        How many of each; every combination is one recording.
-    volumes : int
-        Volumes per recording.
-    repetition_time : float
-        Seconds between volumes.
-    noise : float
-        Standard deviation of the voxel noise in units of the signal's; it averages to exactly zero over each parcel.
-    nuisance : float
-        Strength of what the confounds explain (motion, tissue signals, drift, first volumes) in grey matter; 1 is
-        lifelike, 0 leaves the clean series.
-    troubles : bool
-        Whether participant 01 has one run more, 02 lacks the top of the brain, 03 moves a lot and the last session
-        of 04 is nearly all motion (each where the design has such a participant).
-    space : str
-        Template space in the file names.
-    fmriprep_version : str
-        Whose file and column names to use, one of ``FMRIPREP_VERSIONS``.
-    seed : int
-        Same seed and design, same bytes.
-    """
-
+    # subjects, sessions, runs: how many of each; every combination is one recording
     subjects: int = 24
     sessions: int = 2
     runs: int = 1
-    volumes: int = 180
-    repetition_time: float = 2.5
+    volumes: int = 180  # volumes per recording
+    repetition_time: float = 2.5  # seconds between volumes
+    # standard deviation of the voxel noise in units of the signal's; it averages to exactly zero over each parcel
     noise: float = 0.5
+    # strength of what the confounds explain (motion, tissue signals, drift, first volumes) in grey matter; 1 is
+    # lifelike, 0 leaves the clean series
     nuisance: float = 1.0
+    # whether participant 01 has one run more, 02 lacks the top of the brain, 03 moves a lot and the last session of 04
+    # is nearly all motion (each where the design has such a participant)
     troubles: bool = True
-    space: str = "MNI152NLin2009cAsym"
-    fmriprep_version: str = "25.1.0"
-    seed: int = 0
+    space: str = "MNI152NLin2009cAsym"  # template space in the file names
+    fmriprep_version: str = "25.1.0"  # whose file and column names to use, one of ``FMRIPREP_VERSIONS``
+    seed: int = 0  # same seed and design, same bytes
 
     def __post_init__(self) -> None:
         wrong = [message for fails, message in self._find_faults() if fails]

@@ -27,25 +27,15 @@ N_SOURCES = 5
 
 @dataclass(frozen=True)
 class Physiology:
-    """Nuisance signals of one recording; T volumes.
+    """Nuisance signals of one recording; T volumes."""
 
-    Attributes
-    ----------
-    motion : ndarray, shape (T, 6)
-        trans_x, trans_y, trans_z in mm, rot_x, rot_y, rot_z in radians.
-    displacement : ndarray, shape (T,)
-        Framewise displacement in mm; 0 at the first volume.
-    white_matter, csf : ndarray, shape (T, 5)
-        Sources of the two tissues, unit variance; the first is in every voxel, the others in some.
-    everywhere : ndarray, shape (T,)
-        Signal of the whole brain: jumps at spikes, slow drift, bright first volumes.
-    """
-
-    motion: FloatArray
-    displacement: FloatArray
+    motion: FloatArray  # (T, 6): trans_x, trans_y, trans_z in mm, rot_x, rot_y, rot_z in radians
+    displacement: FloatArray  # (T,): framewise displacement in mm; 0 at the first volume
+    # white_matter, csf: (T, 5): sources of the two tissues, unit variance; the first is in every voxel, the others in
+    # some
     white_matter: FloatArray
     csf: FloatArray
-    everywhere: FloatArray
+    everywhere: FloatArray  # (T,): signal of the whole brain: jumps at spikes, slow drift, bright first volumes
 
 
 def quantise(values: FloatArray) -> FloatArray:

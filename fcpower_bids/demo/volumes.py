@@ -34,21 +34,12 @@ BASELINES = {"grey": (9_000.0, 11_000.0), "white_matter": (8_500.0, 9_500.0), "c
 
 @dataclass(frozen=True)
 class Head:
-    """The voxels of the brain, V of them, on the demo's grid.
+    """The voxels of the brain, V of them, on the demo's grid."""
 
-    Attributes
-    ----------
-    affine : ndarray, shape (4, 4)
-    brain : ndarray of bool, shape (X, Y, Z)
-    parcel : ndarray of int, shape (V,)
-        0 outside parcels, else the label of the built-in parcellation.
-    white_matter : ndarray of bool, shape (V,)
-        Of the other voxels, which are white matter; the rest is cerebrospinal fluid.
-    """
-
-    affine: FloatArray
-    brain: NDArray[np.bool_]
-    parcel: NDArray[np.int64]
+    affine: FloatArray  # (4, 4)
+    brain: NDArray[np.bool_]  # (X, Y, Z)
+    parcel: NDArray[np.int64]  # (V,): 0 outside parcels, else the label of the built-in parcellation
+    # (V,): of the other voxels, which are white matter; the rest is cerebrospinal fluid
     white_matter: NDArray[np.bool_]
 
     @property

@@ -70,10 +70,7 @@ def load_encoder(
 def open_encoder(
     settings: Participant, names: tuple[str, ...], places: Mapping[str, tuple[float, float, float]]
 ) -> Any:
-    """Load the encoder of ``--encoder`` for these parcels.
-
-    Raises FcPowerError.
-    """
+    """Load the encoder of ``--encoder`` for these parcels. Raises FcPowerError."""
     return load_encoder(
         settings.encoder or "",
         settings.encoder_weights,

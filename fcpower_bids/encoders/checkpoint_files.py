@@ -18,24 +18,12 @@ HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True)
 class PublishedOptions:
-    """Choices that only published encoders have.
+    """Choices that only published encoders have."""
 
-    Attributes
-    ----------
-    protocol : {"own", "paper"}
-        Fed as its authors feed it, or as in the comparison of the paper.
-    aux : tuple of Path
-        Further files the model needs, which come with it and not with this program.
-    accept_licence : bool
-        The user has read and accepts the licence of the weights.
-    places : mapping of str to tuple of float
-        MNI centroids of the recording's parcels in mm, by name.
-    """
-
-    protocol: str = "own"
-    aux: tuple[Path, ...] = ()
-    accept_licence: bool = False
-    places: Places = field(default_factory=dict)
+    protocol: str = "own"  # one of "own", "paper": fed as its authors feed it, or as in the comparison of the paper
+    aux: tuple[Path, ...] = ()  # further files the model needs, which come with it and not with this program
+    accept_licence: bool = False  # the user has read and accepts the licence of the weights
+    places: Places = field(default_factory=dict)  # MNI centroids of the recording's parcels in mm, by name
 
     def __post_init__(self) -> None:
         if self.protocol not in ("own", "paper"):
@@ -69,10 +57,7 @@ def find_weights(name: str, licence: str, weights: str | Path | None, options: P
 
 
 def read_state(path: Path, nested: str | None = None, prefix: str = "") -> dict[str, Tensor]:
-    """Read the tensors of one model from a foreign file.
-
-    Raises CheckpointError.
-    """
+    """Read the tensors of one model from a foreign file. Raises CheckpointError."""
     state: Any = read_tensors(path)
     if nested is not None:
         if not isinstance(state, Mapping) or nested not in state:
@@ -133,10 +118,7 @@ def _part(tensor: Tensor, n: int) -> tuple[int, ...]:
 
 
 def read_number_table(path: Path, rows: int, columns: int, labelled: bool = False) -> Tensor:
-    """Read a CSV of numbers of known size, as the position tables of the models.
-
-    Raises CheckpointError.
-    """
+    """Read a CSV of numbers of known size, as the position tables of the models. Raises CheckpointError."""
     import numpy as np  # with torch, which is large
     import torch
 
@@ -159,10 +141,7 @@ def read_number_table(path: Path, rows: int, columns: int, labelled: bool = Fals
 def find_aux(
     name: str, aux: Sequence[Path], needed: Mapping[str, str], optional: Sequence[str] = ()
 ) -> dict[str, Path]:
-    """Find the further files of a model among those the user gave, by their published file names.
-
-    Raises UsageError.
-    """
+    """Find the further files of a model among those the user gave, by their published file names. Raises UsageError."""
     found: dict[str, Path] = {}
     for file in (*needed, *optional):
         places = [path / file if path.is_dir() else path for path in map(Path, aux)]

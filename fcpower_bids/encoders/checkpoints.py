@@ -42,59 +42,35 @@ class CheckpointError(UsageError):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """Facts about a checkpoint in addition to its architecture.
+    """Facts about a checkpoint in addition to its architecture."""
 
-    Attributes
-    ----------
-    roi_labels : tuple of str
-        Names of the P input parcels in the order of the weights: inputs are matched by name.
-    atlas : str
-        Name of the parcellation.
-    alpha : float
-        Exponent of the teacher FC^alpha.
-    band : tuple of float or None
-        Pass-band of the training series in Hz.
-    tr_range : tuple of float or None
-        Shortest and longest repetition time of the training recordings in seconds.
-    window : int
-        Timepoints of a training window; shorter recordings are refused.
-    read_window : int
-        Timepoints of the windows of the ``windows`` read.
-    teacher, training, selection, verdict, purpose, licence : str
-        In words: the target, the optimisation, how the checkpoint was chosen, whether it is better than
-        random weights, what it is for, under what terms.
-    optimism : float or None
-        By how much the choice flattered the score it was chosen by.
-    corpus_sha256 : str
-        Digest of the corpus pack.
-    step, seed : int or None
-        Where in which training run the weights were taken.
-    trained_on, held_out : tuple of str
-        Digests of the people of the training, and of those kept out of it to choose and to confirm the checkpoint
-        (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt).
-    series_trained_on, series_held_out : tuple of str
-        Digests of their series, which find them under another label. Empty where the corpus cannot say them.
-    """
-
-    roi_labels: tuple[str, ...]
-    atlas: str = "n/a"
-    alpha: float = ALPHA_STAR
-    band: tuple[float, float] | None = None
+    roi_labels: tuple[str, ...]  # names of the P input parcels in the order of the weights: inputs are matched by name
+    atlas: str = "n/a"  # name of the parcellation
+    alpha: float = ALPHA_STAR  # exponent of the teacher FC^alpha
+    band: tuple[float, float] | None = None  # pass-band of the training series in Hz
+    # shortest and longest repetition time of the training recordings in seconds
     tr_range: tuple[float, float] | None = None
-    window: int = 80
-    read_window: int = 200
+    window: int = 80  # timepoints of a training window; shorter recordings are refused
+    read_window: int = 200  # timepoints of the windows of the ``windows`` read
+    # teacher, training, selection, verdict, purpose, licence: in words: the target, the optimisation, how the
+    # checkpoint was chosen, whether it is better than random weights, what it is for, under what terms
     teacher: str = "n/a"
     training: str = "n/a"
     selection: str = "n/a"
     verdict: str = "n/a"
-    optimism: float | None = None
-    corpus_sha256: str = "n/a"
+    optimism: float | None = None  # by how much the choice flattered the score it was chosen by
+    corpus_sha256: str = "n/a"  # digest of the corpus pack
     purpose: str = "n/a"
     licence: str = "n/a"
+    # step, seed: where in which training run the weights were taken
     step: int | None = None
     seed: int | None = None
+    # trained_on, held_out: digests of the people of the training, and of those kept out of it to choose and to confirm
+    # the checkpoint (`fcpower_bids.encoders.training_people`, with `corpus_sha256` as salt)
     trained_on: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
+    # series_trained_on, series_held_out: digests of their series, which find them under another label. Empty where the
+    # corpus cannot say them.
     series_trained_on: tuple[str, ...] = ()
     series_held_out: tuple[str, ...] = ()
 
@@ -130,10 +106,7 @@ def _architecture(values: Mapping[str, Any]) -> type[Architecture]:
 
 
 def read_config(folder: Path) -> tuple[Architecture, ModelCard]:
-    """Read ``config.json``: architecture (every field required) and card.
-
-    Raises CheckpointError.
-    """
+    """Read ``config.json``: architecture (every field required) and card. Raises CheckpointError."""
     path = folder / "config.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -235,10 +208,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_strictly(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Copy tensors into a model whose names and shapes must match exactly.
-
-    Raises CheckpointError.
-    """
+    """Copy tensors into a model whose names and shapes must match exactly. Raises CheckpointError."""
     own = model.state_dict()
     problems = {
         "missing": sorted(own.keys() - state.keys()),

@@ -45,27 +45,13 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SeriesEncoder:
-    """A model of series, F-BERT or the closed-form student, with its weights.
+    """A model of series, F-BERT or the closed-form student, with its weights."""
 
-    Attributes
-    ----------
-    name : str
-        The registry entry it was loaded as.
-    model : FBert or ClosedForm
-        In evaluation mode.
-    card : ModelCard
-        Parcels, window, range of repetition times, licence.
-    source : dict
-        Where the weights came from: ``weights``, ``revision``, ``sha256``.
-    allow_missing_parcels : bool
-        Whether missing parcels are filled with their mean.
-    """
-
-    name: str
-    model: FBert | ClosedForm
-    card: ModelCard
-    source: Mapping[str, Any]
-    allow_missing_parcels: bool = False
+    name: str  # the registry entry it was loaded as
+    model: FBert | ClosedForm  # in evaluation mode
+    card: ModelCard  # parcels, window, range of repetition times, licence
+    source: Mapping[str, Any]  # where the weights came from: ``weights``, ``revision``, ``sha256``
+    allow_missing_parcels: bool = False  # whether missing parcels are filled with their mean
 
     def embed(
         self,
@@ -120,10 +106,7 @@ class SeriesEncoder:
         }
 
     def columns(self, parcel_names: Sequence[str]) -> NDArray[np.intp]:
-        """Position in the input of each parcel of the encoder, -1 where it is missing.
-
-        Raises RecordingError.
-        """
+        """Position in the input of each parcel of the encoder, -1 where it is missing. Raises RecordingError."""
         where = {name: i for i, name in enumerate(parcel_names)}
         if len(where) != len(parcel_names):
             raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")

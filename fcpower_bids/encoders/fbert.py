@@ -35,41 +35,25 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 
 @dataclass(frozen=True)
 class FBertConfig:
-    """Everything that decides the output of F-BERT, apart from its weights.
-
-    Attributes
-    ----------
-    n_parcels : int
-        P, the number of input channels.
-    d, layers, heads, ff : int
-        Hidden width, number of layers, attention heads, width of the feed-forward part.
-    activation : str
-        ``"gelu"`` (exact, as BERT) or ``"relu"``.
-    norm_first, final_norm : bool
-        Norm before each sublayer instead of after it; one more norm after the last layer.
-    norm_eps : float
-        Added to the variance in the layer norms.
-    pe : str
-        ``"sinusoidal"`` (sine and cosine interleaved), ``"sinusoidal_halves"`` (sines, then cosines) or ``"none"``.
-    cls_position : bool
-        Whether ``[CLS]`` takes position 0; if not it has none and the first timepoint is position 0.
-    dropout : float
-        Probability during training, at attention weights and after each sublayer, as in BERT.
-    """
+    """Everything that decides the output of F-BERT, apart from its weights."""
 
     model_type: ClassVar[str] = "fbert"
-    n_parcels: int
+    n_parcels: int  # P, the number of input channels
+    # d, layers, heads, ff: hidden width, number of layers, attention heads, width of the feed-forward part
     d: int = 128
     layers: int = 4
     heads: int = 4
     ff: int = 512
-    activation: str = "gelu"
+    activation: str = "gelu"  # ``"gelu"`` (exact, as BERT) or ``"relu"``
+    # norm_first, final_norm: norm before each sublayer instead of after it; one more norm after the last layer
     norm_first: bool = False
     final_norm: bool = False
-    norm_eps: float = 1e-5
+    norm_eps: float = 1e-5  # added to the variance in the layer norms
+    # ``"sinusoidal"`` (sine and cosine interleaved), ``"sinusoidal_halves"`` (sines, then cosines) or ``"none"``
     pe: str = "sinusoidal"
+    # whether ``[CLS]`` takes position 0; if not it has none and the first timepoint is position 0
     cls_position: bool = True
-    dropout: float = 0.1
+    dropout: float = 0.1  # probability during training, at attention weights and after each sublayer, as in BERT
 
     def __post_init__(self) -> None:
         if problems := wrong_types(FBertConfig, vars(self)):

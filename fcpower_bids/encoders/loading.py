@@ -90,10 +90,7 @@ def load_closed_form(weights: str | Path | None, **options: Any) -> SeriesEncode
 
 
 def embed_proof(weights: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return what a checkpoint embeds here, and what it embedded when it was written.
-
-    Raises CheckpointError.
-    """
+    """Return what a checkpoint embeds here, and what it embedded when it was written. Raises CheckpointError."""
     folder = locate(weights, None)
     config, _ = read_config(folder)
     path = folder / "model.safetensors"

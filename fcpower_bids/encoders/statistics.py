@@ -28,19 +28,12 @@ FILE = "cohort_statistics.tsv"
 
 @dataclass(frozen=True)
 class CohortStatistics:
-    """Median and interquartile range of each parcel.
+    """Median and interquartile range of each parcel."""
 
-    Attributes
-    ----------
-    median, iqr : ndarray, shape (P,)
-        In the order of the encoder.
-    origin : str
-        Their source, for the sidecar.
-    """
-
+    # median, iqr: (P,): in the order of the encoder
     median: FloatArray
     iqr: FloatArray
-    origin: str
+    origin: str  # their source, for the sidecar
 
     def scale(self, series: ArrayLike) -> FloatArray:
         """Subtract the median and divide by the interquartile range: (T, P) to (T, P)."""
@@ -49,10 +42,7 @@ class CohortStatistics:
 
 
 def fit_statistics(series: Sequence[ArrayLike]) -> CohortStatistics:
-    """Pool all volumes of all training recordings.
-
-    Raises RecordingError.
-    """
+    """Pool all volumes of all training recordings. Raises RecordingError."""
     if len(series) < 2:
         raise RecordingError("Cohort statistics need at least two training recordings, not one recording's own.")
     pooled = np.concatenate([np.asarray(one, np.float64) for one in series])
@@ -70,10 +60,7 @@ def write_statistics(path: Path, statistics: CohortStatistics, names: Sequence[s
 
 
 def read_statistics(path: Path, names: Sequence[str]) -> CohortStatistics:
-    """Read what `write_statistics` wrote; rows are found by name.
-
-    Raises CheckpointError.
-    """
+    """Read what `write_statistics` wrote; rows are found by name. Raises CheckpointError."""
     try:
         rows = {row["name"]: row for row in csv.DictReader(path.read_text("utf-8").splitlines(), delimiter="\t")}
         values = np.array([[float(rows[name]["median"]), float(rows[name]["iqr"])] for name in names])

@@ -95,10 +95,7 @@ def describe_training(
 def find_in_training(
     card: ModelCard, dataset: str, subject: str, series: ArrayLike, parcel_names: Sequence[str]
 ) -> tuple[str, str]:
-    """Say whether a recording, or its person, was in the training of a model.
-
-    Shapes and units: series (T, P).
-    """
+    """Say whether a recording, or its person, was in the training of a model. Shapes and units: series (T, P)."""
     if not card.trained_on:
         return UNKNOWN, ""
     person = person_digest(card.corpus_sha256, dataset, subject)

@@ -108,10 +108,7 @@ class _Watch:
             self.engine.keep(len(self.client.nthreads()))
 
     def _look(self) -> None:
-        """Take note of the workers that are there.
-
-        Raises WorkersLost, UsageError.
-        """
+        """Take note of the workers that are there. Raises WorkersLost, UsageError."""
         now = time.monotonic()
         if self.client.nthreads():
             self.since = self.reminded = now

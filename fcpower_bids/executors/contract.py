@@ -22,12 +22,8 @@ class Executor(Protocol):
         """Yield what the function returns of every item, in the order of the items.
 
         Shared arguments are bound to the function (``functools.partial``): it goes to a worker once, not with every
-        item, and its arrays are mapped, not copied. The function must not change it.
-
-        Raises
-        ------
-        WorkersLost
-            Workers end without a word again and again, at the same tasks.
+        item, and its arrays are mapped, not copied. The function must not change it. Raises WorkersLost: workers end
+        without a word again and again, at the same tasks.
         """
 
     def close(self) -> None:

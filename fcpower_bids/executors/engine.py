@@ -30,27 +30,14 @@ NEVER = ("TimeLimit", "NodeLimit", "BadConstraints", "DependencyNeverSatisfied",
 
 @dataclass
 class Engine:
-    """A cluster of Dask that was started here.
+    """A cluster of Dask that was started here."""
 
-    Attributes
-    ----------
-    cluster : object
-        Of ``distributed`` or ``dask_jobqueue``.
-    patience : float
-        Seconds without a worker after which a run ends; jobs that SLURM lists as waiting are waited for.
-    wanted : int
-        Jobs that are kept submitted; 0 where the file states none, or where there is no queue.
-    jobs : dict of str to str
-        Job ids by the names of the workers they were submitted for; the newest of each.
-    refusals : list of str
-        The answers of the scheduler to submissions that failed.
-    """
-
-    cluster: Any
-    patience: float
-    wanted: int = 0
+    cluster: Any  # of ``distributed`` or ``dask_jobqueue``
+    patience: float  # seconds without a worker after which a run ends; jobs that SLURM lists as waiting are waited for
+    wanted: int = 0  # jobs that are kept submitted; 0 where the file states none, or where there is no queue
+    # job ids by the names of the workers they were submitted for; the newest of each
     jobs: dict[str, str] = field(default_factory=dict)
-    refusals: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)  # the answers of the scheduler to submissions that failed
 
     def refuse_if_refused(self) -> None:
         """Raise a UsageError with the words of the scheduler where it has refused a job."""

@@ -20,21 +20,11 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Mapped:
-    """A function without its arrays.
+    """A function without its arrays."""
 
-    Attributes
-    ----------
-    code : bytes
-        As Dask itself sends functions.
-    arrays : Path
-        Their numbers, one array after the other.
-    places : tuple of pairs of int
-        Where each starts, and its size in bytes.
-    """
-
-    code: bytes
-    arrays: Path
-    places: tuple[tuple[int, int], ...]
+    code: bytes  # as Dask itself sends functions
+    arrays: Path  # their numbers, one array after the other
+    places: tuple[tuple[int, int], ...]  # where each starts, and its size in bytes
 
 
 class _Pickler(CloudPickler):

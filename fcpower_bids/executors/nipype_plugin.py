@@ -43,10 +43,7 @@ def configure_nipype(crashes: Path, debug: bool) -> None:
 
 
 def make_runner(path: Path) -> PluginBase:
-    """Return the nipype plugin of a file of the user, with its arguments.
-
-    Raises UsageError.
-    """
+    """Return the nipype plugin of a file of the user, with its arguments. Raises UsageError."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         name, arguments = str(content["plugin"]), dict(content.get("plugin_args") or {})

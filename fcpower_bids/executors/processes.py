@@ -21,8 +21,6 @@ ATTEMPTS = 3
 class Processes:
     """As many processes as are allowed, once there is work for them.
 
-    Notes
-    -----
     The first tasks are done here and timed. When those that are left would take more than `WORTH` seconds, the
     processes share them, so a small cohort never waits for processes to start.
     """

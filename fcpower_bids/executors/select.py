@@ -29,10 +29,7 @@ def map_tasks(function: Callable[[Item], Result], items: Sequence[Item]) -> Iter
 
 @contextmanager
 def executing(settings: Resources, folder: Path | None = None) -> Iterator[Executor]:
-    """Let the executor of the settings do the work, in the memory that they give.
-
-    Raises UsageError.
-    """
+    """Let the executor of the settings do the work, in the memory that they give. Raises UsageError."""
     from fcpower_bids.core.regression.dense import solving_with  # loads scipy, which a recording has no need of
 
     executor = make_executor(settings, folder)

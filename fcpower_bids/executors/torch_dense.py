@@ -18,10 +18,7 @@ DEVICES = ("cuda", "cpu")
 
 
 class TorchDense:
-    """Kernels and inverses lie on the device; products with the targets and residuals come back.
-
-    Raises UsageError.
-    """
+    """Kernels and inverses lie on the device; products with the targets and residuals come back. Raises UsageError."""
 
     shared = False
 

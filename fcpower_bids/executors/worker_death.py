@@ -14,13 +14,7 @@ COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_co
 
 
 class WorkerDied(BrokenProcessPool):
-    """A worker ended without a word.
-
-    Attributes
-    ----------
-    cause : str
-        The cause, as the beginning of a sentence: "The process was ...".
-    """
+    """A worker ended without a word. `cause`: the cause, as the beginning of a sentence: "The process was ..."."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)

@@ -44,10 +44,7 @@ def resample_labels(
 def share_inside(
     parcels: np.ndarray, n_parcels: int, affine: np.ndarray, shape: tuple[int, ...], to_affine: np.ndarray
 ) -> np.ndarray:
-    """Return how much of each parcel lies within another grid.
-
-    Shapes and units: parcels (I, J, K); returns (P,).
-    """
+    """Return how much of each parcel lies within another grid. Shapes and units: parcels (I, J, K); returns (P,)."""
     if is_same_grid(parcels.shape, affine, shape, to_affine):
         return np.ones(n_parcels)
     voxels = np.argwhere(parcels > 0)

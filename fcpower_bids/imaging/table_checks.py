@@ -22,10 +22,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def table_fault(path: Path, separator: str = "\t") -> str | None:
-    """Say what is wrong with a table whose fields are not quoted; None when nothing is.
-
-    Raises OSError.
-    """
+    """Say what is wrong with a table whose fields are not quoted; None when nothing is. Raises OSError."""
     content = path.read_bytes()
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # the former begins as UTF-16 does
         return "is encoded as UTF-32: save it as UTF-8"

@@ -46,10 +46,7 @@ def _readable(folders: Iterable[Path], closed: list[Path]) -> list[Path]:
 def list_files(
     root: Path, subjects: Collection[str] | None, closed: Collection[Path], database_dir: Path | None = None
 ) -> list[Path]:
-    """Return the BOLD, mask and confounds files of a dataset, sorted.
-
-    Raises UsageError.
-    """
+    """Return the BOLD, mask and confounds files of a dataset, sorted. Raises UsageError."""
     layout = _index(root, subjects, closed) if database_dir is None else _reopen_or_index(root, closed, database_dir)
     names = layout.get(suffix=list(SUFFIXES), extension=list(EXTENSIONS), return_type="filename")
     _close(layout)

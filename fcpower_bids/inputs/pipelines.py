@@ -36,24 +36,12 @@ UKB_FOLDER = re.compile(r"(?:sub-)?(?P<sub>[A-Za-z0-9]+)(?:_[A-Za-z0-9]+)??(?:_(
 
 
 class Pipeline(NamedTuple):
-    """A tree that is no BIDS dataset.
+    """A tree that is no BIDS dataset."""
 
-    Attributes
-    ----------
-    words : str
-        Who writes it.
-    pattern : str
-        Where its series are, for messages; its first folder is that of a participant.
-    marker : str
-        Content of a folder of a participant.
-    find : callable
-        Root and folder of a participant to its sources.
-    """
-
-    words: str
-    pattern: str
-    marker: str
-    find: Callable[[Path, Path], Iterator[Source]]
+    words: str  # who writes it
+    pattern: str  # where its series are, for messages; its first folder is that of a participant
+    marker: str  # content of a folder of a participant
+    find: Callable[[Path, Path], Iterator[Source]]  # root and folder of a participant to its sources
 
 
 def input_type_of(root: Path, stated: str | None = None) -> str:

@@ -23,24 +23,12 @@ TR_TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts about one series.
+    """Facts about one series."""
 
-    Attributes
-    ----------
-    recording : Recording or None
-        The recording; None when something prevents its processing.
-    volumes : int
-        Volumes of the series, 0 when unknown.
-    sentences : tuple of str
-        Faults, each with the file and the remedy.
-    found : tuple of str
-        Which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable.
-    """
-
-    recording: Recording | None
-    volumes: int
-    sentences: tuple[str, ...]
-    found: tuple[str, ...]
+    recording: Recording | None  # the recording; None when something prevents its processing
+    volumes: int  # volumes of the series, 0 when unknown
+    sentences: tuple[str, ...]  # faults, each with the file and the remedy
+    found: tuple[str, ...]  # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable
 
 
 def inspect_series(series: Source, mask: Path | None, confounds: Path | None, sidecars: Sidecars) -> Inspection:

@@ -40,59 +40,29 @@ PATTERNS = "sub-*/[ses-*/]func/*_desc-preproc_bold.nii[.gz] and *_bold.dtseries.
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a recording, or all of a participant, is not processed.
+    """Why a recording, or all of a participant, is not processed."""
 
-    Attributes
-    ----------
-    recording : str
-        Name of the recording, the run or the participant.
-    stage : str
-        Always ``inputs`` here.
-    sentence : str
-        Faults of files, with the remedy.
-    kind : str
-        ``failed``, or ``skipped`` for what the user's own choices left out.
-    found : tuple of str or None
-        Which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at.
-    """
-
-    recording: str
-    stage: str
-    sentence: str
-    kind: str = FAILED
+    recording: str  # name of the recording, the run or the participant
+    stage: str  # always ``inputs`` here
+    sentence: str  # faults of files, with the remedy
+    kind: str = FAILED  # ``failed``, or ``skipped`` for what the user's own choices left out
+    # which of ``bold``, ``mask``, ``confounds``, ``TR`` are usable; None where nothing was looked at
     found: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """Recordings to process.
+    """Recordings to process."""
 
-    Attributes
-    ----------
-    recordings : tuple of Recording
-        Sorted by name.
-    problems : tuple of Problem
-        Recordings that cannot be processed; the others go on.
-    notes : tuple of str
-        Notes that need no action.
-    derivatives : tuple of Path
-        Datasets that were looked into.
-    volumes : tuple of int
-        Volumes of each recording.
-    """
-
-    recordings: tuple[Recording, ...]
-    problems: tuple[Problem, ...]
-    notes: tuple[str, ...]
-    derivatives: tuple[Path, ...]
-    volumes: tuple[int, ...]
+    recordings: tuple[Recording, ...]  # sorted by name
+    problems: tuple[Problem, ...]  # recordings that cannot be processed; the others go on
+    notes: tuple[str, ...]  # notes that need no action
+    derivatives: tuple[Path, ...]  # datasets that were looked into
+    volumes: tuple[int, ...]  # volumes of each recording
 
 
 def find_recordings(settings: Inputs) -> Discovery:
-    """Find the recordings that the settings ask for and look at their files.
-
-    Raises DatasetError, UsageError.
-    """
+    """Find the recordings that the settings ask for and look at their files. Raises DatasetError, UsageError."""
     filters = read_filters(settings)
     roots = tuple(derivative_roots(settings).values())
     types = {root: input_type_of(root, settings.input_type) for root in roots}

@@ -30,21 +30,11 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Filter:
-    """One condition on one entity.
+    """One condition on one entity."""
 
-    Attributes
-    ----------
-    origin : str
-        Where the user stated it: an option of the command line, or the filter file.
-    key : str
-        Short name of the entity, or ``suffix``, ``extension``, ``datatype``.
-    values : tuple of str or None
-        Accepted labels; None accepts the absence of the entity, ``*`` any label.
-    """
-
-    origin: str
-    key: str
-    values: tuple[str | None, ...]
+    origin: str  # where the user stated it: an option of the command line, or the filter file
+    key: str  # short name of the entity, or ``suffix``, ``extension``, ``datatype``
+    values: tuple[str | None, ...]  # accepted labels; None accepts the absence of the entity, ``*`` any label
 
     def accepts(self, series: Source) -> bool:
         """Whether the series fulfils the condition."""
@@ -109,10 +99,7 @@ def _condition(path: Path, name: str, value: Any) -> Filter:
 
 
 def apply_filters(series: Sequence[Source], filters: Iterable[Filter]) -> list[Source]:
-    """Keep the series that fulfil all conditions.
-
-    Raises DatasetError.
-    """
+    """Keep the series that fulfil all conditions. Raises DatasetError."""
     kept = list(series)
     for condition in filters:
         passing = [one for one in kept if condition.accepts(one)]

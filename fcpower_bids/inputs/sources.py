@@ -36,30 +36,16 @@ _KINDS: dict[tuple[str, str | None, bool], tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the derivatives that a recording can need.
+    """One file of the derivatives that a recording can need."""
 
-    Attributes
-    ----------
-    path : Path
-        The file.
-    root : Path
-        The dataset that it lies in.
-    kind : str
-        ``bold``, ``mask`` or ``confounds``.
-    entities : Entities
-        All of its name but ``desc``, in the order of the specification.
-    suffix, extension : str
-        The rest of its name.
-    companions : tuple of str
-        How mask and confounds of a series are called by its pipeline; empty for the names of fMRIPrep.
-    """
-
-    path: Path
-    root: Path
-    kind: str
-    entities: Entities
+    path: Path  # the file
+    root: Path  # the dataset that it lies in
+    kind: str  # ``bold``, ``mask`` or ``confounds``
+    entities: Entities  # all of its name but ``desc``, in the order of the specification
+    # suffix, extension: the rest of its name
     suffix: str
     extension: str
+    # how mask and confounds of a series are called by its pipeline; empty for the names of fMRIPrep
     companions: tuple[str, str] = ("", "")
 
     @cached_property
@@ -128,20 +114,13 @@ def _parse(name: str) -> tuple[Entities, str, str]:
 
 @dataclass
 class Sidecars:
-    """The JSON files of a dataset, each folder listed and each file read once.
+    """The JSON files of a dataset, each folder listed and each file read once."""
 
-    Attributes
-    ----------
-    raw_roots : tuple of Path
-        Raw datasets that the derivatives were made from; they are asked first, so that derivatives override them.
-    unfetched : set of Path
-        Those that were asked and stand for content that is not there.
-    """
-
+    # raw datasets that the derivatives were made from; they are asked first, so that derivatives override them
     raw_roots: tuple[Path, ...] = ()
     _listed: dict[Path, list[tuple[frozenset[tuple[str, str]], Path]]] = field(default_factory=dict)
     _contents: dict[Path, dict[str, Any]] = field(default_factory=dict)
-    unfetched: set[Path] = field(default_factory=set)
+    unfetched: set[Path] = field(default_factory=set)  # those that were asked and stand for content that is not there
 
     def applicable(self, series: Source) -> list[Path]:
         """Return the JSON files that apply to a series by the inheritance principle, the most specific last."""
@@ -154,10 +133,7 @@ class Sidecars:
         return found
 
     def lookup(self, series: Source, key: str) -> tuple[Any, Path | None]:
-        """Return the value of a key and the file that states it; (None, None) where none does.
-
-        Raises DatasetError.
-        """
+        """Return the value of a key and the file that states it; (None, None) where none does. Raises DatasetError."""
         value, source = None, None
         for path in self.applicable(series):
             if path not in self._contents:

@@ -31,31 +31,17 @@ NUMBER = re.compile(r"[-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?")
 
 
 class Spreadsheet(NamedTuple):
-    """A table as it stands in the file.
+    """A table as it stands in the file."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        One per column.
-    rows : list of list of str
-        One per line that is not blank, a cell per column, without blanks around it; ``""`` is missing.
-    lines : list of int
-        The line in the file of each row, counted from 1.
-    notes : tuple of str
-        Guesses.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # one per column
+    # one per line that is not blank, a cell per column, without blanks around it; ``""`` is missing
     rows: list[list[str]]
-    lines: list[int]
-    notes: tuple[str, ...]
+    lines: list[int]  # the line in the file of each row, counted from 1
+    notes: tuple[str, ...]  # guesses
 
 
 def read_spreadsheet(path: Path) -> Spreadsheet:
-    """Read a table of text cells.
-
-    Raises DatasetError.
-    """
+    """Read a table of text cells. Raises DatasetError."""
     text, notes = _decode(path)
     text = _as_it_looks(text)
     header = next((line for line in text.splitlines() if line.strip()), "")
@@ -76,10 +62,7 @@ def read_spreadsheet(path: Path) -> Spreadsheet:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is there that need not be.
-
-    Raises DatasetError.
-    """
+    """Whether a file is there that need not be. Raises DatasetError."""
     if path.is_file():
         return True
     if os.path.lexists(path):

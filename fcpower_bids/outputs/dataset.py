@@ -60,10 +60,7 @@ DESCRIPTIONS = {
 
 
 def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) -> None:
-    """Make the output folder a BIDS derivative dataset, or check that it is one of ours.
-
-    Raises UsageError.
-    """
+    """Make the output folder a BIDS derivative dataset, or check that it is one of ours. Raises UsageError."""
     output = settings.output_dir
     check_dataset(output)
     description = output / DESCRIPTION
@@ -78,10 +75,7 @@ def prepare_dataset(settings: ParticipantOutputs, inputs: Mapping[str, Path]) ->
 
 
 def check_dataset(output: Path) -> None:
-    """Refuse a folder for outputs that holds the dataset of another program.
-
-    Raises UsageError.
-    """
+    """Refuse a folder for outputs that holds the dataset of another program. Raises UsageError."""
     description = output / DESCRIPTION
     if description.exists() and not _is_ours(description):
         raise UsageError(f"{output} holds another dataset ({description}). Choose an empty folder for the outputs.")

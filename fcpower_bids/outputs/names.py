@@ -78,10 +78,7 @@ def output_path(output_dir: Path, recording: Recording, output: Output, atlas: A
 
 
 def parse_name(name: str) -> tuple[Entities, str, str]:
-    """Split a file name into entities, suffix and extension.
-
-    Raises ValueError.
-    """
+    """Split a file name into entities, suffix and extension. Raises ValueError."""
     stem, dot, extension = name.partition(".")
     *pairs, suffix = stem.split("_")
     if not pairs or not all("-" in pair for pair in pairs) or not dot:

@@ -54,20 +54,11 @@ Measured = tuple[str, Mapping[str, Any]]
 
 
 class Written(NamedTuple):
-    """Files of a recording.
+    """Files of a recording."""
 
-    Attributes
-    ----------
-    files : tuple of str
-        Relative to the output folder.
-    excluded : str
-        Why it has no connectome; empty when it has one.
-    problems : dict of str to (str, str)
-        State and reason of each embedding that there is not, by the name of its atlas.
-    """
-
-    files: tuple[str, ...]
-    excluded: str
+    files: tuple[str, ...]  # relative to the output folder
+    excluded: str  # why it has no connectome; empty when it has one
+    # state and reason of each embedding that there is not, by the name of its atlas
     problems: Mapping[str, tuple[str, str]]
 
 

@@ -64,38 +64,18 @@ STATUS_TABLE = TableSpec(
 
 @dataclass(frozen=True)
 class Status:
-    """The status of one recording.
+    """The status of one recording."""
 
-    Attributes
-    ----------
-    recording : str
-        Its name.
-    state : str
-        ``done``, ``skipped``, ``excluded`` or ``failed``; ``running`` while it is at work.
-    stage : str
-        The step that it reached.
-    reason : str
-        Plain words; empty for ``done``.
-    seconds : float
-        Computing time.
-    peak_mb : float
-        Largest resident memory of the process that worked on it, in MB.
-    fingerprint : str
-        Configuration, version, inputs and atlases: when it is the same, the work need not be done again.
-    outputs : tuple of str
-        Files written, relative to the output folder.
-    sizes : mapping of str to int
-        Bytes of series and connectomes when they were written: one that is cut at the end of a line shows by these.
-    """
-
-    recording: str
-    state: str
-    stage: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    peak_mb: float = 0.0
+    recording: str  # its name
+    state: str  # ``done``, ``skipped``, ``excluded`` or ``failed``; ``running`` while it is at work
+    stage: str = ""  # the step that it reached
+    reason: str = ""  # plain words; empty for ``done``
+    seconds: float = 0.0  # computing time
+    peak_mb: float = 0.0  # largest resident memory of the process that worked on it, in MB
+    # configuration, version, inputs and atlases: when it is the same, the work need not be done again
     fingerprint: str = ""
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()  # files written, relative to the output folder
+    # bytes of series and connectomes when they were written: one that is cut at the end of a line shows by these
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -81,10 +81,7 @@ def write_matrix(path: Path, values: np.ndarray, columns: Sequence[str], index: 
 
 
 def refuse_pipe(path: Path) -> None:
-    """Refuse a path that is no file before it is opened: reading a pipe waits for a writer.
-
-    Raises DatasetError.
-    """
+    """Refuse a path that is no file before it is opened: reading a pipe waits for a writer. Raises DatasetError."""
     if not path.is_file() and path.exists():
         raise DatasetError(f"{path} is a folder, a pipe or a device, not a file. Put the file there.")
 
@@ -142,10 +139,7 @@ def write_array(path: Path, values: np.ndarray) -> Path:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Read what :func:`write_array` wrote.
-
-    Raises DatasetError.
-    """
+    """Read what :func:`write_array` wrote. Raises DatasetError."""
     refuse_pipe(path)
     try:
         values = np.load(path, allow_pickle=False)
@@ -240,10 +234,7 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
 
 
 def write_declared(path: Path, table: pd.DataFrame, spec: TableSpec) -> Path:
-    """Write a table with the columns of its declaration, called as that says.
-
-    Raises TypeError.
-    """
+    """Write a table with the columns of its declaration, called as that says. Raises TypeError."""
     return write_text(path, declared_text(table, spec))
 
 
@@ -312,10 +303,7 @@ def is_formula(text: str) -> bool:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a TSV with ``n/a`` as missing; identifiers such as 01 keep their zeros.
-
-    Raises DatasetError.
-    """
+    """Read a TSV with ``n/a`` as missing; identifiers such as 01 keep their zeros. Raises DatasetError."""
     refuse_pipe(path)
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, na_values=[MISSING], keep_default_na=False, encoding="utf-8-sig")
@@ -345,10 +333,7 @@ class Facts(dict[str, Any]):
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file as it is.
-
-    Raises OSError, ValueError, DatasetError.
-    """
+    """Read a TOML file as it is. Raises OSError, ValueError, DatasetError."""
     refuse_pipe(path)
     if sys.version_info >= (3, 11):
         import tomllib  # the standard library has it from Python 3.11 on
@@ -358,10 +343,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises DatasetError.
-    """
+    """Read a JSON object. Raises DatasetError."""
     refuse_pipe(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))

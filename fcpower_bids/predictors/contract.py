@@ -31,20 +31,11 @@ class Described(Protocol):
 
 
 class Predictor:
-    """A way to predict from features.
+    """A way to predict from features."""
 
-    Attributes
-    ----------
-    title : str
-        Its name on the pages, after that of the representation.
-    summary : str
-        One sentence for ``--help`` and the sidecars.
-    joint : bool
-        Whether it takes all representations together (`mix`), instead of one after the other (`solver`).
-    """
-
-    title: ClassVar[str]
-    summary: ClassVar[str]
+    title: ClassVar[str]  # its name on the pages, after that of the representation
+    summary: ClassVar[str]  # one sentence for ``--help`` and the sidecars
+    # whether it takes all representations together (`mix`), instead of one after the other (`solver`)
     joint: ClassVar[bool] = False
 
     def mix(self, people: Sequence[Described], preset: PredictionPreset) -> Solver:
@@ -65,14 +56,8 @@ def regress_on_similarity(
 ) -> Solver:
     """Return kernel ridge regression, on the kernel of everyone or on those of features that are fitted in the folds.
 
-    Parameters
-    ----------
-    people : Described
-    kernel : callable
-        From features (n, d) to the kernel (n, n).
-    whole : ndarray, shape (n, n)
-        The kernel of features that need no fit; its mean diagonal is the unit of the penalties.
-    preset : PredictionPreset
+    `kernel`: from features (n, d) to the kernel (n, n). `whole` (n, n): the kernel of features that need no fit; its
+    mean diagonal is the unit of the penalties.
     """
     fitted = people.fitted
     if fitted is None:

@@ -30,33 +30,15 @@ def is_in_space(space: str, wanted: str) -> bool:
 
 @dataclass(frozen=True)
 class Recording:
-    """One BOLD recording as fMRIPrep wrote it, with the files that belong to it.
+    """One BOLD recording as fMRIPrep wrote it, with the files that belong to it."""
 
-    Attributes
-    ----------
-    bold : Path
-        The preprocessed series: 4-D NIfTI or CIFTI ``dtseries``.
-    entities : Entities
-        Every entity of the source file name except ``desc``, in the order of the specification.
-    repetition_time : float
-        Seconds between volumes.
-    mask : Path or None
-        Brain mask on the grid of the recording (NIfTI only).
-    confounds : Path or None
-        The confounds table of fMRIPrep.
-    confounds_metadata : Path or None
-        Its JSON (components and their explained variance).
-    sidecar : Path or None
-        The JSON of the BOLD file.
-    """
-
-    bold: Path
-    entities: Entities
-    repetition_time: float
-    mask: Path | None = None
-    confounds: Path | None = None
-    confounds_metadata: Path | None = None
-    sidecar: Path | None = None
+    bold: Path  # the preprocessed series: 4-D NIfTI or CIFTI ``dtseries``
+    entities: Entities  # every entity of the source file name except ``desc``, in the order of the specification
+    repetition_time: float  # seconds between volumes
+    mask: Path | None = None  # brain mask on the grid of the recording (NIfTI only)
+    confounds: Path | None = None  # the confounds table of fMRIPrep
+    confounds_metadata: Path | None = None  # its JSON (components and their explained variance)
+    sidecar: Path | None = None  # the JSON of the BOLD file
 
     def entity(self, key: str) -> str | None:
         """Return the value of one entity by its short key (``"sub"``, ``"ses"``, ``"task"``), or None."""
@@ -90,38 +72,20 @@ class Recording:
 
 @dataclass(frozen=True)
 class Atlas:
-    """A parcellation in one space: label image, and one name, network and hemisphere per parcel.
+    """A parcellation in one space: label image, and one name, network and hemisphere per parcel."""
 
-    Attributes
-    ----------
-    entities : Entities
-        Entities of output names, e.g. ``(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))``.
-    image : Path
-        Label image: 3-D NIfTI of integers, or CIFTI ``dlabel``.
-    space : str
-        Template space of the label image.
-    labels : tuple of int
-        Integer in the image of each parcel, in the order of the outputs.
-    names, networks, hemispheres : tuple of str
-        One per parcel; "n/a" where the source says nothing. Names are unique.
-    source : str
-        Where it came from, in words (TemplateFlow file, user's path, merged parts).
-    licence : str
-        Licence as stated by the source, or "n/a".
-    citation : str
-        Citation, or "n/a".
-    """
-
+    # entities of output names, e.g. ``(("atlas", "Schaefer2018"), ("seg", "7n"), ("scale", "400"))``.
     entities: Entities
-    image: Path
-    space: str
-    labels: tuple[int, ...]
+    image: Path  # label image: 3-D NIfTI of integers, or CIFTI ``dlabel``
+    space: str  # template space of the label image
+    labels: tuple[int, ...]  # integer in the image of each parcel, in the order of the outputs
+    # names, networks, hemispheres: one per parcel; "n/a" where the source says nothing. Names are unique.
     names: tuple[str, ...]
     networks: tuple[str, ...]
     hemispheres: tuple[str, ...]
-    source: str = "n/a"
-    licence: str = "n/a"
-    citation: str = "n/a"
+    source: str = "n/a"  # where it came from, in words (TemplateFlow file, user's path, merged parts)
+    licence: str = "n/a"  # licence as stated by the source, or "n/a"
+    citation: str = "n/a"  # citation, or "n/a"
 
     @property
     def name(self) -> str:
@@ -141,69 +105,34 @@ class Atlas:
 
 @dataclass(frozen=True)
 class Output:
-    """The part of an output's name that distinguishes it from others of its recording.
+    """The part of an output's name that distinguishes it from others of its recording."""
 
-    Attributes
-    ----------
-    suffix : str
-        BIDS suffix (``timeseries``, ``relmat``, ``eigenvalues``, ...).
-    entities : Entities
-        Entities added to those of the source (``stat``, ``desc``, ...).
-    extension : str
-        With the dot.
-    """
-
-    suffix: str
-    entities: Entities = field(default=())
-    extension: str = ".tsv"
+    suffix: str  # BIDS suffix (``timeseries``, ``relmat``, ``eigenvalues``, ...)
+    entities: Entities = field(default=())  # entities added to those of the source (``stat``, ``desc``, ...)
+    extension: str = ".tsv"  # with the dot
 
 
 @dataclass(frozen=True, eq=False)
 class Cleaning:
-    """Treatment of the volumes of one recording; the same for every atlas.
+    """Treatment of the volumes of one recording; the same for every atlas."""
 
-    Attributes
-    ----------
-    kept : ndarray of bool, shape (T,)
-        Volumes of the file that are in the cleaned series.
-    framewise_displacement, dvars : ndarray, shape (T,)
-        Motion in mm and change of signal per volume; NaN where unknown.
-    design : ndarray, shape (T, K)
-        Confounds regressed, before filtering; NaN in dropped volumes.
-    design_names : tuple of str
-        Their names.
-    dropped_confounds : tuple of str
-        Constant confounds left out of the regression.
-    n_dummy : int
-        Volumes dropped at the start.
-    degrees_of_freedom, n_regressors : float, int
-        Left after censoring, filter and regression; rank of the regression.
-    repetition_time : float
-        Seconds.
-    excluded : str
-        Why the recording does not pass the quality limits; empty when it does.
-    notes : tuple of str
-        Notes about the confounds and the series.
-    stray : ndarray of bool, shape (T,), or None
-        Volumes left out because they cannot be signal; None where not examined.
-    plausibility : dict
-        Figures of that for the quality table, by column.
-    """
-
-    kept: np.ndarray
+    kept: np.ndarray  # (T,): volumes of the file that are in the cleaned series
+    # framewise_displacement, dvars: (T,): motion in mm and change of signal per volume; NaN where unknown
     framewise_displacement: np.ndarray
     dvars: np.ndarray
-    design: np.ndarray
-    design_names: tuple[str, ...]
-    dropped_confounds: tuple[str, ...]
-    n_dummy: int
+    design: np.ndarray  # (T, K): confounds regressed, before filtering; NaN in dropped volumes
+    design_names: tuple[str, ...]  # their names
+    dropped_confounds: tuple[str, ...]  # constant confounds left out of the regression
+    n_dummy: int  # volumes dropped at the start
+    # degrees_of_freedom, n_regressors: left after censoring, filter and regression; rank of the regression
     degrees_of_freedom: float
     n_regressors: int
-    repetition_time: float
-    excluded: str = ""
-    notes: tuple[str, ...] = ()
+    repetition_time: float  # seconds
+    excluded: str = ""  # why the recording does not pass the quality limits; empty when it does
+    notes: tuple[str, ...] = ()  # notes about the confounds and the series
+    # (T,), or None: volumes left out because they cannot be signal; None where not examined
     stray: np.ndarray | None = None
-    plausibility: Mapping[str, Any] = field(default_factory=dict)
+    plausibility: Mapping[str, Any] = field(default_factory=dict)  # figures of that for the quality table, by column
 
     @property
     def seconds_kept(self) -> float:
@@ -212,88 +141,45 @@ class Cleaning:
 
 
 class Slices(NamedTuple):
-    """Axial slices of a recording, the front on top, the person's left on the left.
+    """Axial slices of a recording, the front on top, the person's left on the left."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (n, rows, columns)
-        Temporal mean, in the units of the file; NaN where it is not defined.
-    tsnr : ndarray, shape (n, rows, columns)
-        Temporal signal-to-noise ratio: mean over standard deviation, before cleaning; NaN where nothing varies.
-    brain : ndarray of bool, shape (n, rows, columns)
-        Inside the brain mask.
-    parcels : ndarray of int, shape (n, rows, columns)
-        Parcel of each voxel, 1 to P; 0 for none.
-    heights : ndarray, shape (n,)
-        z of each slice in mm.
-    """
-
-    mean: np.ndarray
+    mean: np.ndarray  # (n, rows, columns): temporal mean, in the units of the file; NaN where it is not defined
+    # (n, rows, columns): temporal signal-to-noise ratio: mean over standard deviation, before cleaning; NaN where
+    # nothing varies
     tsnr: np.ndarray
-    brain: np.ndarray
-    parcels: np.ndarray
-    heights: np.ndarray
+    brain: np.ndarray  # (n, rows, columns): inside the brain mask
+    parcels: np.ndarray  # (n, rows, columns): parcel of each voxel, 1 to P; 0 for none
+    heights: np.ndarray  # (n,): z of each slice in mm
 
 
 @dataclass(frozen=True, eq=False)
 class ParcelSeries:
-    """One recording seen through one atlas.
+    """One recording seen through one atlas."""
 
-    Attributes
-    ----------
-    coverage : ndarray, shape (P,)
-        Share of each parcel's voxels with signal.
-    raw : ndarray, shape (T, P)
-        Parcel means of every volume of the file.
-    clean : ndarray, shape (T_kept, P)
-        Cleaned and z-scored; NaN columns for uncovered parcels; no rows for an excluded recording.
-    connectivity : ndarray, shape (P, P)
-        Pearson FC; empty until computed.
-    flat : tuple of int
-        Covered parcels without any variance, before or after cleaning; they are NaN like uncovered ones.
-    stray : tuple of int
-        Covered parcels whose series cannot be signal; they are NaN too.
-    slices : Slices or None
-        Slices for the page; None for surfaces and oblique grids.
-    """
-
-    coverage: np.ndarray
-    raw: np.ndarray
+    coverage: np.ndarray  # (P,): share of each parcel's voxels with signal
+    raw: np.ndarray  # (T, P): parcel means of every volume of the file
+    # (T_kept, P): cleaned and z-scored; NaN columns for uncovered parcels; no rows for an excluded recording
     clean: np.ndarray
-    connectivity: np.ndarray
+    connectivity: np.ndarray  # (P, P): Pearson FC; empty until computed
+    # covered parcels without any variance, before or after cleaning; they are NaN like uncovered ones
     flat: tuple[int, ...] = ()
-    stray: tuple[int, ...] = ()
-    slices: Slices | None = None
+    stray: tuple[int, ...] = ()  # covered parcels whose series cannot be signal; they are NaN too
+    slices: Slices | None = None  # slices for the page; None for surfaces and oblique grids
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A table computed from one recording and one atlas: a new output.
+    """A table computed from one recording and one atlas: a new output."""
 
-    Attributes
-    ----------
-    output : Output
-        How its file is called.
-    columns : mapping of str to Column
-        Of its table, by key.
-    compute : callable
-        ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata.
-    of_recording : bool
-        Whether the rows of all atlases go into one file of the recording, instead of one file per atlas.
-    of_excluded : bool
-        Whether it is computed for an excluded recording too, which has no cleaned series.
-    follows : bool
-        Whether it follows from FC alone, so that ``--compact`` leaves it out.
-    title : str
-        Of its panel on the page of the participant, with median and range of each column of numbers; none without one.
-    """
-
-    output: Output
-    columns: Columns
+    output: Output  # how its file is called
+    columns: Columns  # of its table, by key
+    # ``(ParcelSeries, Cleaning, Atlas, Method) -> (table, metadata)``: a pandas table and JSON-ready metadata
     compute: Callable[..., tuple[Any, dict[str, Any]]]
+    # whether the rows of all atlases go into one file of the recording, instead of one file per atlas
     of_recording: bool = False
-    of_excluded: bool = False
-    follows: bool = False
+    of_excluded: bool = False  # whether it is computed for an excluded recording too, which has no cleaned series
+    follows: bool = False  # whether it follows from FC alone, so that ``--compact`` leaves it out
+    # of its panel on the page of the participant, with median and range of each column of numbers; none without one
     title: str = ""
 
     @property

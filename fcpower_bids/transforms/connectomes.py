@@ -38,10 +38,7 @@ def make_transform(name: str, settings: Method) -> Any:
 
 
 def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
-    """Return a transform of single recordings with these parameters.
-
-    Raises UsageError.
-    """
+    """Return a transform of single recordings with these parameters. Raises UsageError."""
     transform = TRANSFORMS[name]
     if not transform.stateless:
         raise UsageError(f"The transform '{name}' is fitted on a cohort. Use it at group level, not on one recording.")
@@ -49,10 +46,7 @@ def recording_transform(name: str, parameters: Mapping[str, Any]) -> Any:
 
 
 def connectivity_of(series: np.ndarray, names: Sequence[str]) -> Connectome:
-    """Compute FC from one cleaned series (T, P).
-
-    Raises RecordingError.
-    """
+    """Compute FC from one cleaned series (T, P). Raises RecordingError."""
     with _naming(names):
         return pearson_connectivity(series), {"Estimator": ESTIMATOR}
 

@@ -23,33 +23,19 @@ class Transform:
 
     A subclass is a dataclass whose fields are its parameters; it gives the class attributes below, `label`, `apply`,
     and where it has something to say `describe`. Parcels without data never reach `apply` and are NaN in the result.
-
-    Attributes
-    ----------
-    needs : {"connectivity", "series"}
-        Whether a recording is handed over as its FC (P, P) or as its series (T, P).
-    stateless : bool
-        True where nothing is estimated from other recordings, so that `transform` works without `fit`. The others are
-        refused at the participant level.
-    equivariant : bool
-        Whether a new order of the parcels merely reorders the result.
-    diagonal : bool
-        Whether the diagonal of the result holds information that its edges do not, so features should include it.
-    summary : str
-        One sentence for ``--help`` and for the methods text.
-    title : str
-        Name on the pages, with facts of `describe` in braces; the label where it is empty.
-    statistic : str
-        Value of the BIDS entity ``stat``.
     """
 
+    # one of "connectivity", "series": whether a recording is handed over as its FC (P, P) or as its series (T, P)
     needs: ClassVar[Literal["connectivity", "series"]] = "connectivity"
+    # true where nothing is estimated from other recordings, so that `transform` works without `fit`. The others are
+    # refused at the participant level.
     stateless: ClassVar[bool] = True
-    equivariant: ClassVar[bool] = True
+    equivariant: ClassVar[bool] = True  # whether a new order of the parcels merely reorders the result
+    # whether the diagonal of the result holds information that its edges do not, so features should include it
     diagonal: ClassVar[bool] = False
-    summary: ClassVar[str]
-    title: ClassVar[str] = ""
-    statistic: ClassVar[str] = "pearsoncorrelation"
+    summary: ClassVar[str]  # one sentence for ``--help`` and for the methods text
+    title: ClassVar[str] = ""  # name on the pages, with facts of `describe` in braces; the label where it is empty
+    statistic: ClassVar[str] = "pearsoncorrelation"  # value of the BIDS entity ``stat``
 
     @property
     def label(self) -> str:
@@ -81,30 +67,15 @@ class Transform:
     def fit(self: Self, X: Sequence[ArrayLike], y: object = None) -> Self:
         """Estimate what is shared by the recordings; nothing for a stateless transform.
 
-        Parameters
-        ----------
-        X : sequence of (P, P) or (T, P) arrays
-        y : None
-            Ignored; scikit-learn's pipelines pass it.
+        `y`: ignored; scikit-learn's pipelines pass it.
         """
         return self
 
     def transform(self, X: Sequence[ArrayLike]) -> FloatArray:
         """Transform recordings, each on its own.
 
-        Parameters
-        ----------
-        X : sequence of n arrays, shape (P, P) or (T, P)
-            As `needs` says. Uncovered parcels are NaN.
-
-        Returns
-        -------
-        ndarray of float64, shape (n, P, P)
-
-        Raises
-        ------
-        ValueError
-            No recording, or one that the transform cannot take; a `ParcelError` names parcels.
+        `X` (P, P) or (T, P): as `needs` says. Uncovered parcels are NaN. Returns (n, P, P). Raises ValueError: no
+        recording, or one that the transform cannot take; a `ParcelError` names parcels.
         """
         if not len(X):
             raise ValueError("There is no recording to transform.")
@@ -144,13 +115,8 @@ class FullRankTransform(Transform):
 
     The FC of a short or band-passed scan is rank-deficient. It is refused unless one of the parameters says how to make
     it full rank, because that choice alone would then decide the result; it is written into the sidecar.
-
-    Parameters
-    ----------
-    eigenvalue_floor : float, optional
-        Lift smaller eigenvalues to this value.
-    shrink_to_identity : float, optional
-        Between 0 and 1: replace FC by (1 - s) FC + s I.
+    `eigenvalue_floor`: lift smaller eigenvalues to this value. `shrink_to_identity`: between 0 and 1: replace FC by (1
+    - s) FC + s I.
     """
 
     eigenvalue_floor: float | None = None

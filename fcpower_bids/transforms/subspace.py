@@ -30,10 +30,7 @@ RANK = 1e-12
 
 
 class Subspace:
-    """Scores of people on a few components of their edges.
-
-    Raises ValueError.
-    """
+    """Scores of people on a few components of their edges. Raises ValueError."""
 
     def __init__(self, name: str, n_components: int = N_COMPONENTS, seed: int = 0) -> None:
         if name not in SUBSPACES:
@@ -42,10 +39,7 @@ class Subspace:
         self.notes: tuple[str, ...] = ()
 
     def fit(self, features: ArrayLike) -> Subspace:
-        """Estimate the components from the edges of n people, shape (n, E).
-
-        Raises ValueError.
-        """
+        """Estimate the components from the edges of n people, shape (n, E). Raises ValueError."""
         rows = np.asarray(features)
         if rows.ndim != 2 or len(rows) < 3:
             raise Unfit("A reduction of edges needs the edges of three people or more.")

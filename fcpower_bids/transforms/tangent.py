@@ -20,14 +20,8 @@ from fcpower_bids.transforms.contract import FullRankTransform
 class Tangent(FullRankTransform):
     """log(R^(-1/2) FC R^(-1/2)) with the reference R of the recordings it was fitted to (Varoquaux et al. 2010).
 
-    A parcel that one of those recordings does not cover is left out for all.
-
-    Attributes
-    ----------
-    reference_ : ndarray, shape (C, C)
-        R of the covered parcels, after `fit`.
-    covered_ : ndarray of bool, shape (P,)
-        Parcels that every fitted recording covers, after `fit`.
+    A parcel that one of those recordings does not cover is left out for all. `reference_` (C, C): R of the covered
+    parcels, after `fit`. `covered_` (P,): parcels that every fitted recording covers, after `fit`.
     """
 
     stateless: ClassVar[bool] = False

@@ -30,16 +30,9 @@ class Tucker(Transform):
     (De Lathauwer et al. 2000). Both parcel modes of a symmetric tensor share their factors U. The people's mode is kept
     as the directions that it allows between cores U' FC U, so that a recording that was not fitted is denoised alike.
 
-    The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours.
-
-    Attributes
-    ----------
-    factors_ : ndarray, shape (C, r)
-        U of the covered parcels, after `fit`.
-    directions_ : ndarray, shape (r * r, q)
-        Orthonormal directions of cores, after `fit`.
-    covered_ : ndarray of bool, shape (P,)
-        Parcels that every fitted recording covers, after `fit`.
+    The paper screens "Tucker-denoised FC" and names no ranks: the defaults are ours. `factors_` (C, r): U of the
+    covered parcels, after `fit`. `directions_` (r * r, q): orthonormal directions of cores, after `fit`. `covered_`
+    (P,): parcels that every fitted recording covers, after `fit`.
     """
 
     stateless: ClassVar[bool] = False

@@ -43,10 +43,7 @@ def open_cohorts(settings: Settings) -> tuple[Cohort, dict[str, Cohort]]:
 
 
 def _by_task(each: Mapping[str, Settings]) -> dict[str, Settings]:
-    """Settings of every atlas and task, by both names.
-
-    Raises UsageError.
-    """
+    """Settings of every atlas and task, by both names. Raises UsageError."""
     tasks = list(dict.fromkeys(task.removeprefix("task-") for task in next(iter(each.values())).task_id))
     if len(tasks) < 2:
         raise UsageError("--separate-tasks compares tasks: name two or more with --task-id.")

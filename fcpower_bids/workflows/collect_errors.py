@@ -21,16 +21,9 @@ BEFORE = "before_analyses"
 class Attempts:
     """Run steps, note their states, and report at the end.
 
-    Attributes
-    ----------
-    done : list of str
-        Requested steps that are finished, now or before.
-    left_out : dict of str to str
-        Steps that the data do not allow and need not, with the reason.
-    refused : dict of str to str
-        Requested steps that are impossible, with the reason: the data or the choices have to be changed.
-    failed : dict of str to str
-        Steps that a mistake of the program or the system has stopped.
+    `done`: requested steps that are finished, now or before. `left_out`: steps that the data do not allow and need not,
+    with the reason. `refused`: requested steps that are impossible, with the reason: the data or the choices have to be
+    changed. `failed`: steps that a mistake of the program or the system has stopped.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -83,10 +76,7 @@ class Attempts:
             raise DatasetError(_lines(reasons))
 
     def tell(self) -> None:
-        """Raise one error for everything that was asked for and is not there.
-
-        Raises Incomplete, DatasetError.
-        """
+        """Raise one error for everything that was asked for and is not there. Raises Incomplete, DatasetError."""
         if self.failed:
             raise Incomplete(_lines(self.refused | self.failed), everything=not self.done) from self._causes[0]
         if self.refused:

@@ -151,10 +151,7 @@ def _write_tables(cohort: Cohort, by_atlas: Mapping[str, Cohort], attempts: Atte
 
 
 def _refuse_other_question(settings: Settings) -> None:
-    """Refuse to replace the answer to another question without being asked to.
-
-    Raises UsageError.
-    """
+    """Refuse to replace the answer to another question without being asked to. Raises UsageError."""
     finished, now = FinishedAnalyses(settings.results), settings.question()
     for name in set(finished.names) & set(analyses_to_run(settings)) - WITHOUT_TARGETS:
         before = finished.question(name)

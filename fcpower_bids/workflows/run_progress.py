@@ -38,20 +38,11 @@ def say(text: str, settings: Settings) -> None:
 
 
 class Outcome(NamedTuple):
-    """How a recording ended.
+    """How a recording ended."""
 
-    Attributes
-    ----------
-    recording : str
-        Its name.
-    failed_at : str
-        The node that failed; empty when none did.
-    nodes : list of dict
-        Name, seconds, peak memory in MB and start of each node that has run, or was kept from before.
-    """
-
-    recording: str
-    failed_at: str
+    recording: str  # its name
+    failed_at: str  # the node that failed; empty when none did
+    # name, seconds, peak memory in MB and start of each node that has run, or was kept from before
     nodes: list[dict[str, Any]]
 
 

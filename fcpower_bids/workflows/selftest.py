@@ -51,24 +51,12 @@ SELFTEST = TableSpec(
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the workflow and the file that shows it.
+    """One step of the workflow and the file that shows it."""
 
-    Attributes
-    ----------
-    name : str
-        Of the node.
-    pattern : str
-        Below the folder of the test; the first file that matches.
-    tolerance : float
-        Allowed difference in root mean squares: rounding differs between processors.
-    optional : bool
-        Whether an installation may lack it.
-    """
-
-    name: str
-    pattern: str
-    tolerance: float = 1e-6
-    optional: bool = False
+    name: str  # of the node
+    pattern: str  # below the folder of the test; the first file that matches
+    tolerance: float = 1e-6  # allowed difference in root mean squares: rounding differs between processors
+    optional: bool = False  # whether an installation may lack it
 
 
 STEPS = (
@@ -87,21 +75,11 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results.
+    """Results."""
 
-    Attributes
-    ----------
-    table : pandas.DataFrame
-        `SELFTEST`.
-    record : mapping
-        Versions and the numbers of every step, JSON-ready.
-    digest : str
-        SHA-256 of the record as it is written.
-    """
-
-    table: pd.DataFrame
-    record: Mapping[str, Any]
-    digest: str
+    table: pd.DataFrame  # `SELFTEST`
+    record: Mapping[str, Any]  # versions and the numbers of every step, JSON-ready
+    digest: str  # SHA-256 of the record as it is written
 
     @property
     def first_fault(self) -> str | None:

@@ -94,18 +94,10 @@ def _shared(reference: pd.Series, own: pd.Series) -> pd.Series:
 
 @dataclass(frozen=True)
 class _Errors:
-    """Errors of the predictions of one entry and target, means over repeats.
+    """Errors of the predictions of one entry and target, means over repeats."""
 
-    Attributes
-    ----------
-    squared : pandas.Series
-        Of every person; within the sites where these are held out.
-    offsets : pandas.Series
-        Mean error of every site that is held out; empty without any.
-    """
-
-    squared: pd.Series
-    offsets: pd.Series
+    squared: pd.Series  # of every person; within the sites where these are held out
+    offsets: pd.Series  # mean error of every site that is held out; empty without any
 
     @classmethod
     def of(cls, block: pd.DataFrame, sites: Mapping[str, str] | None) -> _Errors:

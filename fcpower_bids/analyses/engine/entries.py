@@ -58,10 +58,7 @@ class Entries:
         return self
 
     def score(self, name: str, make: Callable[[], Solver], **about: Any) -> None:
-        """Cross-validate a regression, or note why this cohort does not allow it.
-
-        Raises Unfit.
-        """
+        """Cross-validate a regression, or note why this cohort does not allow it. Raises Unfit."""
         solver = self._attempt(name, make, about)
         if solver is not None:
             self.add(name, cross_validate(solver, self.study, name), **about)

@@ -28,32 +28,19 @@ AMOUNTS = {
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """Everyone whose features and covariates are known, in the order of their names.
+    """Everyone whose features and covariates are known, in the order of their names."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        ``participant_id`` of n people.
-    scans : tuple of ndarray of int
-        Rows of the cohort's scans of each person.
-    phenotypes : pandas.DataFrame
-        Their rows.
-    families, sites : ndarray of str, shape (n,), or None
-        None where no column is named.
-    covariates, kept : ndarray, shape (n, c)
-        Numbers, and one indicator per further class of a text column: of covariates, and of what harmonisation keeps.
-    facts : mapping
-        Who was left out and why, for the sidecar.
-    """
-
-    names: tuple[str, ...]
-    scans: tuple[Rows, ...]
-    phenotypes: pd.DataFrame
+    names: tuple[str, ...]  # ``participant_id`` of n people
+    scans: tuple[Rows, ...]  # rows of the cohort's scans of each person
+    phenotypes: pd.DataFrame  # their rows
+    # families, sites: (n,), or None: none where no column is named
     families: NDArray[np.str_] | None
     sites: NDArray[np.str_] | None
+    # covariates, kept: (n, c): numbers, and one indicator per further class of a text column: of covariates, and of
+    # what harmonisation keeps
     covariates: FloatArray
     kept: FloatArray
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # who was left out and why, for the sidecar
 
 
 def choose_people(
@@ -99,10 +86,7 @@ def choose_people(
 
 
 def split_pairs(cohort: Cohort, settings: GroupLevel) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Pairs who seem to share a scan: those that ``--accept-pair`` names, and the others.
-
-    Raises Unfit.
-    """
+    """Pairs who seem to share a scan: those that ``--accept-pair`` names, and the others. Raises Unfit."""
     named, there = [f"sub-{label}" for label in settings.accept_pair], set(cohort.scans["participant_id"].astype(str))
     for name in (name for name in named if name not in there):
         reasons = cohort.excluded.loc[cohort.excluded["participant_id"] == name, "reason"].astype(str)

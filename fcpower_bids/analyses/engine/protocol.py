@@ -47,22 +47,13 @@ SHARING = " (people who seem to share a scan are one)", "the people who seem to 
 
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """Blocks within which people are exchanged where a target depends on nothing.
-
-    Attributes
-    ----------
-    people : People
-    settings : Analysis
-    columns : mapping of str to ndarray of str, shape (n,)
-        Site of everyone by column: the one that is named, else those that are recognised by their names.
-    found : tuple of SiteShare
-        Targets that go with such a column.
-    """
+    """Blocks within which people are exchanged where a target depends on nothing."""
 
     people: People
     settings: Analysis
+    # (n,): site of everyone by column: the one that is named, else those that are recognised by their names
     columns: Mapping[str, Labels]
-    found: tuple[SiteShare, ...]
+    found: tuple[SiteShare, ...]  # targets that go with such a column
 
     def shares(self, target: str) -> list[SiteShare]:
         """The columns of sites that a target goes with, the strongest first."""
@@ -113,20 +104,12 @@ def plan_exchange(cohort: Cohort, people: People, settings: Analysis) -> Exchang
 
 @dataclass(frozen=True, eq=False)
 class ScanBlocks:
-    """Blocks of people whose scans are compared with each other.
+    """Blocks of people whose scans are compared with each other."""
 
-    Attributes
-    ----------
-    sites : mapping of str to str, or None
-        Site of every person: the column that is named, else those that are recognised by their names.
-    families : mapping of str to str, or None
-    columns : tuple of str
-        Those of the sites.
-    """
-
+    # site of every person: the column that is named, else those that are recognised by their names
     sites: Mapping[str, str] | None
     families: Mapping[str, str] | None
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # those of the sites
 
     def sites_of(self, persons: Labels) -> Labels | None:
         """Site of each scan, shape (N,)."""
@@ -165,24 +148,14 @@ def plan_scan_blocks(cohort: Cohort, persons: Sequence[str], settings: Analysis)
 
 @dataclass(frozen=True, eq=False)
 class Protocol:
-    """Who is trained on and tested, and the unit of every test.
-
-    Attributes
-    ----------
-    folds : tuple of Fold
-    labels : mapping of (int, int) to (str, str)
-        Labels of repeat and fold in a file; empty where folds are drawn.
-    exchange : Exchange
-    preset : PredictionPreset
-    held_out : str or None
-        The column of sites no one of which both trains and tests in any fold.
-    """
+    """Who is trained on and tested, and the unit of every test."""
 
     folds: tuple[Fold, ...]
+    # labels of repeat and fold in a file; empty where folds are drawn
     labels: Mapping[tuple[int, int], tuple[str, str]]
     exchange: Exchange
     preset: PredictionPreset
-    held_out: str | None
+    held_out: str | None  # the column of sites no one of which both trains and tests in any fold
 
     @property
     def scored_within(self) -> Labels | None:
@@ -234,10 +207,7 @@ class Protocol:
 def plan_protocol(
     cohort: Cohort, people: People, settings: Analysis, preset: PredictionPreset, targets: Sequence[Target]
 ) -> Protocol:
-    """Draw the folds, or take those of a file, and see which sites they hold out.
-
-    Raises Unfit.
-    """
+    """Draw the folds, or take those of a file, and see which sites they hold out. Raises Unfit."""
     exchange = plan_exchange(cohort, people, settings)
     if cohort.folds is None:
         folds, held_out = _draw_folds(people, settings, preset, targets), None

@@ -37,10 +37,7 @@ TOGETHER = "+"
 class Representation:
     """One way to describe people or scans by features, computed when they are asked for.
 
-    Attributes
-    ----------
-    fitted : callable or None
-        From training people to everyone's features as fitted to these, where a predictor is to be given such.
+    `fitted`: from training people to everyone's features as fitted to these, where a predictor is to be given such.
     """
 
     def __init__(

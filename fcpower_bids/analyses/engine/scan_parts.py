@@ -42,10 +42,7 @@ def first_minutes(minutes: float) -> Part:
 def connect_parts(
     cohort: Cohort, parts: Sequence[Part], label: str, settings: Analysis
 ) -> list[NDArray[np.floating] | ScratchRows]:
-    """Pearson FC of parts of every scan; each scan is read once.
-
-    Returns (n_scans, E). Raises Unfit.
-    """
+    """Pearson FC of parts of every scan; each scan is read once. Returns (n_scans, E). Raises Unfit."""
     n_scans, n_edges = len(cohort.scans), cohort.edges.shape[1]
     edges = [make_room((n_scans, n_edges), precision((len(parts) * n_scans, n_edges))) for _ in parts]
     for scan in track(range(n_scans), label, settings):
@@ -73,24 +70,12 @@ FULL, FIRST = "full", "first"
 
 @dataclass(frozen=True, eq=False)
 class ScanLength:
-    """The cohort at one scan length.
+    """The cohort at one scan length."""
 
-    Attributes
-    ----------
-    minutes : float
-        From the start of each scan; for full scans their median.
-    part : str
-        `FIRST` or `FULL`.
-    cohort : Cohort
-        With the connectomes and embeddings of this length.
-    names : tuple of str
-        Representations that are known at this length.
-    """
-
-    minutes: float
-    part: str
-    cohort: Cohort
-    names: tuple[str, ...]
+    minutes: float  # from the start of each scan; for full scans their median
+    part: str  # `FIRST` or `FULL`
+    cohort: Cohort  # with the connectomes and embeddings of this length
+    names: tuple[str, ...]  # representations that are known at this length
 
 
 def choose_minutes(cohort: Cohort, asked: Sequence[float] = ()) -> tuple[float, ...]:
@@ -148,10 +133,7 @@ def shorten_scans(
 
 
 def equalise_scans(cohort: Cohort, settings: Analysis) -> Cohort:
-    """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end.
-
-    Raises Unfit.
-    """
+    """Cut every scan to the length of the shortest one (``--equal-minutes``), its runs put end to end. Raises Unfit."""
     times = np.asarray(cohort.repetition_times, dtype=float)
     if not has_series(cohort) or not np.isfinite(times).all():
         raise Unfit(

@@ -25,26 +25,14 @@ from fcpower_bids.settings import Analysis
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Everything that the representations of one prediction share.
-
-    Attributes
-    ----------
-    cohort : Cohort
-    settings : Analysis
-    preset : PredictionPreset
-        With the user's repeats, folds and covariates in the place of the published ones.
-    people : People
-    targets : list of Target
-    protocol : Protocol
-        Folds, permutations, and the unit of every test.
-    """
+    """Everything that the representations of one prediction share."""
 
     cohort: Cohort
     settings: Analysis
-    preset: PredictionPreset
+    preset: PredictionPreset  # with the user's repeats, folds and covariates in the place of the published ones
     people: People
     targets: list[Target]
-    protocol: Protocol
+    protocol: Protocol  # folds, permutations, and the unit of every test
 
     @property
     def folds(self) -> tuple[Fold, ...]:
@@ -97,10 +85,7 @@ class Study:
 
 
 def open_study(cohort: Cohort, settings: Analysis) -> Study:
-    """Choose people, targets and folds.
-
-    Raises Unfit.
-    """
+    """Choose people, targets and folds. Raises Unfit."""
     preset = resolve_preset(settings)
     if settings.stratify and (settings.hold_out_sites or preset.splits != "random" or cohort.folds is not None):
         raise Unfit(

@@ -44,21 +44,11 @@ REMEMBERED = 2**24
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One thing to predict.
+    """One thing to predict."""
 
-    Attributes
-    ----------
-    name : str
-        Column, or name of the composite.
-    measures : ndarray, shape (n, q)
-        The column (q = 1), or those of the composite; NaN where missing.
-    positive : str or None
-        The class that is coded as 1, for a target of two classes.
-    """
-
-    name: str
-    measures: FloatArray
-    positive: str | None = None
+    name: str  # column, or name of the composite
+    measures: FloatArray  # (n, q): the column (q = 1), or those of the composite; NaN where missing
+    positive: str | None = None  # the class that is coded as 1, for a target of two classes
 
     @property
     def is_binary(self) -> bool:
@@ -176,24 +166,13 @@ def _finite(column: pd.Series, name: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class SiteShare:
-    """A target that goes with a column of sites.
+    """A target that goes with a column of sites."""
 
-    Attributes
-    ----------
-    target, column : str
-        A target, or a part of a composite.
-    share : float
-        Share of the variance between the sites.
-    score : float
-        Score of the means of the sites alone in the same people: AUC for two classes, r for others.
-    is_auc : bool
-    n_sites : int
-    """
-
+    # target, column: a target, or a part of a composite
     target: str
     column: str
-    share: float
-    score: float
+    share: float  # share of the variance between the sites
+    score: float  # score of the means of the sites alone in the same people: AUC for two classes, r for others
     is_auc: bool
     n_sites: int
 

@@ -103,10 +103,7 @@ def _mark(cohort: Cohort, rows: Rows) -> Rows:
 
 
 def repeated_scans(cohort: Cohort, usable: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Rows of the usable scans of people who have two sessions or more, by session and person.
-
-    Raises NotInCohort.
-    """
+    """Rows of the usable scans of people who have two sessions or more, by session and person. Raises NotInCohort."""
     scans = cohort.scans.reset_index(drop=True)[["participant_id", "session"]].astype(str)[usable]
     sessions = sorted(scans["session"].unique())
     if len(sessions) < 2:

@@ -235,27 +235,14 @@ def _align(study: Study) -> tuple[AlignmentCurves, str]:
 
 @dataclass(frozen=True, eq=False)
 class ExponentGrid:
-    """The nested cross-validation of every exponent, F folds and m targets.
+    """The nested cross-validation of every exponent, F folds and m targets."""
 
-    Attributes
-    ----------
-    alphas : ndarray, shape (A,)
-        The grid.
-    results : tuple of A NestedResult
-        On the same folds.
-    inner : ndarray, shape (A, F, m)
-        Selection score of the selected penalty; it has seen the training people of the fold alone.
-    best : ndarray of int, shape (F, m)
-        Position of the exponent with the best selection score, the first in a tie.
-    result : NestedResult
-        Predictions with that exponent: the choice is nested, so its scores carry no optimism.
-    """
-
-    alphas: FloatArray
-    results: tuple[NestedResult, ...]
+    alphas: FloatArray  # (A,): the grid
+    results: tuple[NestedResult, ...]  # on the same folds
+    # (A, F, m): selection score of the selected penalty; it has seen the training people of the fold alone
     inner: FloatArray
-    best: NDArray[np.intp]
-    result: NestedResult
+    best: NDArray[np.intp]  # (F, m): position of the exponent with the best selection score, the first in a tie
+    result: NestedResult  # predictions with that exponent: the choice is nested, so its scores carry no optimism
 
 
 def nested_exponent(study: Study, alphas: tuple[float, ...] = ALPHA_GRID) -> ExponentGrid:

@@ -20,21 +20,12 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Harmoniser:
-    """A method of ``--harmonise``.
+    """A method of ``--harmonise``."""
 
-    Attributes
-    ----------
-    check : callable
-        Refuses choices that would give the target to the model.
-    apply : callable
-        Has the predictors of a representation take its features without site effects, fitted in every fold.
-    facts : callable
-        Entries of the sidecar.
-    """
-
-    check: Callable[[GroupLevel], None]
+    check: Callable[[GroupLevel], None]  # refuses choices that would give the target to the model
+    # has the predictors of a representation take its features without site effects, fitted in every fold
     apply: Callable[[Representation, Study], Representation]
-    facts: Callable[[Study], dict[str, Any]]
+    facts: Callable[[Study], dict[str, Any]]  # entries of the sidecar
 
 
 HARMONISERS = Registry("harmonisation", places("harmonisers"))

@@ -65,17 +65,10 @@ NULL_FACTS = {
 
 @dataclass(frozen=True)
 class Permutations:
-    """How many permutations each target has, and why.
-
-    Attributes
-    ----------
-    number : int
-    reason : str
-        A sentence.
-    """
+    """How many permutations each target has, and why."""
 
     number: int
-    reason: str
+    reason: str  # a sentence
 
 
 def choose_permutations(study: Study) -> Permutations:

@@ -196,25 +196,13 @@ def _edge_representations(cohort: Cohort, groups: list[Rows], settings: Analysis
 
 @dataclass(frozen=True, eq=False)
 class MotionModel:
-    """Mean FD of n people without what covariates and sites explain, and its permutations.
+    """Mean FD of n people without what covariates and sites explain, and its permutations."""
 
-    Attributes
-    ----------
-    score : ndarray, shape (n,)
-        Of length 1.
-    held : ndarray, shape (n, c)
-        Orthonormal basis of what is held constant: the means of the sites, and the covariates.
-    n_sites : int
-    orders : ndarray of int, shape (B, n)
-    related : bool
-        Whether there are families.
-    """
-
-    score: FloatArray
-    held: FloatArray
+    score: FloatArray  # (n,): of length 1
+    held: FloatArray  # (n, c): orthonormal basis of what is held constant: the means of the sites, and the covariates
     n_sites: int
-    orders: Rows
-    related: bool
+    orders: Rows  # (B, n)
+    related: bool  # whether there are families
 
     @property
     def df(self) -> int:
@@ -242,10 +230,7 @@ class MotionModel:
 def _model(
     cohort: Cohort, people: list[str], groups: list[Rows], motion: FloatArray, settings: Analysis
 ) -> tuple[list[str], list[Rows], MotionModel]:
-    """Hold covariates and sites constant; people without a covariate are left out.
-
-    Raises NotInCohort.
-    """
+    """Hold covariates and sites constant; people without a covariate are left out. Raises NotInCohort."""
     table = cohort.phenotypes.copy()
     table.index = table.index.astype(str)
     names = [name for name in resolve_preset(settings).covariates if name not in ("mean_fd", settings.site_column)]

@@ -32,12 +32,8 @@ class ParcelError(Unfit):
 def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
     """Which parcels of a series (T, P) carry data: shape (P,). An uncovered one is NaN in every volume.
 
-    Raises
-    ------
-    ParcelError
-        A parcel is missing or infinite in some volumes only.
-    ValueError
-        Fewer than three volumes, or not two-dimensional.
+    Raises ParcelError: a parcel is missing or infinite in some volumes only; ValueError: fewer than three volumes, or
+    not two-dimensional.
     """
     series = np.asarray(series)
     if series.ndim != 2 or len(series) < MINIMUM_VOLUMES:
@@ -52,21 +48,9 @@ def covered_series(series: ArrayLike) -> NDArray[np.bool_]:
 def standardise(series: ArrayLike) -> FloatArray:
     """Centre each parcel and divide by its standard deviation (denominator T - 1): Z of the paper, Section 3.2.
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Any unit. A column that is NaN throughout is an uncovered parcel and stays NaN.
-
-    Returns
-    -------
-    ndarray of float64, shape (T, P)
-
-    Raises
-    ------
-    ParcelError
-        A parcel is constant, partly NaN, or infinite.
-    ValueError
-        Fewer than three volumes, or not two-dimensional.
+    `series` (T, P): any unit. A column that is NaN throughout is an uncovered parcel and stays NaN. Returns (T, P).
+    Raises ParcelError: a parcel is constant, partly NaN, or infinite; ValueError: fewer than three volumes, or not
+    two-dimensional.
     """
     series = np.asarray(series)
     covered_series(series)
@@ -84,24 +68,10 @@ def standardise(series: ArrayLike) -> FloatArray:
 def pearson_connectivity(series: ArrayLike) -> FloatArray:
     """Plain Pearson correlation between parcel series, Sigma = Z' Z / (T - 1): the paper, Section 3.2.
 
-    No shrinkage; `nilearn.connectome.ConnectivityMeasure(kind="correlation")` shrinks by default and differs.
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Any unit; a column that is NaN throughout is an uncovered parcel.
-
-    Returns
-    -------
-    ndarray of float64, shape (P, P)
-        Exactly symmetric, diagonal exactly 1; rows and columns of uncovered parcels are NaN.
-
-    Raises
-    ------
-    ParcelError
-        A parcel is constant, partly NaN, or infinite.
-    ValueError
-        Fewer than three volumes, not two-dimensional, or no parcel covered.
+    No shrinkage; `nilearn.connectome.ConnectivityMeasure(kind="correlation")` shrinks by default and differs. `series`
+    (T, P): any unit; a column that is NaN throughout is an uncovered parcel. Returns (P, P): exactly symmetric,
+    diagonal exactly 1; rows and columns of uncovered parcels are NaN. Raises ParcelError: a parcel is constant, partly
+    NaN, or infinite; ValueError: fewer than three volumes, not two-dimensional, or no parcel covered.
     """
     standardised = standardise(series)
     uncovered = np.isnan(standardised[0])
@@ -116,12 +86,8 @@ def pearson_connectivity(series: ArrayLike) -> FloatArray:
 def covered_parcels(matrix: ArrayLike) -> NDArray[np.bool_]:
     """Which parcels of a connectome (P, P) carry data: shape (P,). An uncovered one is NaN in its row and column.
 
-    Raises
-    ------
-    ParcelError
-        A parcel is missing or infinite in some entries that should have data.
-    ValueError
-        Not a square matrix, or no parcel covered.
+    Raises ParcelError: a parcel is missing or infinite in some entries that should have data; ValueError: not a square
+    matrix, or no parcel covered.
     """
     matrix = np.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -159,19 +125,8 @@ def counted_among_all(covered: NDArray[np.bool_]) -> Iterator[None]:
 def fisher_z(matrix: ArrayLike) -> FloatArray:
     """Fisher z of every correlation, arctanh r; the diagonal, where it is infinite, becomes 0.
 
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Correlations; NaN stays NaN.
-
-    Returns
-    -------
-    ndarray of float64, shape (P, P)
-
-    Raises
-    ------
-    ParcelError
-        Two different parcels have |r| = 1 (the same series twice), or a value outside [-1, 1].
+    `matrix` (P, P): correlations; NaN stays NaN. Returns (P, P). Raises ParcelError: two different parcels have |r| = 1
+    (the same series twice), or a value outside [-1, 1].
     """
     correlations = np.array(matrix, dtype=np.float64)
     diagonal = np.diag(correlations).copy()
@@ -188,26 +143,11 @@ def average_connectivity(matrices: ArrayLike, weights: ArrayLike | None = None) 
     """Average the connectomes of several recordings: the mean of Fisher z, turned back into correlations.
 
     The result is not always positive definite; `spectral_power` clips what falls below zero and its count is reported.
-    A parcel that is uncovered in any recording is uncovered in the average.
-
-    Parameters
-    ----------
-    matrices : array_like, shape (n, P, P)
-        Correlations.
-    weights : array_like, shape (n,), optional
-        Usually the volumes of each recording minus 3, the inverse variance of Fisher z. Default: all recordings alike.
-
-    Returns
-    -------
-    ndarray of float64, shape (P, P)
-        Symmetric, diagonal exactly 1 (NaN for uncovered parcels).
-
-    Raises
-    ------
-    ParcelError
-        Two different parcels are perfectly correlated in one recording.
-    ValueError
-        No recording at all, or weights that are not positive.
+    A parcel that is uncovered in any recording is uncovered in the average. `matrices` (n, P, P): correlations.
+    `weights` (n,): usually the volumes of each recording minus 3, the inverse variance of Fisher z. Default: all
+    recordings alike. Returns (P, P): symmetric, diagonal exactly 1 (NaN for uncovered parcels). Raises ParcelError: two
+    different parcels are perfectly correlated in one recording; ValueError: no recording at all, or weights that are
+    not positive.
     """
     if not len(np.asarray(matrices)):
         raise ValueError("There is no connectome to average.")

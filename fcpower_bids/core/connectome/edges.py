@@ -38,22 +38,9 @@ def _flat_indices(n_parcels: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.floating]:
     """Take the edges of one or many symmetric matrices.
 
-    Parameters
-    ----------
-    matrices : array_like, shape (..., P, P)
-        Symmetric; only the upper triangle is read.
-    weighted : bool
-        Multiply by sqrt(2), so that inner products are Frobenius inner products.
-
-    Returns
-    -------
-    ndarray, shape (..., P (P - 1) / 2)
-        float32 stays float32, everything else becomes float64.
-
-    Raises
-    ------
-    ValueError
-        The last two axes are not square.
+    `matrices` (..., P, P): symmetric; only the upper triangle is read. `weighted`: multiply by sqrt(2), so that inner
+    products are Frobenius inner products. Returns (..., P (P - 1) / 2): float32 stays float32, everything else becomes
+    float64. Raises ValueError: the last two axes are not square.
     """
     matrices = np.asarray(matrices)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
@@ -68,23 +55,9 @@ def vectorise_edges(matrices: ArrayLike, weighted: bool = True) -> NDArray[np.fl
 def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool = True) -> NDArray[np.floating]:
     """Put edges back into symmetric matrices: the inverse of `vectorise_edges`.
 
-    Parameters
-    ----------
-    edges : array_like, shape (..., E)
-        E = P (P - 1) / 2 for some P.
-    diagonal : float or array_like, shape (..., P)
-        Diagonals, which the edges do not hold.
-    weighted : bool
-        Whether the edges carry the weight sqrt(2).
-
-    Returns
-    -------
-    ndarray, shape (..., P, P)
-
-    Raises
-    ------
-    ValueError
-        E is not the number of edges of any P.
+    `edges` (..., E): E = P (P - 1) / 2 for some P. `diagonal` (..., P): diagonals, which the edges do not hold.
+    `weighted`: whether the edges carry the weight sqrt(2). Returns (..., P, P). Raises ValueError: E is not the number
+    of edges of any P.
     """
     edges = np.asarray(edges)
     n_edges = edges.shape[-1]
@@ -103,13 +76,7 @@ def rebuild_matrix(edges: ArrayLike, diagonal: ArrayLike = 0.0, weighted: bool =
 def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """Names of the two parcels of each edge, in the order of `vectorise_edges`.
 
-    Parameters
-    ----------
-    names : sequence of str, length P
-
-    Returns
-    -------
-    list of (str, str), length P (P - 1) / 2
+    `names` (of length P). Returns of length P (P - 1) / 2.
     """
     rows, columns = np.triu_indices(len(names), 1)
     return [(names[row], names[column]) for row, column in zip(rows.tolist(), columns.tolist(), strict=True)]
@@ -118,16 +85,8 @@ def edge_names(names: Sequence[str]) -> list[tuple[str, str]]:
 def parcel_means(values: ArrayLike, n_parcels: int) -> NDArray[np.float64]:
     """Average a value per edge over the edges of every parcel.
 
-    Parameters
-    ----------
-    values : array_like, shape (P (P - 1) / 2,)
-        NaN where an edge has none; it does not count.
-    n_parcels : int
-
-    Returns
-    -------
-    ndarray of float64, shape (P,)
-        NaN for a parcel without any value.
+    `values` (P (P - 1) / 2,): NaN where an edge has none; it does not count. Returns (P,): NaN for a parcel without any
+    value.
     """
     values = np.asarray(values, dtype=np.float64)
     known = np.isfinite(values)

@@ -19,23 +19,9 @@ class FactorAnalysis:
 
     The iteration is that of scikit-learn's ``FactorAnalysis`` (Barber 2012, Algorithm 21.1), exact where its default is
     randomised. Each step needs the leading singular vectors of the scaled features (n, E); they come from their inner
-    products (n, n), which for n much below E is ten times as fast. Products are in single precision.
-
-    Parameters
-    ----------
-    n_components : int
-        Factors, fewer than people.
-    iterations : int
-        At most so many steps.
-
-    Attributes
-    ----------
-    loadings_ : ndarray, shape (k, E)
-        W, after `fit`.
-    noise_ : ndarray, shape (E,)
-        Noise variances, after `fit`.
-    converged_ : bool
-        Whether the likelihood had settled, after `fit`.
+    products (n, n), which for n much below E is ten times as fast. Products are in single precision. `n_components`:
+    factors, fewer than people. `iterations`: at most so many steps. `loadings_` (k, E): W, after `fit`. `noise_` (E,):
+    noise variances, after `fit`. `converged_`: whether the likelihood had settled, after `fit`.
     """
 
     def __init__(self, n_components: int, iterations: int) -> None:

@@ -25,24 +25,12 @@ FEWEST_VALUES = 10
 
 
 class Rounding(NamedTuple):
-    """Effect of rounding on the spectrum of a matrix.
+    """Effect of rounding on the spectrum of a matrix."""
 
-    Attributes
-    ----------
-    step : float
-        Distance between neighbouring values in the file; 0 where all bits are there.
-    noise : float
-        Largest eigenvalue of what rounding adds: step * sqrt(P / 3).
-    cleared : int
-        Eigenvalues within the noise, which are 0 now.
-    lowest : float
-        Smallest eigenvalue as the file has it.
-    """
-
-    step: float
-    noise: float
-    cleared: int
-    lowest: float
+    step: float  # distance between neighbouring values in the file; 0 where all bits are there
+    noise: float  # largest eigenvalue of what rounding adds: step * sqrt(P / 3)
+    cleared: int  # eigenvalues within the noise, which are 0 now
+    lowest: float  # smallest eigenvalue as the file has it
 
     @property
     def indefinite(self) -> bool:
@@ -53,15 +41,7 @@ class Rounding(NamedTuple):
 def rounding_step(values: ArrayLike) -> float:
     """Return the distance between neighbouring values of an array: 1e-6 for six decimals, 2^-24 for single precision.
 
-    Parameters
-    ----------
-    values : array_like
-        As they are in the file.
-
-    Returns
-    -------
-    float
-        0 where no rounding shows.
+    `values`: as they are in the file. Returns: 0 where no rounding shows.
     """
     known = np.asarray(values, dtype=np.float64).ravel()
     known = known[np.isfinite(known) & (known != 0) & (np.abs(known) != 1)][:20_000]
@@ -79,21 +59,9 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
 
     A filtered scan has fewer dimensions than parcels. Rounding fills the rest with eigenvalues around zero, half of
     them negative, and a power below one makes the other half large: with six decimals FC^0.35 of 419 parcels and rank
-    130 is off by 1.1 % (3 decimals 13 %, single precision 0.3 %); cleared, by 0.4 % (4 %, 0.1 %).
-
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Correlations; NaN for parcels that are missing.
-    step : float
-        Of `rounding_step`.
-
-    Returns
-    -------
-    matrix : ndarray, shape (P, P)
-        The same to within the rounding; untouched where no eigenvalue is within the noise.
-    rounding : Rounding
-        The effect of rounding.
+    130 is off by 1.1 % (3 decimals 13 %, single precision 0.3 %); cleared, by 0.4 % (4 %, 0.1 %). `matrix` (P, P):
+    correlations; NaN for parcels that are missing. `step`: of `rounding_step`. Returns `matrix` (P, P): the same to
+    within the rounding; untouched where no eigenvalue is within the noise; `rounding`: the effect of rounding.
     """
     matrix = np.array(matrix, dtype=np.float64)
     there = np.isfinite(np.diag(matrix))
@@ -115,26 +83,12 @@ def without_rounding(matrix: ArrayLike, step: float) -> tuple[NDArray[np.float64
 def correlations_from(values: ArrayLike, scale: str = "r", order: str = "upper") -> NDArray[np.float64]:
     """Return the matrix of correlations that an array of another program means.
 
-    Parameters
-    ----------
-    values : array_like, shape (P, P), (P(P-1)/2,) or (P(P+1)/2,)
-        A full matrix, one triangle of it with zeros or NaN in the other, or a triangle as a vector, without or with the
-        diagonal.
-    scale : {"r", "z"}
-        Pearson correlations, or their Fisher z.
-    order : {"upper", "lower"}
-        Whether a vector holds the upper triangle row by row (``numpy.triu_indices``; equal to MATLAB's ``squareform``)
-        or the lower one (``numpy.tril_indices``, nilearn's ``sym_matrix_to_vec``).
-
-    Returns
-    -------
-    ndarray, shape (P, P)
-        Symmetric, 1 on the diagonal; rows and columns of NaN for parcels without any value.
-
-    Raises
-    ------
-    Unfit
-        If the array is no such matrix, or contradicts its declaration.
+    `values` (P, P), (P(P-1)/2,) or (P(P+1)/2,): a full matrix, one triangle of it with zeros or NaN in the other, or a
+    triangle as a vector, without or with the diagonal. `scale`: one of "r", "z"; Pearson correlations, or their Fisher
+    z. `order`: one of "upper", "lower"; whether a vector holds the upper triangle row by row (``numpy.triu_indices``;
+    equal to MATLAB's ``squareform``) or the lower one (``numpy.tril_indices``, nilearn's ``sym_matrix_to_vec``).
+    Returns (P, P): symmetric, 1 on the diagonal; rows and columns of NaN for parcels without any value. Raises Unfit:
+    if the array is no such matrix, or contradicts its declaration.
     """
     matrix = _square(np.asarray(values, dtype=np.float64), order)
     off = ~np.eye(len(matrix), dtype=bool)

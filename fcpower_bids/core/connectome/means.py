@@ -36,10 +36,7 @@ def _average(function: Callable[[ArrayLike], FloatArray], matrices: Sequence[Arr
 def whitening(reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return R^(-1/2) and R^(1/2) of a positive definite reference R (P, P).
 
-    Raises
-    ------
-    ValueError
-        The reference is rank-deficient.
+    Raises ValueError: the reference is rank-deficient.
     """
     eigenvalues, eigenvectors = eigendecompose(reference)
     root = np.sqrt(regularise(eigenvalues))
@@ -64,22 +61,13 @@ def arithmetic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
 def harmonic_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
     """((1/n) sum Sigma_i^-1)^-1, shape (P, P): the reference of the paper's screen (Appendix E).
 
-    Raises
-    ------
-    ValueError
-        A matrix is rank-deficient: its inverse would be noise.
+    Raises ValueError: a matrix is rank-deficient: its inverse would be noise.
     """
     return inverse(_average(inverse, matrices))
 
 
 def log_euclidean_mean(matrices: Sequence[ArrayLike]) -> FloatArray:
-    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006).
-
-    Raises
-    ------
-    ValueError
-        A matrix is rank-deficient.
-    """
+    """exp((1/n) sum log Sigma_i), shape (P, P) (Arsigny et al. 2006). Raises ValueError: a matrix is rank-deficient."""
     return _exponential(_average(matrix_log, matrices))
 
 
@@ -94,20 +82,10 @@ def riemannian_mean(matrices: Sequence[ArrayLike], tolerance: float = TOLERANCE)
 
     Fixed-point iteration from halfway between the arithmetic and the harmonic mean, which is near. A step is the mean
     tangent vector times a number, which follows from how the last step has changed that vector (Barzilai and Borwein
-    1988); at most 1, which would do if all commuted.
-
-    Parameters
-    ----------
-    matrices : sequence of array_like, each (P, P)
-    tolerance : float
-        Norm of the mean tangent vector over P at which the mean is found. That of the mean that is returned is not
-        computed, which would take a pass over everyone: it is foretold from the last one, shortened once more by as
-        much as the last step has shortened it.
-
-    Raises
-    ------
-    ValueError
-        A matrix is rank-deficient, or the iteration does not converge.
+    1988); at most 1, which would do if all commuted. `matrices` (P, P). `tolerance`: norm of the mean tangent vector
+    over P at which the mean is found. That of the mean that is returned is not computed, which would take a pass over
+    everyone: it is foretold from the last one, shortened once more by as much as the last step has shortened it. Raises
+    ValueError: a matrix is rank-deficient, or the iteration does not converge.
     """
     mean, length, last, size = _halfway(arithmetic_mean(matrices), harmonic_mean(matrices)), 1.0, None, 0.0
     for _ in range(MAXIMUM_ITERATIONS):

@@ -25,24 +25,9 @@ from fcpower_bids.core.paper import ALPHA_STAR
 def eigendecompose(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Sigma = V diag(lambda) V' (the paper, Section 3.2).
 
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Symmetric.
-
-    Returns
-    -------
-    eigenvalues : ndarray of float64, shape (P,)
-        In descending order.
-    eigenvectors : ndarray of float64, shape (P, P)
-        One per column, in the same order; signs are arbitrary.
-
-    Raises
-    ------
-    ParcelError
-        The matrix has NaN or infinite entries, which would silently spoil the whole decomposition.
-    ValueError
-        Not square or not symmetric.
+    `matrix` (P, P): symmetric. Returns `eigenvalues` (P,): in descending order; `eigenvectors` (P, P): one per column,
+    in the same order; signs are arbitrary. Raises ParcelError: the matrix has NaN or infinite entries, which would
+    silently spoil the whole decomposition; ValueError: not square or not symmetric.
     """
     return _descending(_checked(matrix))
 
@@ -62,23 +47,9 @@ def decompose_range(matrix: ArrayLike) -> tuple[FloatArray, FloatArray]:
     FC of fewer volumes than parcels has few of them. With L (P, r) its pivoted Cholesky factor, which shows the rank,
     ``L'L = U diag(lambda) U'`` and ``V = L U / sqrt(lambda)``: P r^2 operations in the place of some 10 P^3. A matrix
     of higher rank is decomposed by `eigendecompose`; what of it is not in the range is left to its callers to clip.
-
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Symmetric. Where it is not semidefinite, as means of Fisher z may be, all of it is decomposed.
-
-    Returns
-    -------
-    eigenvalues : ndarray of float64, shape (k,)
-        In descending order.
-    eigenvectors : ndarray of float64, shape (P, k)
-        One per column.
-
-    Raises
-    ------
-    ValueError
-        As `eigendecompose`.
+    `matrix` (P, P): symmetric. Where it is not semidefinite, as means of Fisher z may be, all of it is decomposed.
+    Returns `eigenvalues` (k,): in descending order; `eigenvectors` (P, k): one per column. Raises ValueError: as
+    `eigendecompose`.
     """
     matrix = _checked(matrix)
     most = int(LOW_RANK * len(matrix))
@@ -114,17 +85,9 @@ def _checked(matrix: ArrayLike) -> FloatArray:
 def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: ArrayLike) -> FloatArray:
     """V diag(weights) V', exactly symmetric.
 
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (k,)
-        Unused by the arithmetic; checked against the weights so that spectra of two recordings cannot be mixed up.
-    eigenvectors : array_like, shape (P, k)
-    weights : array_like, shape (k,)
-
-    Raises
-    ------
-    ValueError
-        The numbers of eigenvalues, eigenvectors and weights differ.
+    `eigenvalues` (k,): unused by the arithmetic; checked against the weights so that spectra of two recordings cannot
+    be mixed up. `eigenvectors` (P, k). `weights` (k,). Raises ValueError: the numbers of eigenvalues, eigenvectors and
+    weights differ.
     """
     eigenvectors, weights = np.asarray(eigenvectors), np.asarray(weights)
     if not np.shape(eigenvalues) == weights.shape == eigenvectors.shape[1:]:
@@ -142,23 +105,9 @@ def spectral_map(eigenvalues: ArrayLike, eigenvectors: ArrayLike, weights: Array
 def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: float | None = None) -> FloatArray:
     """FC^alpha = V diag(lambda^alpha) V' (the paper, Equation 1).
 
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Symmetric positive semidefinite.
-    alpha : float
-        The exponent; alpha = 1 returns the matrix.
-    tolerance : float, optional
-        By default from the type of `matrix`.
-
-    Returns
-    -------
-    ndarray of float64, shape (P, P)
-
-    Raises
-    ------
-    ValueError
-        NaN (a `ParcelError`), or not a symmetric matrix.
+    `matrix` (P, P): symmetric positive semidefinite. `alpha`: the exponent; alpha = 1 returns the matrix. `tolerance`:
+    by default from the type of `matrix`. Returns (P, P). Raises ValueError: NaN (a `ParcelError`), or not a symmetric
+    matrix.
     """
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype) if tolerance is None else tolerance
@@ -169,15 +118,8 @@ def spectral_power(matrix: ArrayLike, alpha: float = ALPHA_STAR, tolerance: floa
 def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
     """Log Sigma = V diag(ln lambda) V', the log-Euclidean map: the limit of (Sigma^alpha - I) / alpha at alpha -> 0.
 
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Symmetric positive definite, or made so by `regularise` with `floor` or `shrinkage`.
-
-    Raises
-    ------
-    ValueError
-        Rank-deficient without a remedy, or not a symmetric matrix.
+    `matrix` (P, P): symmetric positive definite, or made so by `regularise` with `floor` or `shrinkage`. Raises
+    ValueError: rank-deficient without a remedy, or not a symmetric matrix.
     """
     matrix = np.asarray(matrix)
     eigenvalues, eigenvectors = eigendecompose(matrix)
@@ -188,10 +130,7 @@ def matrix_log(matrix: ArrayLike, floor: float | None = None, shrinkage: float |
 def full_rank(matrix: ArrayLike, floor: float | None = None, shrinkage: float | None = None) -> FloatArray:
     """Return a matrix (P, P) made full rank in the way the caller chose by name, or as it is where it has full rank.
 
-    Raises
-    ------
-    ValueError
-        Rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
+    Raises ValueError: rank-deficient without a remedy (see `regularise`), or not a symmetric matrix.
     """
     matrix = np.asarray(matrix)
     tolerance = clip_tolerance(matrix.dtype)
@@ -219,10 +158,7 @@ def _surely_full_rank(matrix: FloatArray, tolerance: float) -> bool:
 def inverse(matrix: ArrayLike) -> FloatArray:
     """Inverse, shape (P, P), of a symmetric positive definite matrix (P, P), exactly symmetric.
 
-    Raises
-    ------
-    ValueError
-        Rank-deficient, so that the inverse would be noise (see `regularise`), or not a symmetric matrix.
+    Raises ValueError: rank-deficient, so that the inverse would be noise (see `regularise`), or not a symmetric matrix.
     """
     factor, _ = linalg.lapack.dpotrf(full_rank(matrix).T, lower=1, clean=1)  # full rank: it does not fail
     lower, _ = linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
@@ -232,23 +168,9 @@ def inverse(matrix: ArrayLike) -> FloatArray:
 def decompose_series(series: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Spectrum of the Pearson FC of a series, without forming FC: from the singular values of Z / sqrt(T - 1).
 
-    Exact, and cheaper than `eigendecompose` when there are fewer volumes than parcels.
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Any unit; every parcel covered.
-
-    Returns
-    -------
-    eigenvalues : ndarray of float64, shape (min(T, P),)
-        In descending order; the remaining P - T eigenvalues are zero.
-    eigenvectors : ndarray of float64, shape (P, min(T, P))
-
-    Raises
-    ------
-    ParcelError
-        An uncovered, constant or partly missing parcel.
+    Exact, and cheaper than `eigendecompose` when there are fewer volumes than parcels. `series` (T, P): any unit; every
+    parcel covered. Returns `eigenvalues` (min(T, P),): in descending order; the remaining P - T eigenvalues are zero;
+    `eigenvectors` (P, min(T, P)). Raises ParcelError: an uncovered, constant or partly missing parcel.
     """
     standardised = standardise(series)
     uncovered = np.isnan(standardised[0])

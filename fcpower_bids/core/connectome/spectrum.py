@@ -49,11 +49,7 @@ def n_clipped(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> int:
 def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """lambda^alpha inside the range of the matrix, 0 outside.
 
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (P,)
-    alpha : float
-        Any finite exponent; 0 gives the projector on the range, -1 the pseudo-inverse.
+    `eigenvalues` (P,). `alpha`: any finite exponent; 0 gives the projector on the range, -1 the pseudo-inverse.
     """
     eigenvalues = np.asarray(eigenvalues, dtype=np.float64)
     inside = in_range(eigenvalues, tolerance)
@@ -63,10 +59,7 @@ def power_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLIP_
 def log_weights(eigenvalues: ArrayLike, tolerance: float = CLIP_TOLERANCE) -> FloatArray:
     """ln(lambda) of a matrix of full rank.
 
-    Raises
-    ------
-    ValueError
-        The matrix is rank-deficient: its logarithm is minus infinity.
+    Raises ValueError: the matrix is rank-deficient: its logarithm is minus infinity.
     """
     return np.log(regularise(eigenvalues, tolerance=tolerance))
 
@@ -76,18 +69,8 @@ def box_cox_weights(eigenvalues: ArrayLike, alpha: float, tolerance: float = CLI
 
     Against `power_weights` the off-diagonal entries of the matrix are divided by alpha and nothing else changes, so the
     correlation kernel is the same for every alpha > 0; alpha -> 0 is the log-Euclidean map without a jump (the paper,
-    Appendix D.1). Outside the range the weight is -1 / alpha, the image of the weight 0.
-
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (P,)
-    alpha : float
-        Not negative.
-
-    Raises
-    ------
-    ValueError
-        alpha is negative, or alpha is 0 and the matrix is rank-deficient.
+    Appendix D.1). Outside the range the weight is -1 / alpha, the image of the weight 0. `eigenvalues` (P,). `alpha`:
+    not negative. Raises ValueError: alpha is negative, or alpha is 0 and the matrix is rank-deficient.
     """
     if alpha < 0:
         raise ValueError(f"The exponent alpha must not be negative, and it is {alpha}.")
@@ -105,18 +88,9 @@ def regularise(
 ) -> FloatArray:
     """Make a spectrum full rank in the way the caller chose by name, or refuse.
 
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (P,)
-    floor : float, optional
-        Lift smaller eigenvalues to this value, in units of the eigenvalues (mean 1 for a correlation matrix).
-    shrinkage : float, optional
-        Between 0 and 1: (1 - s) Sigma + s mean(lambda) I, applied before the floor.
-
-    Raises
-    ------
-    ValueError
-        Still rank-deficient, or a floor or shrinkage out of its range.
+    `eigenvalues` (P,). `floor`: lift smaller eigenvalues to this value, in units of the eigenvalues (mean 1 for a
+    correlation matrix). `shrinkage`: between 0 and 1: (1 - s) Sigma + s mean(lambda) I, applied before the floor.
+    Raises ValueError: still rank-deficient, or a floor or shrinkage out of its range.
     """
     regular = np.array(eigenvalues, dtype=np.float64)
     if shrinkage is not None:
@@ -154,19 +128,11 @@ def spectrum_summary(
 ) -> dict[str, float]:
     """Describe how uneven a spectrum is before and after raising it to alpha.
 
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (P,)
-        Of FC.
-    alpha : float
-
-    Returns
-    -------
-    dict of str to float
-        ``rank`` and ``n_clipped``; for FC and, ending in ``_power``, for FC^alpha: ``participation_ratio``,
-        ``first_to_twentieth`` (lambda_1 / lambda_20) and ``first_to_last`` (lambda_1 / lambda_P), NaN where the
-        denominator is outside the range or there are fewer parcels; ``heat_trace`` at t = alpha; ``arclength``, the
-        log-Euclidean distance alpha ||log FC|| of FC^alpha from the identity, NaN if rank-deficient (Appendix D.1).
+    `eigenvalues` (P,): of FC. Returns ``rank`` and ``n_clipped``; for FC and, ending in ``_power``, for FC^alpha:
+    ``participation_ratio``, ``first_to_twentieth`` (lambda_1 / lambda_20) and ``first_to_last`` (lambda_1 / lambda_P),
+    NaN where the denominator is outside the range or there are fewer parcels; ``heat_trace`` at t = alpha;
+    ``arclength``, the log-Euclidean distance alpha ||log FC|| of FC^alpha from the identity, NaN if rank-deficient
+    (Appendix D.1).
     """
     ordered = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
     clipped = n_clipped(ordered, tolerance)

@@ -14,18 +14,9 @@ from fcpower_bids.core.connectome.spectrum import spectrum_summary
 def connectome_summary(matrix: ArrayLike, networks: Sequence[str] = ()) -> dict[str, float]:
     """Return the mean correlation of all edges, of the edges within each network, and the participation ratio.
 
-    Parameters
-    ----------
-    matrix : array_like, shape (P, P)
-        Pearson FC.
-    networks : sequence of str, length P
-        Network of each parcel; networks of a single parcel have no edges and are left out, as are parcels of none
-        ("n/a"); none is named where all parcels are of one.
-
-    Returns
-    -------
-    dict of str to float
-        ``mean_fc``, ``within NETWORK`` in the order of their first parcels, ``participation_ratio``.
+    `matrix` (P, P): Pearson FC. `networks` (of length P): network of each parcel; networks of a single parcel have no
+    edges and are left out, as are parcels of none ("n/a"); none is named where all parcels are of one. Returns
+    ``mean_fc``, ``within NETWORK`` in the order of their first parcels, ``participation_ratio``.
     """
     fc = np.asarray(matrix, dtype=float)
     upper = np.triu(np.ones(fc.shape, dtype=bool), 1)

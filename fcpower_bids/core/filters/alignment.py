@@ -116,27 +116,11 @@ def alignment_from(moments: FloatArray) -> FloatArray:
 def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, debiased: bool = False) -> FloatArray:
     """Centred kernel-target alignment A within each fold, for each target (equation 4 of the paper).
 
-    Parameters
-    ----------
-    kernel : array_like, shape (n, n)
-        Symmetric similarity of the subjects.
-    masks : array_like of bool, shape (F, n)
-        Training subjects of each fold.
-    targets : array_like, shape (n,), (n, q) or (F, n, q)
-        NaN is missing and leaves the subject out for this target; the three-axis form is for targets that are
-        themselves fitted within the fold, such as a composite.
-    debiased : bool
-        Use the ratio of unbiased HSIC estimates.
-
-    Returns
-    -------
-    ndarray of float64, shape (F, q)
-        NaN for a fold of fewer than four subjects or with a constant target.
-
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, or a kernel with missing values.
+    `kernel` (n, n): symmetric similarity of the subjects. `masks` (F, n): training subjects of each fold. `targets`
+    (n,), (n, q) or (F, n, q): NaN is missing and leaves the subject out for this target; the three-axis form is for
+    targets that are themselves fitted within the fold, such as a composite. `debiased`: use the ratio of unbiased HSIC
+    estimates. Returns (F, q): NaN for a fold of fewer than four subjects or with a constant target. Raises ValueError:
+    shapes that do not fit, or a kernel with missing values.
     """
     pairs = fold_targets(masks, targets)
     kernel = emptied(checked_kernel(kernel, pairs[0][0].shape[1]), debiased)
@@ -146,22 +130,9 @@ def target_alignment(kernel: ArrayLike, masks: ArrayLike, targets: ArrayLike, de
 def kernel_alignment(first: ArrayLike, second: ArrayLike, debiased: bool = False) -> float:
     """Centred alignment of two kernels over the same subjects, also called CKA (equation 5 of the paper).
 
-    Parameters
-    ----------
-    first, second : array_like, shape (n, n)
-        Symmetric.
-    debiased : bool
-        Use the ratio of unbiased HSIC estimates, which does not grow with the number of features over n.
-
-    Returns
-    -------
-    float
-        Between 0 and 1 for positive semidefinite kernels (the debiased estimate can be below 0).
-
-    Raises
-    ------
-    ValueError
-        The shapes differ, or a kernel has missing values.
+    `first`, `second` (n, n): symmetric. `debiased`: use the ratio of unbiased HSIC estimates, which does not grow with
+    the number of features over n. Returns: between 0 and 1 for positive semidefinite kernels (the debiased estimate can
+    be below 0). Raises ValueError: the shapes differ, or a kernel has missing values.
     """
     first = emptied(checked_kernel(first), debiased)
     second = emptied(checked_kernel(second, len(first)), debiased)
@@ -176,20 +147,9 @@ def kernel_and_derivative(
 ) -> tuple[FloatArray, FloatArray]:
     """Correlation kernel of FC^alpha and its derivative in alpha, in closed form (the paper, Appendix D.4).
 
-    With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda):
-    u' = (x' - u (u.x')) / s, and K' = U'U^T + U U'^T.
-
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (n, P)
-    eigenvectors : n arrays, shape (P, P)
-        One per column.
-    alpha : float
-        The exponent.
-
-    Returns
-    -------
-    kernel, derivative : ndarray of float64, shape (n, n)
+    With x the centred edges, s = ||x||, u = x/s and x' from the weights lambda^alpha ln(lambda): u' = (x' - u (u.x')) /
+    s, and K' = U'U^T + U U'^T. `eigenvalues` (n, P). `eigenvectors` (P, P): one per column. `alpha`: the exponent.
+    Returns `kernel, derivative` (n, n).
     """
     each = zip(np.asarray(eigenvalues), eigenvectors, strict=True)
     pairs = [_unit_edges(values, vectors, alpha) for values, vectors in each]

@@ -37,17 +37,8 @@ _GRID_POINTS = 99
 def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_BOUNDS) -> FloatArray:
     """Chebyshev nodes of the first kind on an interval of exponents.
 
-    Parameters
-    ----------
-    n_nodes : int
-        11 to 13 are enough for a spectrum of condition number 1e5.
-    bounds : (float, float)
-        Smallest and largest exponent.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_nodes,)
-        In ascending order.
+    `n_nodes`: 11 to 13 are enough for a spectrum of condition number 1e5. `bounds`: smallest and largest exponent.
+    Returns (n_nodes,): in ascending order.
     """
     low, high = bounds
     angles = np.pi * (np.arange(n_nodes) + 0.5) / n_nodes
@@ -56,49 +47,23 @@ def chebyshev_nodes(n_nodes: int = N_NODES, bounds: tuple[float, float] = ALPHA_
 
 @dataclass(frozen=True)
 class AlignmentOptimum:
-    """The best exponent of each fold and target, every array of shape (F, q).
+    """The best exponent of each fold and target, every array of shape (F, q)."""
 
-    Attributes
-    ----------
-    alpha : ndarray
-        alpha_A: where the alignment is largest within the bounds; NaN for a fold without variance.
-    alignment : ndarray
-        A there.
-    alignment_at_star : ndarray
-        A at alpha = 0.35.
-    slope : ndarray
-        dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given.
-    evaluations : ndarray of int
-        Steps of Brent's search on the interpolant.
-    at_bound : ndarray of bool
-        The optimum lies at an end of the interval: the true one may be outside.
-    """
-
-    alpha: FloatArray
-    alignment: FloatArray
-    alignment_at_star: FloatArray
-    slope: FloatArray
-    evaluations: NDArray[np.int64]
-    at_bound: NDArray[np.bool_]
+    alpha: FloatArray  # alpha_A: where the alignment is largest within the bounds; NaN for a fold without variance
+    alignment: FloatArray  # a there
+    alignment_at_star: FloatArray  # a at alpha = 0.35
+    slope: FloatArray  # dA/dalpha there from the closed form; NaN where the derivatives of the kernels were not given
+    evaluations: NDArray[np.int64]  # steps of Brent's search on the interpolant
+    at_bound: NDArray[np.bool_]  # the optimum lies at an end of the interval: the true one may be outside
 
 
 @dataclass(frozen=True)
 class AlignmentCurves:
-    """A(alpha) of every fold and target as an interpolant through the nodes.
+    """A(alpha) of every fold and target as an interpolant through the nodes."""
 
-    Attributes
-    ----------
-    nodes : ndarray, shape (M,)
-        Exponents at which kernels were computed.
-    moments : ndarray, shape (M, 2, F, q)
-        N and D at the nodes.
-    slopes : ndarray, shape (M, 2, F, q), or None
-        dN/dalpha and <HKH, K'> at the nodes.
-    """
-
-    nodes: FloatArray
-    moments: FloatArray
-    slopes: FloatArray | None = None
+    nodes: FloatArray  # (M,): exponents at which kernels were computed
+    moments: FloatArray  # (M, 2, F, q): N and D at the nodes
+    slopes: FloatArray | None = None  # (M, 2, F, q), or None: dN/dalpha and <HKH, K'> at the nodes
 
     @cached_property
     def _basis(self) -> BarycentricInterpolator:
@@ -122,16 +87,8 @@ class AlignmentCurves:
     def optimum(self, bounds: tuple[float, float] = ALPHA_BOUNDS, tolerance: float = 1e-6) -> AlignmentOptimum:
         """Maximise every curve: the best point of a grid, refined by Brent's search between its neighbours.
 
-        Parameters
-        ----------
-        bounds : (float, float)
-            Interval of the search; not beyond the interval of the nodes.
-        tolerance : float
-            Absolute tolerance on alpha.
-
-        Returns
-        -------
-        AlignmentOptimum
+        `bounds`: interval of the search; not beyond the interval of the nodes. `tolerance`: absolute tolerance on
+        alpha.
         """
         grid = np.linspace(*bounds, _GRID_POINTS)
         on_grid = self.at(grid)
@@ -174,25 +131,10 @@ def alignment_curves(
 ) -> AlignmentCurves:
     """Compute N and D of every fold and target at the nodes, one kernel at a time.
 
-    Parameters
-    ----------
-    kernels : callable alpha -> (n, n), or array_like, shape (M, n, n)
-        A function that computes the kernel at an exponent, or the kernels at the nodes.
-    masks, targets, debiased
-        See `target_alignment`.
-    nodes : array_like, shape (M,), optional
-        Default: `chebyshev_nodes`.
-    derivatives : like `kernels`, optional
-        The derivative of the kernel in alpha; makes `AlignmentOptimum.slope` an independent check.
-
-    Returns
-    -------
-    AlignmentCurves
-
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, or a kernel with missing values.
+    `kernels` (M, n, n): a function that computes the kernel at an exponent, or the kernels at the nodes. `masks`,
+    `targets`, `debiased`: see `target_alignment`. `nodes` (M,): default: `chebyshev_nodes`. `derivatives`: the
+    derivative of the kernel in alpha; makes `AlignmentOptimum.slope` an independent check. Raises ValueError: shapes
+    that do not fit, or a kernel with missing values.
     """
     nodes = chebyshev_nodes() if nodes is None else np.asarray(nodes, dtype=np.float64)
     pairs = fold_targets(masks, targets)

@@ -14,30 +14,21 @@ from fcpower_bids.core.arrays import FloatArray
 
 @dataclass(frozen=True)
 class ResampledT:
-    """Result of `corrected_resampled_t`.
+    """Result of `corrected_resampled_t`."""
 
-    Attributes
-    ----------
-    mean : float
-        Mean difference over the distinct folds.
-    low, high : float
-        Confidence limits of the mean difference.
-    t, df : float
-        Statistic and J - 1 degrees of freedom.
-    p_two_sided, p_greater, p_less : float
-        For a difference unlike, above and below zero.
-    n_folds, n_distinct, n_skipped : int
-        Differences given, distinct test sets J that entered, and differences that were NaN.
-    """
-
-    mean: float
+    mean: float  # mean difference over the distinct folds
+    # low, high: confidence limits of the mean difference
     low: float
     high: float
+    # t, df: statistic and J - 1 degrees of freedom
     t: float
     df: float
+    # p_two_sided, p_greater, p_less: for a difference unlike, above and below zero
     p_two_sided: float
     p_greater: float
     p_less: float
+    # n_folds, n_distinct, n_skipped: differences given, distinct test sets J that entered, and differences that were
+    # NaN
     n_folds: int
     n_distinct: int
     n_skipped: int
@@ -52,31 +43,15 @@ def corrected_resampled_t(
 ) -> ResampledT:
     """Paired t-test over cross-validation folds that share training subjects.
 
-    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning 52:239).
-    With folds of unequal size the ratio is sum(n_test) / sum(n_train), which is exactly 1/(K-1) for K complete folds.
+    t = mean(d) / sqrt((1/J + n_test/n_train) var(d)), df = J - 1 (Nadeau & Bengio 2003, Machine Learning 52:239). With
+    folds of unequal size the ratio is sum(n_test) / sum(n_train), which is exactly 1/(K-1) for K complete folds.
     Repeats of a fixed split (leave one site out) test the same people again: their differences are averaged and count
-    as one fold, because repeating them adds no evidence.
-
-    Parameters
-    ----------
-    differences : array_like, shape (J,)
-        Score of one representation minus the other's on the same fold. NaN (a fold without a score) is left out.
-    n_train, n_test : int or array_like, shape (J,)
-        Subjects per fold.
-    test_sets : sequence of J collections of int, optional
-        Subjects tested in each fold; folds with the same set are collapsed. Without it all folds count as distinct.
-    level : float
-        Confidence level of the interval.
-
-    Returns
-    -------
-    ResampledT
-        If all differences are equal the statistic is 0 (p = 1) or infinite (p = 0). NaN with fewer than two folds.
-
-    Raises
-    ------
-    ValueError
-        The numbers per fold do not fit, or a fold has no subjects.
+    as one fold, because repeating them adds no evidence. `differences` (J,): score of one representation minus the
+    other's on the same fold. NaN (a fold without a score) is left out. `n_train`, `n_test` (J,): subjects per fold.
+    `test_sets`: subjects tested in each fold; folds with the same set are collapsed. Without it all folds count as
+    distinct. `level`: confidence level of the interval. Returns: if all differences are equal the statistic is 0 (p =
+    1) or infinite (p = 0). NaN with fewer than two folds. Raises ValueError: the numbers per fold do not fit, or a fold
+    has no subjects.
     """
     differences = np.asarray(differences, dtype=np.float64)
     sizes = np.stack([np.broadcast_to(np.asarray(n, dtype=np.float64), differences.shape) for n in (n_test, n_train)])
@@ -134,15 +109,8 @@ POWER = 0.84
 def exact_mcnemar(only_first: int, only_second: int) -> float:
     """Two-sided exact p-value for two ways of classifying the same scans (McNemar 1947).
 
-    Parameters
-    ----------
-    only_first, only_second : int
-        Discordant scans: right by the first way alone, by the second alone.
-
-    Returns
-    -------
-    float
-        1 without discordant scans.
+    `only_first`, `only_second`: discordant scans: right by the first way alone, by the second alone. Returns: 1 without
+    discordant scans.
     """
     discordant = only_first + only_second
     return float(stats.binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
@@ -151,21 +119,9 @@ def exact_mcnemar(only_first: int, only_second: int) -> float:
 def adjust_p_values(p_values: ArrayLike, method: str = "holm") -> FloatArray:
     """Adjust p-values for the number of tests.
 
-    Parameters
-    ----------
-    p_values : array_like
-        Any shape; NaN is no test and stays NaN.
-    method : {"holm", "fdr_bh", "fdr_by"}
-        Family-wise error (Holm 1979), or false discovery rate after Benjamini & Hochberg or Benjamini & Yekutieli.
-
-    Returns
-    -------
-    ndarray of float64, same shape
-
-    Raises
-    ------
-    ValueError
-        Unknown method, or a p-value outside [0, 1].
+    `p_values`: any shape; NaN is no test and stays NaN. `method`: one of "holm", "fdr_bh", "fdr_by"; family-wise error
+    (Holm 1979), or false discovery rate after Benjamini & Hochberg or Benjamini & Yekutieli. Raises ValueError: unknown
+    method, or a p-value outside [0, 1].
     """
     adjusted = np.array(p_values, dtype=np.float64)
     tests = np.isfinite(adjusted)
@@ -191,23 +147,15 @@ def _holm(values: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Result of `subject_bootstrap`.
+    """Result of `subject_bootstrap`."""
 
-    Attributes
-    ----------
-    mean, sd : float or ndarray, shape (...)
-        The mean over all rows, and the standard deviation of the resampled means.
-    low, high : float or ndarray, shape (...)
-        Percentile limits.
-    draws : ndarray, shape (B, ...)
-        The resampled means.
-    """
-
+    # mean, sd: (...): the mean over all rows, and the standard deviation of the resampled means
     mean: FloatArray
     sd: FloatArray
+    # low, high: (...): percentile limits
     low: FloatArray
     high: FloatArray
-    draws: FloatArray
+    draws: FloatArray  # (B, ...): the resampled means
 
 
 def subject_bootstrap(
@@ -216,29 +164,10 @@ def subject_bootstrap(
     """Resample people, each with all their rows, and take the mean over the rows.
 
     Only finished per-row values are resampled, so a person drawn twice never meets their own copy, as would happen if
-    scans were resampled before searching the most similar one.
-
-    Parameters
-    ----------
-    values : array_like, shape (N,) or (N, ...)
-        One row per observation (a scan's hit, a subject's loss); paired comparisons pass the difference.
-    subjects : array_like, shape (N,), optional
-        Whose row it is; each row is its own subject by default. Families may take the place of people.
-    n_draws : int
-        Resamples B.
-    seed : int
-        Seed of the generator.
-    level : float
-        Confidence level of the interval.
-
-    Returns
-    -------
-    Bootstrap
-
-    Raises
-    ------
-    ValueError
-        A value is NaN, or the subjects do not fit.
+    scans were resampled before searching the most similar one. `values` (N,) or (N, ...): one row per observation (a
+    scan's hit, a subject's loss); paired comparisons pass the difference. `subjects` (N,): whose row it is; each row is
+    its own subject by default. Families may take the place of people. `n_draws`: resamples B. `level`: confidence level
+    of the interval. Raises ValueError: a value is NaN, or the subjects do not fit.
     """
     values = np.asarray(values, dtype=np.float64)
     subjects = np.arange(len(values)) if subjects is None else np.asarray(subjects)

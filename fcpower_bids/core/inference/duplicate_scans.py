@@ -47,36 +47,21 @@ REACH, BINS = 8.0, 2**18
 
 @dataclass(frozen=True)
 class Pair:
-    """Two scans, by their rows.
-
-    Attributes
-    ----------
-    first, second : int
-    similarity : float
-        Pearson correlation of their features.
-    score : float
-        The double-centred similarity in robust standard deviations from the median of pairs of different people.
-    """
+    """Two scans, by their rows."""
 
     first: int
     second: int
-    similarity: float
+    similarity: float  # Pearson correlation of their features
+    # the double-centred similarity in robust standard deviations from the median of pairs of different people
     score: float
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Two people whose scans fit each other's better than their own.
+    """Two people whose scans fit each other's better than their own."""
 
-    Attributes
-    ----------
-    pairs : tuple of (int, int)
-        The rows that belong together by their similarity.
-    crossed, named : float
-        Mean score of these pairs, and of the pairs as they are named.
-    """
-
-    pairs: tuple[tuple[int, int], tuple[int, int]]
+    pairs: tuple[tuple[int, int], tuple[int, int]]  # the rows that belong together by their similarity
+    # crossed, named: mean score of these pairs, and of the pairs as they are named
     crossed: float
     named: float
 
@@ -85,18 +70,9 @@ class PairScores:
     """Scores of all pairs of scans: (c - median) / (1.4826 MAD), c the double-centred similarity.
 
     They are made a few rows at a time, so that only the similarity takes n x n numbers, and that may lie on disk.
-
-    Parameters
-    ----------
-    similarity : FeatureSource, shape (n, n)
-        Correlation kernel of the scans.
-    persons : array_like, shape (n,)
-        Whose scans they are; median and MAD are those of the pairs of different people.
-
-    Attributes
-    ----------
-    known : bool
-        False with fewer than four people, or where all pairs of different people are alike: then all scores are NaN.
+    `similarity` (n, n): correlation kernel of the scans. `persons` (n,): whose scans they are; median and MAD are those
+    of the pairs of different people. `known`: false with fewer than four people, or where all pairs of different people
+    are alike: then all scores are NaN.
     """
 
     def __init__(self, similarity: FeatureSource, persons: ArrayLike) -> None:
@@ -160,14 +136,8 @@ class PairScores:
 def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> float:
     """Median of values that come in parts and are too many to be held together, to the bit.
 
-    Counting finds the bins of the middle values; those in and next to these bins are then held and sorted.
-
-    Parameters
-    ----------
-    parts : callable
-        Gives the same parts every time.
-    reach : float
-        No value is larger in magnitude.
+    Counting finds the bins of the middle values; those in and next to these bins are then held and sorted. `parts`:
+    gives the same parts every time. `reach`: no value is larger in magnitude.
     """
     counts = np.zeros(BINS, dtype=np.int64)
     for part in parts():
@@ -187,16 +157,8 @@ def median_of_parts(parts: Callable[[], Iterable[FloatArray]], reach: float) -> 
 def strange_pairs(scores: PairScores) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Find pairs of scans of different people that look like one scan, and those that are a place to look.
 
-    Parameters
-    ----------
-    scores : PairScores
-
-    Returns
-    -------
-    same, strange : list of Pair
-        They stand out among the scores of both of their scans too; the highest score first.
-    doubtful : list of Pair
-        Alike as one scan, but so are others to one of the two: only the series can decide.
+    Returns `same, strange`: they stand out among the scores of both of their scans too; the highest score first;
+    `doubtful`: alike as one scan, but so are others to one of the two: only the series can decide.
     """
     pairs = sorted(_high_pairs(scores), key=lambda pair: -pair.score)
     odd = sorted({row for pair in pairs for row in (pair.first, pair.second)})
@@ -231,16 +193,7 @@ def _spread(scores: PairScores, row: int) -> float:
 def swapped_scans(scores: PairScores, sessions: ArrayLike) -> list[Swap]:
     """Find people whose scans of two sessions are each other's nearest, crosswise.
 
-    Parameters
-    ----------
-    scores : PairScores
-    sessions : array_like, shape (n,)
-        One scan per person and session.
-
-    Returns
-    -------
-    list of Swap
-        For every pair of sessions, the clearest first.
+    `sessions` (n,): one scan per person and session. Returns: for every pair of sessions, the clearest first.
     """
     times = np.asarray(sessions).astype(str)
     if not scores.known:
@@ -255,15 +208,7 @@ def misnamed_scans(scores: PairScores) -> list[tuple[int, int]]:
     """Find scans that are far from the other scans of their person and near a scan of another person.
 
     Labels that were exchanged between two people are `swapped_scans`; this finds those that moved in one direction.
-
-    Parameters
-    ----------
-    scores : PairScores
-
-    Returns
-    -------
-    list of (int, int)
-        The scan, and the nearest scan of another person; the clearest first.
+    Returns: the scan, and the nearest scan of another person; the clearest first.
     """
     found = []
     for rows in scores.strips() if scores.known else ():
@@ -310,18 +255,9 @@ def aligned_correlation(first: ArrayLike, second: ArrayLike) -> float:
     """Correlation of two recordings parcel by parcel, at the shift where it is highest.
 
     Independent recordings stay near zero whatever their connectomes; one recording that was cut or cleaned in two ways
-    does not.
-
-    Parameters
-    ----------
-    first, second : array_like, shape (T, P) and (U, P)
-        Series with the same repetition time; parcels with missing values are left out.
-
-    Returns
-    -------
-    float
-        Highest mean over parcels among the shifts that leave an overlap of half the shorter recording or more; NaN
-        without a parcel.
+    does not. `first`, `second` (T, P) and (U, P): series with the same repetition time; parcels with missing values are
+    left out. Returns: highest mean over parcels among the shifts that leave an overlap of half the shorter recording or
+    more; NaN without a parcel.
     """
     series = [np.asarray(each, dtype=np.float64) for each in (first, second)]
     usable = np.all([np.isfinite(each).all(axis=0) & (np.ptp(each, axis=0) > 0) for each in series], axis=0)

@@ -31,33 +31,19 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Identification:
-    """One row per search, every array of shape (Q,).
+    """One row per search, every array of shape (Q,)."""
 
-    Attributes
-    ----------
-    person, session, searched : ndarray of str
-        Whose scan, of which session, looked in which other session.
-    matched : ndarray of str
-        The most similar person there; among equals the own person if possible, else the first.
-    similarity, own_similarity : ndarray
-        To the match, and to the own scan.
-    rank : ndarray of int
-        1 + number of other people who are more similar than the person's own scan.
-    credit : ndarray
-        1 if the own scan alone is the most similar, 1/k if it ties with k - 1 others, else 0.
-    candidates : ndarray of int
-        People searched.
-    """
-
+    # person, session, searched: whose scan, of which session, looked in which other session
     person: Labels
     session: Labels
     searched: Labels
-    matched: Labels
+    matched: Labels  # the most similar person there; among equals the own person if possible, else the first
+    # similarity, own_similarity: to the match, and to the own scan
     similarity: FloatArray
     own_similarity: FloatArray
-    rank: Rows
-    credit: FloatArray
-    candidates: Rows
+    rank: Rows  # 1 + number of other people who are more similar than the person's own scan
+    credit: FloatArray  # 1 if the own scan alone is the most similar, 1/k if it ties with k - 1 others, else 0
+    candidates: Rows  # people searched
 
     @property
     def accuracy(self) -> float:
@@ -141,22 +127,10 @@ def session_blocks(
 def identify(similarity: ArrayLike, persons: ArrayLike, sessions: ArrayLike) -> Identification:
     """Find the most similar scan of every other session for every scan.
 
-    Parameters
-    ----------
-    similarity : array_like, shape (N, N)
-        Similarity of all scans, larger is more alike; `kernels.correlation_kernel` of their features gives Finn's.
-        Row i holds what scan i sees, so it need not be symmetric.
-    persons, sessions : array_like, shape (N,)
-        Labels of each scan. A person without another session takes no part.
-
-    Returns
-    -------
-    Identification
-
-    Raises
-    ------
-    ValueError
-        Missing similarities, labels that do not fit, two scans of one person in one session, or nothing to search.
+    `similarity` (N, N): similarity of all scans, larger is more alike; `kernels.correlation_kernel` of their features
+    gives Finn's. Row i holds what scan i sees, so it need not be symmetric. `persons`, `sessions` (N,): labels of each
+    scan. A person without another session takes no part. Raises ValueError: missing similarities, labels that do not
+    fit, two scans of one person in one session, or nothing to search.
     """
     persons, blocks = session_blocks(similarity, persons, sessions)
     columns = [
@@ -214,21 +188,8 @@ def permutation_null(
     """Accuracy when the person labels are shuffled within every session, for `permutation.permutation_p_value`.
 
     With sites they are shuffled within these, so that a scan that recognises the scanner alone gains nothing.
-
-    Parameters
-    ----------
-    similarity, persons, sessions
-        See `identify`.
-    n_permutations : int
-        Shuffles.
-    seed : int
-        Seed of the shuffles.
-    sites : array_like, shape (N,), optional
-        The same in all scans of a person.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_permutations,)
+    `similarity`, `persons`, `sessions`: see `identify`. `n_permutations`: shuffles. `sites` (N,): the same in all scans
+    of a person. Returns (n_permutations,).
     """
     similarity = _check_similarity(similarity)
     persons, sessions = scan_labels(persons, sessions, len(similarity))
@@ -246,29 +207,18 @@ def permutation_null(
 
 @dataclass(frozen=True)
 class IdentificationComparison:
-    """Two representations on the searches that both made.
+    """Two representations on the searches that both made."""
 
-    Attributes
-    ----------
-    difference : float
-        Accuracy of the first minus that of the second.
-    n_searches, only_first, only_second : int
-        Shared searches, and those that one representation alone got right.
-    p_mcnemar : float
-        Exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
-    p_people : float
-        Exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent.
-    bootstrap : Bootstrap
-        The difference under resampling of people, which keeps a person's searches together.
-    """
-
-    difference: float
+    difference: float  # accuracy of the first minus that of the second
+    # n_searches, only_first, only_second: shared searches, and those that one representation alone got right
     n_searches: int
     only_first: int
     only_second: int
+    # exact McNemar test on the discordant searches, two-sided. It takes searches as independent, as the paper does.
     p_mcnemar: float
+    # exact sign flips of the net difference of each person, two-sided: the searches of a person are not independent
     p_people: float
-    bootstrap: Bootstrap
+    bootstrap: Bootstrap  # the difference under resampling of people, which keeps a person's searches together
 
 
 def compare_identification(
@@ -281,26 +231,10 @@ def compare_identification(
     """Compare two representations on shared scans (the paper, Section 4.2).
 
     A search counts as right for the McNemar test if the own scan alone is the most similar (credit 1); a tie is not.
-
-    Parameters
-    ----------
-    first, second : Identification
-        From `identify`; searches that only one of them made are left out. The number of candidates must be the same.
-    n_draws : int
-        Resamples of people.
-    seed : int
-        Seed of the bootstrap.
-    families : mapping of str to str, optional
-        Family of every person: sign flips and the bootstrap then take families in the place of people.
-
-    Returns
-    -------
-    IdentificationComparison
-
-    Raises
-    ------
-    ValueError
-        No shared search, or a shared search had a different number of candidates.
+    `first`, `second`: from `identify`; searches that only one of them made are left out. The number of candidates must
+    be the same. `n_draws`: resamples of people. `families`: family of every person: sign flips and the bootstrap then
+    take families in the place of people. Raises ValueError: no shared search, or a shared search had a different number
+    of candidates.
     """
     keys = [list(zip(each.person, each.session, each.searched, strict=True)) for each in (first, second)]
     positions = {key: position for position, key in enumerate(keys[1])}
@@ -319,22 +253,14 @@ def compare_identification(
 
 @dataclass(frozen=True)
 class Identifiability:
-    """How far a person's own scans stand out.
+    """How far a person's own scans stand out."""
 
-    Attributes
-    ----------
-    i_self, i_others : float
-        Mean similarity to the own scan and to those of others (Amico & Goni 2018, Scientific Reports 8:8254).
-    i_diff : float
-        100 (i_self - i_others), their percentage.
-    d_prime : float
-        (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance.
-    """
-
+    # i_self, i_others: mean similarity to the own scan and to those of others (Amico & Goni 2018, Scientific Reports
+    # 8:8254)
     i_self: float
     i_others: float
-    i_diff: float
-    d_prime: float
+    i_diff: float  # 100 (i_self - i_others), their percentage
+    d_prime: float  # (i_self - i_others) / sqrt((var_self + var_others) / 2); NaN without variance
 
 
 def identifiability(
@@ -366,23 +292,9 @@ def edge_reliability(
 ) -> FloatArray:
     """Intraclass correlation of every edge over the people who have all sessions.
 
-    Parameters
-    ----------
-    features : array_like, shape (N, E)
-        One row per scan.
-    persons, sessions : array_like, shape (N,)
-        Labels of each scan.
-    form : str
-        Name of the coefficient, see `reliability.intraclass_correlation`.
-
-    Returns
-    -------
-    ndarray of float64, shape (E,)
-
-    Raises
-    ------
-    ValueError
-        Fewer than two people have all sessions, or the labels do not fit.
+    `features` (N, E): one row per scan. `persons`, `sessions` (N,): labels of each scan. `form`: name of the
+    coefficient, see `reliability.intraclass_correlation`. Returns (E,). Raises ValueError: fewer than two people have
+    all sessions, or the labels do not fit.
     """
     features = np.asarray(features, dtype=np.float64)
     persons, sessions = scan_labels(persons, sessions, len(features))

@@ -12,22 +12,8 @@ def jackknife_limit(estimate: float, without: ArrayLike, confidence: float, seed
 
     With `seeds` the estimate is the mean over k seeds, and the limit is that of one further seed: the variance of a
     seed about the mean, (1 + 1/k) s^2, is added, and the degrees of freedom are those of Welch and Satterthwaite.
-
-    Parameters
-    ----------
-    estimate : float
-        From all n units.
-    without : array_like, shape (n,)
-        The same with each unit left out.
-    confidence : float
-        Such as 0.95.
-    seeds : array_like, shape (k,), optional
-        The same from all units, with each seed.
-
-    Returns
-    -------
-    float
-        For a mean the textbook's limit, exactly.
+    `estimate`: from all n units. `without` (n,): the same with each unit left out. `confidence`: such as 0.95. `seeds`
+    (k,): the same from all units, with each seed. Returns: for a mean the textbook's limit, exactly.
     """
     values = np.asarray(without, dtype=np.float64)
     n = len(values)

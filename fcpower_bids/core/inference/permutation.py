@@ -19,22 +19,9 @@ SCHEMES = ("free", "within", "whole")
 def permutation_p_value(observed: float, null: ArrayLike, alternative: str = "greater") -> float:
     """(1 + number of permuted statistics as extreme) / (1 + number of permutations), never zero (Phipson & Smyth 2010).
 
-    Parameters
-    ----------
-    observed : float
-    null : array_like, shape (B,)
-        The statistic under permutation, the observed one not among them.
-    alternative : {"greater", "less", "two-sided"}
-        "two-sided" compares absolute values, so the statistic must be 0 in the mean under the null.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        A statistic is NaN, or the alternative is unknown.
+    `null` (B,): the statistic under permutation, the observed one not among them. `alternative`: one of "greater",
+    "less", "two-sided"; "two-sided" compares absolute values, so the statistic must be 0 in the mean under the null.
+    Raises ValueError: a statistic is NaN, or the alternative is unknown.
     """
     permuted = np.asarray(null, dtype=np.float64)
     if np.isnan(observed) or np.isnan(permuted).any():
@@ -54,11 +41,7 @@ class PooledNull:
 
     Their mean number above a value is the expected number of false discoveries there, whatever the blocks that are
     exchanged (Tusher et al. 2001, doi:10.1073/pnas.091062498; Storey and Tibshirani 2003, doi:10.1073/pnas.1530509100).
-
-    Parameters
-    ----------
-    largest : float
-        Size above which all values are in one step.
+    `largest`: size above which all values are in one step.
     """
 
     STEPS = 1 << 16
@@ -96,29 +79,11 @@ def permutations(
 ) -> Iterator[Rows]:
     """Draw orders of the subjects that are as likely as the true one under the null (Winkler et al. 2015).
 
-    Parameters
-    ----------
-    n : int
-        Subjects.
-    n_permutations : int
-        Orders to draw.
-    seed : int
-        Seed of the generator.
-    families : array_like, shape (n,), optional
-        Family of each subject: the exchangeability blocks.
-    scheme : {"free", "within", "whole"}
-        Exchange everyone; members within each family; or families as wholes with families of the same size, keeping
-        the order of their members.
-
-    Yields
-    ------
-    ndarray of int, shape (n,)
-        `values[order]` are the permuted values.
-
-    Raises
-    ------
-    ValueError
-        Families are missing or do not fit, the scheme is unknown, or the families allow no exchange.
+    `n`: subjects. `n_permutations`: orders to draw. `families` (n,): family of each subject: the exchangeability
+    blocks. `scheme`: one of "free", "within", "whole"; exchange everyone; members within each family; or families as
+    wholes with families of the same size, keeping the order of their members. Yields (n,): `values[order]` are the
+    permuted values. Raises ValueError: families are missing or do not fit, the scheme is unknown, or the families allow
+    no exchange.
     """
     blocks = _families(n, families, scheme)
     return _draw_permutations(n, n_permutations, np.random.default_rng(seed), blocks, scheme)
@@ -160,26 +125,8 @@ def _members(n: int, families: ArrayLike | None) -> list[Rows]:
 def sign_flips(n: int, n_flips: int, seed: int, families: ArrayLike | None = None) -> Iterator[FloatArray]:
     """Draw signs for paired differences that are symmetric around zero under the null.
 
-    Parameters
-    ----------
-    n : int
-        Subjects.
-    n_flips : int
-        Draws.
-    seed : int
-        Seed of the generator.
-    families : array_like, shape (n,), optional
-        Members of a family are flipped together.
-
-    Yields
-    ------
-    ndarray of float64, shape (n,)
-        +1 or -1 each.
-
-    Raises
-    ------
-    ValueError
-        The families do not fit.
+    `n`: subjects. `n_flips`: draws. `families` (n,): members of a family are flipped together. Yields (n,): +1 or -1
+    each. Raises ValueError: the families do not fit.
     """
     members = _members(n, np.arange(n) if families is None else families)
     numbers = np.empty(n, dtype=np.int64)

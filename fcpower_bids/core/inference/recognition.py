@@ -21,20 +21,12 @@ PERMUTATIONS = 399
 
 @dataclass(frozen=True)
 class Recognition:
-    """How many members of a group are recognised as such.
+    """How many members of a group are recognised as such."""
 
-    Attributes
-    ----------
-    share : float
-        Share of the members of a group who are assigned to it, mean over groups; NaN where there are not two groups.
-    p : float
-        (1 + permutations at least as good) / (1 + permutations); NaN likewise.
-    n, n_groups : int
-        People and groups.
-    """
-
+    # share of the members of a group who are assigned to it, mean over groups; NaN where there are not two groups
     share: float
-    p: float
+    p: float  # (1 + permutations at least as good) / (1 + permutations); NaN likewise
+    # n, n_groups: people and groups
     n: int
     n_groups: int
 
@@ -44,15 +36,8 @@ def recognise_groups(
 ) -> Recognition:
     """Assign everyone to a group by ridge regression on the others, and compare with permuted labels.
 
-    The prediction of a fold is linear in the labels, so permutations cost one matrix product.
-
-    Parameters
-    ----------
-    kernel : array_like, shape (n, n)
-        One row per person.
-    groups : array_like of str, shape (n,)
-        Groups of fewer than five are left out.
-    n_permutations, seed : int
+    The prediction of a fold is linear in the labels, so permutations cost one matrix product. `kernel` (n, n): one row
+    per person. `groups` (n,): groups of fewer than five are left out.
     """
     _, numbers, sizes = np.unique(np.asarray(groups).astype(str), return_inverse=True, return_counts=True)
     kept = np.flatnonzero(sizes[numbers] >= FEWEST_OF_A_GROUP)
@@ -70,20 +55,9 @@ def recognise_groups(
 def compare_spread(kernel: ArrayLike, groups: ArrayLike, n_permutations: int = 999, seed: int = 0) -> Recognition:
     """Compare the distances of people from the mean of the others of their group, between two groups.
 
-    Source: Anderson 2006 (doi:10.1111/j.1541-0420.2005.00440.x); the distances change places.
-
-    Parameters
-    ----------
-    kernel : array_like, shape (n, n)
-        One row per person.
-    groups : array_like of str, shape (n,)
-        Two groups of five or more.
-    n_permutations, seed : int
-
-    Returns
-    -------
-    Recognition
-        ``share`` is the mean distance of the second group over that of the first.
+    Source: Anderson 2006 (doi:10.1111/j.1541-0420.2005.00440.x); the distances change places. `kernel` (n, n): one row
+    per person. `groups` (n,): two groups of five or more. Returns ``share`` is the mean distance of the second group
+    over that of the first.
     """
     values = np.asarray(kernel, dtype=np.float64)
     labels = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]

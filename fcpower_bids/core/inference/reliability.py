@@ -17,24 +17,9 @@ def intraclass_correlation(ratings: ArrayLike, form: str = "ICC(2,1)") -> FloatA
     """Intraclass correlation by its name in Shrout & Fleiss (1979, Psychological Bulletin 86:420).
 
     One-way random (1), two-way random with absolute agreement (2), two-way mixed with consistency (3); of a single
-    session ("1") or of the mean of k sessions ("k").
-
-    Parameters
-    ----------
-    ratings : array_like, shape (n, k) or (n, k, ...)
-        People by sessions; further axes (edges) are separate quantities.
-    form : str
-        One of `ICC_FORMS`.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        NaN for a quantity without any variance.
-
-    Raises
-    ------
-    ValueError
-        Unknown form, fewer than two people or sessions, or missing values.
+    session ("1") or of the mean of k sessions ("k"). `ratings` (n, k) or (n, k, ...): people by sessions; further axes
+    (edges) are separate quantities. `form`: one of `ICC_FORMS`. Returns (...): NaN for a quantity without any variance.
+    Raises ValueError: unknown form, fewer than two people or sessions, or missing values.
     """
     ratings = np.asarray(ratings, dtype=np.float64)
     if form not in ICC_FORMS:
@@ -77,40 +62,21 @@ def _quotient(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class SplitHalf:
-    """Reliability between halves.
+    """Reliability between halves."""
 
-    Attributes
-    ----------
-    mean, sd : float
-        Mean and standard deviation over repeats of the correlation rho between the halves; sd is NaN for one repeat.
-    full : float
-        Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together.
-    correlations : ndarray, shape (R,)
-        rho of each repeat; NaN where a half is constant.
-    """
-
+    # mean, sd: mean and standard deviation over repeats of the correlation rho between the halves; sd is NaN for one
+    # repeat
     mean: float
     sd: float
-    full: float
-    correlations: FloatArray
+    full: float  # Spearman-Brown 2 rho / (1 + rho) of the mean: the reliability of both halves together
+    correlations: FloatArray  # (R,): rho of each repeat; NaN where a half is constant
 
 
 def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
     """Correlate out-of-fold predictions from one half of each scan with those from the other (the paper, Appendix F).
 
-    Parameters
-    ----------
-    first, second : array_like, shape (n,) or (R, n)
-        Predictions of the same subjects, one row per repeat. A subject missing in either half is left out.
-
-    Returns
-    -------
-    SplitHalf
-
-    Raises
-    ------
-    ValueError
-        The halves differ in shape.
+    `first`, `second` (n,) or (R, n): predictions of the same subjects, one row per repeat. A subject missing in either
+    half is left out. Raises ValueError: the halves differ in shape.
     """
     first, second = (np.atleast_2d(np.asarray(half, dtype=np.float64)) for half in (first, second))
     if first.shape != second.shape:
@@ -125,26 +91,10 @@ def split_half_reliability(first: ArrayLike, second: ArrayLike) -> SplitHalf:
 def repeat_reliability(predictions: ArrayLike, n_splits: int = 100, seed: int = 0) -> SplitHalf:
     """Divide the repeats of a cross-validation at random, average each half, and correlate the two averages.
 
-    It says how far the predictions depend on the division into folds, not on the scan.
-
-    Parameters
-    ----------
-    predictions : array_like, shape (R, n)
-        Out-of-fold predictions, one row per repeat. A subject without a prediction in some repeat is left out.
-    n_splits : int
-        Random divisions.
-    seed : int
-        Seed of the divisions.
-
-    Returns
-    -------
-    SplitHalf
-        `full` is the reliability of the average over 2 * (R // 2) repeats.
-
-    Raises
-    ------
-    ValueError
-        Fewer than two repeats.
+    It says how far the predictions depend on the division into folds, not on the scan. `predictions` (R, n):
+    out-of-fold predictions, one row per repeat. A subject without a prediction in some repeat is left out. `n_splits`:
+    random divisions. Returns `full` is the reliability of the average over 2 * (R // 2) repeats. Raises ValueError:
+    fewer than two repeats.
     """
     predictions = np.asarray(predictions, dtype=np.float64)
     if predictions.ndim != 2 or len(predictions) < 2:
@@ -173,17 +123,8 @@ def spearman_brown(rho: float, factor: float = 2.0) -> float:
 def disattenuated_ceiling(r: float, rho: float) -> float:
     """Prediction that a perfectly reliable predictor would reach: r / sqrt(2 rho / (1 + rho)) (the paper, Appendix F).
 
-    Parameters
-    ----------
-    r : float
-        Correlation of the predictions with the target.
-    rho : float
-        Split-half reliability of the predictions.
-
-    Returns
-    -------
-    float
-        NaN unless r and the reliability are positive: what is not predicted has no ceiling. Above 1 where the
-        reliability is too small to be known.
+    `r`: correlation of the predictions with the target. `rho`: split-half reliability of the predictions. Returns: NaN
+    unless r and the reliability are positive: what is not predicted has no ceiling. Above 1 where the reliability is
+    too small to be known.
     """
     return float(r / np.sqrt(spearman_brown(rho))) if rho > 0 and r > 0 else np.nan

@@ -26,17 +26,8 @@ GAPS = ((0.1, 3.0), (0.25, 2.0))
 def repeated_extremes(values: ArrayLike) -> list[tuple[float, int]]:
     """Find values that repeat and stand apart, or are the only negative ones, such as -1, 99, 0 and -818.
 
-    Of codes as people write them, such as -1, -9 and 777, one is enough.
-
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        NaN is missing.
-
-    Returns
-    -------
-    list of (float, int)
-        Value and how often it is there; empty for a variable that looks as it should.
+    Of codes as people write them, such as -1, -9 and 777, one is enough. `values` (n,): NaN is missing. Returns: value
+    and how often it is there; empty for a variable that looks as it should.
     """
     known = np.asarray(values, dtype=np.float64)
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
@@ -56,17 +47,8 @@ def repeated_inside(values: ArrayLike) -> list[tuple[float, int]]:
     """Find values within the range of the others that are there far more often than these.
 
     Either a code as people write them (77, 88, 99, 777, ...) in the midst of whole numbers, against how many people
-    have the values around it; or any value that repeats where hardly two people share one.
-
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        NaN is missing.
-
-    Returns
-    -------
-    list of (float, int)
-        Value and how often it is there.
+    have the values around it; or any value that repeats where hardly two people share one. `values` (n,): NaN is
+    missing. Returns: value and how often it is there.
     """
     known = np.asarray(values, dtype=np.float64)
     distinct, counts = np.unique(known[np.isfinite(known)], return_counts=True)
@@ -96,18 +78,8 @@ def _is_code(value: float, digits: int) -> bool:
 def mixed_units(values: ArrayLike, groups: ArrayLike) -> list[tuple[str, float]]:
     """Groups whose values are those of all others times the factor between two units, such as months and years.
 
-    Their medians have the factor, the ranges of most do not overlap, and spread over mean is much the same.
-
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        NaN is missing.
-    groups : array_like of str, shape (n,)
-
-    Returns
-    -------
-    list of (str, float)
-        Group, and its median over that of the others.
+    Their medians have the factor, the ranges of most do not overlap, and spread over mean is much the same. `values`
+    (n,): NaN is missing. `groups` (n,). Returns: group, and its median over that of the others.
     """
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]
@@ -143,31 +115,17 @@ def _apart(value: float, others: FloatArray) -> bool:
 
 @dataclass(frozen=True)
 class Association:
-    """How much of a variable goes with another.
+    """How much of a variable goes with another."""
 
-    Attributes
-    ----------
-    size : float
-        Share of the variance between groups (eta squared), or Spearman's rho.
-    p : float
-        Of the F test, or of rho; NaN where it is not defined.
-    n : int
-        People with both.
-    """
-
-    size: float
-    p: float
-    n: int
+    size: float  # share of the variance between groups (eta squared), or Spearman's rho
+    p: float  # of the F test, or of rho; NaN where it is not defined
+    n: int  # people with both
 
 
 def group_share(values: ArrayLike, groups: ArrayLike) -> Association:
     """Share of the variance of a variable that lies between groups, and the F test of one-way analysis of variance.
 
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        NaN is missing.
-    groups : array_like of str, shape (n,)
+    `values` (n,): NaN is missing. `groups` (n,).
     """
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]
@@ -190,14 +148,7 @@ def one_class_groups(values: ArrayLike, groups: ArrayLike, level: float) -> list
     """Groups with only one of two classes that chance would hardly make so.
 
     The chance is that of drawing a group of that size from all people without the other class (hypergeometric), and is
-    compared with ``level`` over the number of groups.
-
-    Parameters
-    ----------
-    values : array_like, shape (n,)
-        Two numbers; NaN is missing.
-    groups : array_like of str, shape (n,)
-    level : float
+    compared with ``level`` over the number of groups. `values` (n,): two numbers; NaN is missing. `groups` (n,).
     """
     known = np.asarray(values, dtype=np.float64)
     labels = np.asarray(groups).astype(str)[np.isfinite(known)]

@@ -27,25 +27,10 @@ def sum_by_block(values: ArrayLike, blocks: ArrayLike) -> FloatArray:
 def sign_flip_p_value(differences: ArrayLike, n_flips: int = FLIPS, seed: int = 0) -> float:
     """Two-sided p of a sum of paired differences, one per exchangeable block (a person, a family, a held-out site).
 
-    Exact over all 2^n flips where the differences are small fractions, as searches won and lost are; elsewhere by
-    drawn flips, the observed one among them (Phipson & Smyth 2010).
-
-    Parameters
-    ----------
-    differences : array_like, shape (n,)
-    n_flips : int
-        Flips to draw where the exact distribution is out of reach.
-    seed : int
-
-    Returns
-    -------
-    float
-        1 where all differences are zero; NaN without any.
-
-    Raises
-    ------
-    ValueError
-        A difference is missing.
+    Exact over all 2^n flips where the differences are small fractions, as searches won and lost are; elsewhere by drawn
+    flips, the observed one among them (Phipson & Smyth 2010). `differences` (n,). `n_flips`: flips to draw where the
+    exact distribution is out of reach. Returns: 1 where all differences are zero; NaN without any. Raises ValueError: a
+    difference is missing.
     """
     values = np.asarray(differences, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -91,18 +76,9 @@ def smallest_p(n_permutations: int) -> float:
 def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[FloatArray, float]:
     """Correct several statistics for their number by the largest of each permutation (Westfall & Young 1993).
 
-    Parameters
-    ----------
-    observed : array_like, shape (m,)
-        Undefined ones are NaN.
-    null : array_like, shape (B, m)
-        The same permutations for all; undefined ones count as no better.
-
-    Returns
-    -------
-    p_values : ndarray, shape (m,)
-    needed : float
-        The statistic that would have had p below 0.05; infinite where no permutation test could give that.
+    `observed` (m,): undefined ones are NaN. `null` (B, m): the same permutations for all; undefined ones count as no
+    better. Returns `p_values` (m,); `needed`: the statistic that would have had p below 0.05; infinite where no
+    permutation test could give that.
     """
     largest = np.nan_to_num(np.asarray(null, dtype=np.float64), nan=-np.inf).max(axis=1)
     values = np.asarray(observed, dtype=np.float64)
@@ -113,14 +89,7 @@ def largest_of_permutations(observed: ArrayLike, null: ArrayLike) -> tuple[Float
 def largest_standardised(scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """`largest_of_permutations` of statistics of different scale, each in standard deviations of its own permutations.
 
-    Parameters
-    ----------
-    scores : array_like, shape (1 + B, m)
-        The observed ones first.
-
-    Returns
-    -------
-    p_values, needed : ndarray, shape (m,)
+    `scores` (1 + B, m): the observed ones first. Returns `p_values, needed` (m,).
     """
     table = np.asarray(scores, dtype=np.float64)
     centre, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)

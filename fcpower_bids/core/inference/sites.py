@@ -17,23 +17,15 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class SiteScore:
-    """One site.
-
-    Attributes
-    ----------
-    site : str
-    n, n_compared : int
-        People with a prediction and a known target; the same less one for each further fold that tests them.
-    score : float
-        Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class.
-    mae, bias : float
-        Mean absolute error, and mean of predicted minus observed, in the unit of the target.
-    """
+    """One site."""
 
     site: str
+    # n, n_compared: people with a prediction and a known target; the same less one for each further fold that tests
+    # them
     n: int
     n_compared: int
-    score: float
+    score: float  # Pearson r, or AUC; NaN with fewer than four people, without variance, or with one class
+    # mae, bias: mean absolute error, and mean of predicted minus observed, in the unit of the target
     mae: float
     bias: float
 
@@ -48,14 +40,8 @@ def site_scores(
     """Score the people of each site by themselves, sites in the order of their names.
 
     With folds, people are compared with those of their site and fold: a fold is predicted with the mean of the others,
-    which is low where the fold itself is high, so that across folds noise scores below chance.
-
-    Parameters
-    ----------
-    observed, predicted, sites : array_like, shape (n,)
-        People without one of the numbers (NaN) are left out.
-    score : {"pearson", "auc"}
-    folds : array_like, shape (n,), optional
+    which is low where the fold itself is high, so that across folds noise scores below chance. `observed`, `predicted`,
+    `sites` (n,): people without one of the numbers (NaN) are left out. `score`: one of "pearson", "auc". `folds` (n,).
     """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     labels = np.asarray(sites).astype(str)
@@ -99,17 +85,8 @@ def weighted_score(scores: ArrayLike, n: ArrayLike, fisher: bool = True) -> floa
 def scores_within(observed: ArrayLike, predicted: ArrayLike, sites: ArrayLike, score: str = "pearson") -> FloatArray:
     """`weighted_score` of the sites for many pairs of columns at once.
 
-    Parameters
-    ----------
-    observed, predicted : array_like, shape (n, m)
-        Rows without a target (NaN) are the same in all columns.
-    sites : array_like, shape (n,)
-    score : {"pearson", "auc"}
-
-    Returns
-    -------
-    ndarray, shape (m,)
-        NaN where no site has a score.
+    `observed`, `predicted` (n, m): rows without a target (NaN) are the same in all columns. `sites` (n,). `score`: one
+    of "pearson", "auc". Returns (m,): NaN where no site has a score.
     """
     truth, guess = (np.asarray(each, dtype=np.float64) for each in (observed, predicted))
     known = np.isfinite(truth).all(axis=1)
@@ -132,12 +109,7 @@ def random_effects(scores: ArrayLike, n: ArrayLike, level: float = 0.95) -> tupl
     """Mean correlation over sites that may truly differ, and its interval.
 
     DerSimonian & Laird (1986) on Fisher's z with variances 1 / (n - 3); the interval after Hartung & Knapp (2001) keeps
-    its level with few sites.
-
-    Returns
-    -------
-    mean, low, high : float
-        NaN with fewer than two sites.
+    its level with few sites. Returns `mean, low, high`: NaN with fewer than two sites.
     """
     values, sizes = (np.asarray(each, dtype=np.float64) for each in (scores, n))
     known = np.isfinite(values) & (sizes >= FEWEST)

@@ -30,18 +30,10 @@ class Gram(Protocol):
 
 
 class Dense(Protocol):
-    """Who does the dense operations; an inverse is what `invert` returned, and only this object need understand it.
+    """Who does the dense operations; an inverse is what `invert` returned, and only this object need understand it."""
 
-    Attributes
-    ----------
-    name : str
-        For sidecars.
-    shared : bool
-        Whether other processes can be sent the inverses.
-    """
-
-    name: str
-    shared: bool
+    name: str  # for sidecars
+    shared: bool  # whether other processes can be sent the inverses
 
     def gram(self, n: int, dtype: type[np.floating]) -> Gram:
         """Begin the inner products of n rows in some precision."""
@@ -57,23 +49,10 @@ class Dense(Protocol):
     ) -> tuple[FloatArray, list[FloatArray]]:
         """Return what held rows R have beyond their predictions, ``(C_RR)^-1 (C y)_R``.
 
-        Parameters
-        ----------
-        inverse : Any
-            C.
-        held : ndarray of int
-            Rows that are not trained on.
-        inner : sequence of ndarray of int
-            The training rows in parts, each of which is held out together with `held`.
-        product : ndarray, shape (n, m)
-            C y.
-        inner_products : sequence of ndarray, shape (n, m)
-            C y of each part, the object `product` itself where the targets are the same.
-
-        Returns
-        -------
-        ndarray, shape (held, m), and a list of ndarray, shape (rows, m)
-            Of the held rows, and of each part.
+        `inverse`: C. `held`: rows that are not trained on. `inner`: the training rows in parts, each of which is held
+        out together with `held`. `product` (n, m): C y. `inner_products` (n, m): C y of each part, the object `product`
+        itself where the targets are the same. Returns (held, m), and a list of ndarray, shape (rows, m): of the held
+        rows, and of each part.
         """
 
 

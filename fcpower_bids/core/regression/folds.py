@@ -15,32 +15,22 @@ from fcpower_bids.errors import Unfit
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """One outer fold: training rows, test rows, and inner folds of the training rows.
+    """One outer fold: training rows, test rows, and inner folds of the training rows."""
 
-    Attributes
-    ----------
-    repeat, fold : int
-        Which fold of which repeat, both from 0.
-    train, test : ndarray of int
-        Row numbers. Rows in neither take no part (relatives of a test person who were scanned at another site).
-    inner : tuple of ndarray of int
-        Validation rows of each inner fold; together they are the training rows.
-    """
-
+    # repeat, fold: which fold of which repeat, both from 0
     repeat: int
     fold: int
+    # train, test: row numbers. Rows in neither take no part (relatives of a test person who were scanned at another
+    # site).
     train: Rows
     test: Rows
-    inner: tuple[Rows, ...]
+    inner: tuple[Rows, ...]  # validation rows of each inner fold; together they are the training rows
 
 
 def family_numbers(families: ArrayLike | None, n: int) -> Rows:
     """Number the families of n rows from 0 in sorted order; without families everyone is their own.
 
-    Raises
-    ------
-    ValueError
-        If a row has no family, or there is not one family per row.
+    Raises ValueError: if a row has no family, or there is not one family per row.
     """
     if families is None:
         return np.arange(n, dtype=np.intp)
@@ -59,27 +49,9 @@ def deal_families(
     """Deal whole families into folds of nearly equal size: in random order, large ones first, to the smallest fold.
 
     With strata (a site, a class) a family goes where its strata are rarest instead, so that each is spread evenly.
-
-    Parameters
-    ----------
-    families : ndarray of int, shape (n,)
-        Family number of each row.
-    n_folds : int
-        Number of folds.
-    rng : numpy.random.Generator
-        Source of the random order.
-    strata : ndarray of int, shape (n,), optional
-        Stratum of each row, from 0.
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
-        Fold of each row.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer families than folds, or one family is larger than a fold.
+    `families` (n,): family number of each row. `n_folds`: number of folds. `rng`: source of the random order. `strata`
+    (n,): stratum of each row, from 0. Returns (n,): fold of each row. Raises ValueError: if there are fewer families
+    than folds, or one family is larger than a fold.
     """
     _, members, sizes = np.unique(families, return_inverse=True, return_counts=True)
     if sizes.size < 2:
@@ -134,17 +106,9 @@ def replicated_folds(
     """Repeat a K-fold split with other random assignments, families whole in the outer and the inner loop.
 
     Source: the paper, Appendix "Evaluation protocols" (20 x 10 outer folds, 5 inner). Each repeat and each inner split
-    has its own random stream, so more repeats leave the earlier ones as they are.
-
-    Returns
-    -------
-    tuple of Fold
-        ``n_repeats * n_folds`` folds, ordered by repeat and fold.
-
-    Raises
-    ------
-    ValueError
-        If a family is larger than a fold, in the outer or the inner loop.
+    has its own random stream, so more repeats leave the earlier ones as they are. Returns ``n_repeats * n_folds``
+    folds, ordered by repeat and fold. Raises ValueError: if a family is larger than a fold, in the outer or the inner
+    loop.
     """
     family = family_numbers(families, n)
     folds = []
@@ -167,25 +131,11 @@ def leave_one_site_out(
 ) -> tuple[Fold, ...]:
     """Hold out each site in turn (sorted by name); relatives of a test person at other sites leave the training rows.
 
-    Parameters
-    ----------
-    sites : array_like, shape (n,)
-        Site of each row.
-    n_inner : int
-        Inner folds: random, families whole. With ``inner_by_site`` the remaining sites are held out in turn instead.
-    n_repeats : int
-        Repeats have the same test sets and differ in the inner folds only, so they are no independent evidence.
-    seed : int
-        Seed of the inner folds.
-    families : array_like, shape (n,), optional
-        Family of each row.
-    inner_by_site : bool
-        Whether the inner loop also holds out whole sites (needs three sites).
-
-    Raises
-    ------
-    ValueError
-        If there is only one site, or two with ``inner_by_site``.
+    `sites` (n,): site of each row. `n_inner`: inner folds: random, families whole. With ``inner_by_site`` the remaining
+    sites are held out in turn instead. `n_repeats`: repeats have the same test sets and differ in the inner folds only,
+    so they are no independent evidence. `families` (n,): family of each row. `inner_by_site`: whether the inner loop
+    also holds out whole sites (needs three sites). Raises ValueError: if there is only one site, or two with
+    ``inner_by_site``.
     """
     site = family_numbers(sites, np.asarray(sites).size)
     family = family_numbers(families, site.size)
@@ -259,11 +209,8 @@ def check_folds(folds: Sequence[Fold], n: int) -> None:
 def folds_table(folds: Sequence[Fold], n: int) -> dict[str, NDArray[np.generic]]:
     """Long table of the folds, one line per fold and row, as columns.
 
-    Returns
-    -------
-    dict of str to ndarray, each of shape (n_folds * n,)
-        ``repeat``, ``fold``, ``row`` (int), ``role`` ("test", "train" or "excluded") and ``inner_fold`` (int, -1 unless
-        the row trains). Repeats, folds and inner folds count from 0.
+    Returns of shape (n_folds * n,): ``repeat``, ``fold``, ``row`` (int), ``role`` ("test", "train" or "excluded") and
+    ``inner_fold`` (int, -1 unless the row trains). Repeats, folds and inner folds count from 0.
     """
     role = np.full((len(folds), n), "excluded", dtype="<U8")
     inner_fold = np.full((len(folds), n), -1, dtype=np.intp)

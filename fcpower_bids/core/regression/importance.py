@@ -14,28 +14,14 @@ from fcpower_bids.core.connectome.edges import rebuild_matrix
 def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLike) -> FloatArray:
     """Covariance of the training features with the in-sample predictions, averaged over the folds.
 
-    Weights of a linear model mix signal with the cancellation of noise; this covariance shows the signal alone
-    (Haufe et al. 2014, NeuroImage 87:96). Per fold, cov(X, yhat) = X'w with w = (yhat - mean(yhat)) / (s - 1), so the
-    average over folds needs one product with the averaged w.
-
-    Parameters
-    ----------
-    features : array_like, shape (n, E)
-        The same in every fold.
-    predictions : array_like, shape (F, n) or (F, n, q)
-        Predictions for the training subjects of each fold by the model fitted on them; others are ignored.
-    masks : array_like of bool, shape (F, n)
-        Training subjects. A NaN target is excluded here, because the model was not fitted on it.
-
-    Returns
-    -------
-    ndarray of float64, shape (E,) or (E, q)
-        In units of features times predictions; positive where a stronger edge goes with a higher prediction.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not fit, a fold has fewer than two training subjects, or one of their predictions is missing.
+    Weights of a linear model mix signal with the cancellation of noise; this covariance shows the signal alone (Haufe
+    et al. 2014, NeuroImage 87:96). Per fold, cov(X, yhat) = X'w with w = (yhat - mean(yhat)) / (s - 1), so the average
+    over folds needs one product with the averaged w. `features` (n, E): the same in every fold. `predictions` (F, n) or
+    (F, n, q): predictions for the training subjects of each fold by the model fitted on them; others are ignored.
+    `masks` (F, n): training subjects. A NaN target is excluded here, because the model was not fitted on it. Returns
+    (E,) or (E, q): in units of features times predictions; positive where a stronger edge goes with a higher
+    prediction. Raises ValueError: shapes do not fit, a fold has fewer than two training subjects, or one of their
+    predictions is missing.
     """
     masks = np.atleast_2d(np.asarray(masks, dtype=bool))
     predictions = np.asarray(predictions, dtype=np.float64)
@@ -56,24 +42,10 @@ def haufe_transform(features: ArrayLike, predictions: ArrayLike, masks: ArrayLik
 def network_importance(edges: ArrayLike, networks: Sequence[str]) -> tuple[list[str], FloatArray]:
     """Average a value per edge over all edges between two networks, or within one.
 
-    Parameters
-    ----------
-    edges : array_like, shape (E,)
-        In the order of `edges.vectorise_edges`, without its weight. Pass absolute values for the size of the effects.
-    networks : sequence of str, length P
-        Network of each parcel.
-
-    Returns
-    -------
-    names : list of str, length N
-        Networks in the order of their first parcel.
-    means : ndarray of float64, shape (N, N)
-        Symmetric; NaN within a network of a single parcel. NaN edges (uncovered parcels) are left out of the mean.
-
-    Raises
-    ------
-    ValueError
-        The number of edges is not that of the parcels.
+    `edges` (E,): in the order of `edges.vectorise_edges`, without its weight. Pass absolute values for the size of the
+    effects. `networks` (of length P): network of each parcel. Returns `names` of length N: networks in the order of
+    their first parcel; `means` (N, N): symmetric; NaN within a network of a single parcel. NaN edges (uncovered
+    parcels) are left out of the mean. Raises ValueError: the number of edges is not that of the parcels.
     """
     names = list(dict.fromkeys(networks))
     matrix = rebuild_matrix(np.asarray(edges, dtype=np.float64), diagonal=np.nan, weighted=False)

@@ -44,29 +44,12 @@ def correlation_kernel(
 ) -> FloatArray:
     """Pearson correlation between the feature vectors of all pairs of people.
 
-    Source: the paper, Section "The transform" (the kernel K_alpha).
-
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-        One person per row. Only `panel` columns are held in memory at a time, so it may lie on disk.
-    columns : array_like of int or bool, optional
-        The edges to use (one network, one lobe); all by default.
-    dtype : float64 or float32
-        Precision of the products within a panel; sums over panels are in float64. With float32 the kernel is off by
-        about 1e-7 and costs half the time.
-    panel : int
-        Columns per panel.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, n)
-        Symmetric positive semidefinite, with a diagonal of exactly 1.
-
-    Raises
-    ------
-    ValueError
-        If a feature is NaN or infinite, or a person's features are constant; the sentence names the row.
+    Source: the paper, Section "The transform" (the kernel K_alpha). `features` (n, E): one person per row. Only `panel`
+    columns are held in memory at a time, so it may lie on disk. `columns`: the edges to use (one network, one lobe);
+    all by default. `dtype`: precision of the products within a panel; sums over panels are in float64. With float32 the
+    kernel is off by about 1e-7 and costs half the time. `panel`: columns per panel. Returns (n, n): symmetric positive
+    semidefinite, with a diagonal of exactly 1. Raises ValueError: if a feature is NaN or infinite, or a person's
+    features are constant; the sentence names the row.
     """
     gram, total, pivot, width = _accumulate(features, columns, dtype, panel, centred=True)
     for row, own in enumerate(total):  # row by row: there is no room for a second matrix
@@ -84,23 +67,9 @@ def correlation_columns(
 ) -> FloatArray:
     """Pearson correlation between the feature vectors of everyone and of some people: columns of `correlation_kernel`.
 
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-        One person per row; it may lie on disk, and is read once.
-    people : array_like of int, shape (p,)
-        Whose columns.
-    dtype : float64 or float32
-        Precision of the products within a panel.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, p)
-
-    Raises
-    ------
-    ValueError
-        If a feature is NaN or infinite, or a person's features are constant; the sentence names the row.
+    `features` (n, E): one person per row; it may lie on disk, and is read once. `people` (p,): whose columns. `dtype`:
+    precision of the products within a panel. Returns (n, p). Raises ValueError: if a feature is NaN or infinite, or a
+    person's features are constant; the sentence names the row.
     """
     (n, width), chosen = features.shape, np.asarray(people, dtype=np.intp)
     products, total, squares, pivot = np.zeros((n, chosen.size)), np.zeros(n), np.zeros(n), np.zeros(n)
@@ -128,23 +97,10 @@ def fill_correlations(
 ) -> None:
     """Write `correlation_kernel` into an array some rows at a time: only these are held in memory.
 
-    A pair is multiplied once: entries left of the diagonal are read from the rows above.
-
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-        One person per row; it may lie on disk, and is read once for every panel of rows, from the first of these on.
-    kernel : Filled, shape (n, n)
-        In memory or on disk.
-    height : int
-        Rows of a panel; at least 16 are taken.
-    dtype : float64 or float32
-        Precision of the products.
-
-    Raises
-    ------
-    ValueError
-        As `correlation_kernel` does.
+    A pair is multiplied once: entries left of the diagonal are read from the rows above. `features` (n, E): one person
+    per row; it may lie on disk, and is read once for every panel of rows, from the first of these on. `kernel` (n, n):
+    in memory or on disk. `height`: rows of a panel; at least 16 are taken. `dtype`: precision of the products. Raises
+    ValueError: as `correlation_kernel` does.
     """
     n, height = features.shape[0], max(16, height)
     for start in range(0, n, height):
@@ -193,21 +149,9 @@ def centre_kernel(kernel: FloatArray) -> FloatArray:
 def normalise_rows(features: ArrayLike, keep_constant: bool = False) -> FloatArray:
     """Centre every row and give it unit norm: the features whose inner products are correlations.
 
-    Parameters
-    ----------
-    features : array_like, shape (n, E)
-        One person per row.
-    keep_constant : bool
-        Turn constant rows into zeros, which correlate with nothing, instead of refusing them.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, E)
-
-    Raises
-    ------
-    ValueError
-        If a feature is NaN or infinite, or a row is constant and not kept.
+    `features` (n, E): one person per row. `keep_constant`: turn constant rows into zeros, which correlate with nothing,
+    instead of refusing them. Returns (n, E). Raises ValueError: if a feature is NaN or infinite, or a row is constant
+    and not kept.
     """
     rows = np.array(features, dtype=float)
     _refuse_missing(rows, 0)
@@ -232,25 +176,10 @@ def power_features(
     """Edges of FC^alpha of a whole cohort from its eigendecompositions.
 
     With g the weights of the eigenvalues, ``W = V sqrt(g)`` and ``FC^alpha = W W'``. Modes whose weight is zero are
-    left out, which makes rank-deficient recordings cheaper.
-
-    Parameters
-    ----------
-    eigenvalues : array_like, shape (n, P)
-        Descending.
-    eigenvectors : n arrays, shape (P, P)
-        In columns.
-    alpha : float
-        The exponent, above 0.
-    tolerance : float
-        Eigenvalues up to this share of the largest get weight zero.
-    out : array, shape (n, P (P - 1) / 2), optional
-        Where to write, row by row: in memory or on disk; its type may be float32.
-
-    Returns
-    -------
-    ndarray, shape (n, P (P - 1) / 2)
-        Upper-triangle entries times sqrt(2), in the order of ``numpy.triu_indices(P, 1)``.
+    left out, which makes rank-deficient recordings cheaper. `eigenvalues` (n, P): descending. `eigenvectors` (P, P): in
+    columns. `alpha`: the exponent, above 0. `tolerance`: eigenvalues up to this share of the largest get weight zero.
+    `out` (n, P (P - 1) / 2): where to write, row by row: in memory or on disk; its type may be float32. Returns (n, P
+    (P - 1) / 2): upper-triangle entries times sqrt(2), in the order of ``numpy.triu_indices(P, 1)``.
     """
     values = np.asarray(eigenvalues)
     n, n_parcels = values.shape

@@ -31,43 +31,23 @@ TOGETHER = 2**22
 
 @dataclass(frozen=True, eq=False)
 class NestedResult:
-    """Out-of-fold predictions with the penalty selected inside each training set.
+    """Out-of-fold predictions with the penalty selected inside each training set."""
 
-    Attributes
-    ----------
-    folds : tuple of Fold
-        The F outer folds.
-    penalties : ndarray, shape (n_penalties,)
-        The grid that was searched.
-    chosen : ndarray, shape (F, m)
-        Penalty selected for each fold and target.
-    inner_scores : ndarray, shape (F, n_penalties, m)
-        Selection score of each penalty, more is better, NaN where it is not defined.
-    best_scores : ndarray, shape (F, m)
-        Selection score of the selected penalty, NaN where no penalty had one.
-    at_edge : ndarray of bool, shape (F, m)
-        Whether the selected penalty lies at an edge of what was searched: the best may lie outside.
-    observed, predicted : tuple of ndarray, shape (n_test, m)
-        Targets of the test rows as this fold defines them (NaN if missing), and their predictions.
-    train : tuple of Training
-        Mean and standard deviation (m,) of the training targets of each fold.
-    notes : tuple of str
-        Dropped penalties, penalties at the edge of the grid, selections without a score.
-    weights : ndarray, shape (F, m, k), optional
-        Of k kernels that were mixed, as selected for each fold and target.
-    """
-
-    folds: tuple[Fold, ...]
-    penalties: FloatArray
-    chosen: FloatArray
+    folds: tuple[Fold, ...]  # the F outer folds
+    penalties: FloatArray  # (n_penalties,): the grid that was searched
+    chosen: FloatArray  # (F, m): penalty selected for each fold and target
+    # (F, n_penalties, m): selection score of each penalty, more is better, NaN where it is not defined
     inner_scores: FloatArray
-    best_scores: FloatArray
+    best_scores: FloatArray  # (F, m): selection score of the selected penalty, NaN where no penalty had one
+    # (F, m): whether the selected penalty lies at an edge of what was searched: the best may lie outside
     at_edge: NDArray[np.bool_]
+    # observed, predicted: (n_test, m): targets of the test rows as this fold defines them (NaN if missing), and their
+    # predictions
     observed: tuple[FloatArray, ...]
     predicted: tuple[FloatArray, ...]
-    train: tuple[Training, ...]
-    notes: tuple[str, ...]
-    weights: FloatArray | None = None
+    train: tuple[Training, ...]  # mean and standard deviation (m,) of the training targets of each fold
+    notes: tuple[str, ...]  # dropped penalties, penalties at the edge of the grid, selections without a score
+    weights: FloatArray | None = None  # (F, m, k): of k kernels that were mixed, as selected for each fold and target
 
     def fold_scores(self, name: str) -> FloatArray:
         """Score each outer fold: shape (F, m), NaN where a fold has no score (count them)."""
@@ -108,36 +88,18 @@ def nested_cv(
 ) -> NestedResult:
     """Predict every test row from the others, the penalty selected by an inner cross-validation per fold and target.
 
-    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols".
-
-    Parameters
-    ----------
-    solver : Solver
-        A kernel (`factorise_kernel`), a linear probe (`probe.LinearProbe`), or one whose only penalty is NaN: it
-        has none to select.
-    targets : ndarray, shape (n, m), or TargetBuilder
-        NaN marks a missing value: such a row trains nothing for that target and is predicted in its test fold. A
-        builder is called once per fold with the training rows. Permuted targets are further columns.
-    folds : sequence of Fold
-        The outer folds and their inner folds.
-    selection : str
-        Selection score, see `scores.selection_scores`; the first best penalty is taken.
-    strict : bool
-        With a builder: build the targets anew on the training rows of every inner fold. The default builds them on the
-        outer training rows and uses these in the inner loop too, as CBIG does and the paper's wording allows: the test
-        fold informs nothing either way; `strict` also keeps the inner validation rows out of the target's definition.
-    each : callable
-        Who goes through the folds: they know nothing of each other, so others may do them.
-
-    Returns
-    -------
-    NestedResult
-        Penalties, predictions and selection scores of every fold.
-
-    Raises
-    ------
-    ValueError
-        If the folds are not sound, the selection score is unknown, or a target has no training rows in some fold.
+    Source: the paper, Section "Predicting from the connectome" and Appendix "Evaluation protocols". `solver`: a kernel
+    (`factorise_kernel`), a linear probe (`probe.LinearProbe`), or one whose only penalty is NaN: it has none to select.
+    `targets` (n, m), or TargetBuilder: NaN marks a missing value: such a row trains nothing for that target and is
+    predicted in its test fold. A builder is called once per fold with the training rows. Permuted targets are further
+    columns. `folds`: the outer folds and their inner folds. `selection`: selection score, see
+    `scores.selection_scores`; the first best penalty is taken. `strict`: with a builder: build the targets anew on the
+    training rows of every inner fold. The default builds them on the outer training rows and uses these in the inner
+    loop too, as CBIG does and the paper's wording allows: the test fold informs nothing either way; `strict` also keeps
+    the inner validation rows out of the target's definition. `each`: who goes through the folds: they know nothing of
+    each other, so others may do them. Returns: penalties, predictions and selection scores of every fold. Raises
+    ValueError: if the folds are not sound, the selection score is unknown, or a target has no training rows in some
+    fold.
     """
     check_folds(folds, _n_rows(targets, folds[0].train) if folds else 0)
     outcomes = _go_through(solver, targets, strict, selection, folds, each)
@@ -254,25 +216,13 @@ class _TargetSource:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One fold, see `NestedResult`.
+    """One fold, see `NestedResult`."""
 
-    Attributes
-    ----------
-    scores : ndarray, shape (n_penalties, m)
-        Selection score of each penalty.
-    predicted : ndarray, shape (n_penalties, n_test, m)
-        Of each penalty; of the selected one alone once that is known.
-    observed : ndarray, shape (n_test, m)
-    train : Training
-    chosen : ndarray, shape (m,)
-        The selected penalty, once it is known.
-    """
-
-    scores: FloatArray
-    predicted: FloatArray
-    observed: FloatArray
+    scores: FloatArray  # (n_penalties, m): selection score of each penalty
+    predicted: FloatArray  # (n_penalties, n_test, m): of each penalty; of the selected one alone once that is known
+    observed: FloatArray  # (n_test, m)
     train: Training
-    chosen: FloatArray = field(default_factory=lambda: np.empty(0))
+    chosen: FloatArray = field(default_factory=lambda: np.empty(0))  # (m,): the selected penalty, once it is known
 
 
 def _evaluate(solver: Solver, source: _TargetSource, selection: str, fold: Fold) -> Outcome:

@@ -29,12 +29,8 @@ GAIN = 1e-4
 class PenaltyLadder:
     """A regression for a grid of penalties that can be continued; to others it is the regression on that grid.
 
-    Parameters
-    ----------
-    make : callable
-        From penalties to the regression.
-    scale : float
-        Mean diagonal of the kernel, trace(K) / n, which is the unit of the penalties.
+    `make`: from penalties to the regression. `scale`: mean diagonal of the kernel, trace(K) / n, which is the unit of
+    the penalties.
     """
 
     def __init__(self, make: Callable[[FloatArray], Solver], scale: float) -> None:
@@ -105,18 +101,9 @@ def nested_cv_extending(
     """Nested cross-validation in which a fold whose best penalty lies at an edge goes on by decades.
 
     Each fold and target goes on by itself, as far as its own inner folds gain: the choices of others change nothing, so
-    the choice stays nested. A fold is `at_edge` only where even the last decade still gained.
-
-    Parameters
-    ----------
-    ladder : PenaltyLadder
-    targets, folds, selection, each
-        As of `nested.nested_cv`.
-
-    Returns
-    -------
-    NestedResult
-        `penalties` and `inner_scores` are those of the grid that every fold searches.
+    the choice stays nested. A fold is `at_edge` only where even the last decade still gained. `targets`, `folds`,
+    `selection`, `each`: as of `nested.nested_cv`. Returns `penalties` and `inner_scores` are those of the grid that
+    every fold searches.
     """
     result = nested_cv(ladder.base, targets, folds, selection, each=each)
     chosen, predicted = result.chosen.copy(), [each.copy() for each in result.predicted]
@@ -159,21 +146,9 @@ def _beyond(penalties: FloatArray) -> tuple[tuple[float, range], ...]:
 def score_penalties(solver: Solver, targets: FloatArray, validation: Sequence[Rows], selection: str) -> FloatArray:
     """Score every penalty of a regression on folds.
 
-    Parameters
-    ----------
-    solver : Solver
-        Of n people.
-    targets : ndarray, shape (n, m)
-        Known for all rows of the folds; the values of other rows take no part.
-    validation : sequence of ndarray of int
-        The rows of each fold; each is predicted from the rows of all others.
-    selection : str
-        Selection score, see `scores.selection_scores`.
-
-    Returns
-    -------
-    ndarray, shape (n_penalties, m)
-        More is better; NaN where a score is not defined.
+    `solver`: of n people. `targets` (n, m): known for all rows of the folds; the values of other rows take no part.
+    `validation`: the rows of each fold; each is predicted from the rows of all others. `selection`: selection score,
+    see `scores.selection_scores`. Returns (n_penalties, m): more is better; NaN where a score is not defined.
     """
     sides = solver.prepare(np.nan_to_num(targets))
     everyone = np.concatenate(validation)
@@ -194,13 +169,9 @@ def select_penalties(
 ) -> tuple[FloatArray, FloatArray]:
     """Choose a penalty for each target; parameters as in `score_penalties`.
 
-    A grid that can go on does so as in `nested_cv_extending`: by decades while the best lies
-    at its edge. On the training rows of a fold of a nested cross-validation this is the penalty that it selects there.
-
-    Returns
-    -------
-    penalties, scores : ndarray, shape (m,)
-        The selected penalties, and their selection scores.
+    A grid that can go on does so as in `nested_cv_extending`: by decades while the best lies at its edge. On the
+    training rows of a fold of a nested cross-validation this is the penalty that it selects there. Returns `penalties,
+    scores` (m,): the selected penalties, and their selection scores.
     """
     base = solver.base if isinstance(solver, PenaltyLadder) else solver
     grid = score_penalties(base, targets, validation, selection)

@@ -7,55 +7,31 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class PredictionPreset:
-    """Every choice of a nested cross-validation, recorded in the sidecar of its results.
+    """Every choice of a nested cross-validation, recorded in the sidecar of its results."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the protocol.
-    splits : str
-        "random" (`folds.replicated_folds`) or "matlab" (`folds.cbig_folds`).
-    n_repeats, n_folds, n_inner : int
-        Repeats, outer folds and inner folds.
-    penalties : tuple of float
-        The grid.
-    relative_penalties : bool
-        Whether these are multiples of the kernel's mean diagonal, in a grid that goes on where the best lies at its
-        edge (`core.regression.penalties`).
-    selection : str
-        Selection score of the penalty (`scores.selection_scores`).
-    intercept : bool
-        Whether there is an unpenalised intercept.
-    target : str
-        "composite" (first principal component of the measures, in the fold) or "measures" (each one by itself).
-    covariates : tuple of str
-        Regressed from the target on the training rows.
-    inner_by_site : bool
-        Whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site.
-    fit_transforms_on : str
-        People to whom tangent references and PCA are fitted: "cohort" (everyone) or "fold" (training people).
-    combination : str
-        How recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
-        "average" (mean Fisher z).
-    permuted : bool
-        Whether predictions are tested against permuted targets without being asked to.
-    """
-
-    name: str
-    splits: str
+    name: str  # name of the protocol
+    splits: str  # "random" (`folds.replicated_folds`) or "matlab" (`folds.cbig_folds`)
+    # n_repeats, n_folds, n_inner: repeats, outer folds and inner folds
     n_repeats: int
     n_folds: int
     n_inner: int
-    penalties: tuple[float, ...]
-    selection: str
-    intercept: bool
+    penalties: tuple[float, ...]  # the grid
+    selection: str  # selection score of the penalty (`scores.selection_scores`)
+    intercept: bool  # whether there is an unpenalised intercept
+    # "composite" (first principal component of the measures, in the fold) or "measures" (each one by itself)
     target: str
-    covariates: tuple[str, ...]
+    covariates: tuple[str, ...]  # regressed from the target on the training rows
+    # whether these are multiples of the kernel's mean diagonal, in a grid that goes on where the best lies at its edge
+    # (`core.regression.penalties`)
     relative_penalties: bool = False
+    # whether the inner folds hold out sites where the outer ones do: the penalty is chosen for a new site
     inner_by_site: bool = False
+    # people to whom tangent references and PCA are fitted: "cohort" (everyone) or "fold" (training people)
     fit_transforms_on: str = "cohort"
+    # how recordings of a person become one connectome: "concat" (that of the z-scored series put end to end) or
+    # "average" (mean Fisher z)
     combination: str = "average"
-    permuted: bool = False
+    permuted: bool = False  # whether predictions are tested against permuted targets without being asked to
 
 
 PAPER = PredictionPreset(

@@ -28,26 +28,13 @@ ALL_SINGULAR = "The kernel is singular for every penalty; use larger penalties."
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One fold for targets that are missing in the same rows.
+    """One fold for targets that are missing in the same rows."""
 
-    Attributes
-    ----------
-    test : ndarray of int
-        The rows to predict.
-    train : ndarray of int
-        The rows to train on.
-    inner : tuple of ndarray of int
-        The training rows divided into inner validation sets, none empty.
-    others : ndarray of int
-        All remaining rows: their target is missing, or the fold leaves them out.
-    fold_train : ndarray of int, optional
-        The training rows of the fold, whether or not the target is known; `train` by default.
-    """
-
-    test: Rows
-    train: Rows
-    inner: tuple[Rows, ...]
-    others: Rows
+    test: Rows  # the rows to predict
+    train: Rows  # the rows to train on
+    inner: tuple[Rows, ...]  # the training rows divided into inner validation sets, none empty
+    others: Rows  # all remaining rows: their target is missing, or the fold leaves them out
+    # the training rows of the fold, whether or not the target is known; `train` by default
     fold_train: Rows | None = None
 
 
@@ -91,25 +78,13 @@ class KernelSolver:
 
     For penalty l, ``A = (K + l I)^-1`` and, with an unpenalised intercept, ``C = A - (A1)(A1)' / (1'A1)`` (else C = A).
     The model trained without the rows R predicts them as ``y_R - (C_RR)^-1 (C y)_R``, whatever the finite y_R.
-
-    Attributes
-    ----------
-    penalties : ndarray, shape (n_penalties,)
-        The grid, without a zero that the kernel does not allow.
-    inverses : tuple of ndarray, shape (n, n)
-        C of each penalty.
-    notes : tuple of str
-        Penalties that were dropped.
-    dense : Dense
-        Who inverted, and goes on with the inverses.
-    folder : Path, optional
-        For what is sent to other processes; noted when this is made, since threads of an executor may do the sending.
     """
 
-    penalties: FloatArray
-    inverses: tuple[Any, ...]
-    notes: tuple[str, ...] = ()
-    dense: Dense = HOST
+    penalties: FloatArray  # (n_penalties,): the grid, without a zero that the kernel does not allow
+    inverses: tuple[Any, ...]  # (n, n): C of each penalty
+    notes: tuple[str, ...] = ()  # penalties that were dropped
+    dense: Dense = HOST  # who inverted, and goes on with the inverses
+    # for what is sent to other processes; noted when this is made, since threads of an executor may do the sending
     folder: Path | None = field(default_factory=scratch)
 
     @cached_property
@@ -145,25 +120,10 @@ class KernelSolver:
 def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool = True) -> KernelSolver:
     """Invert a kernel once per penalty.
 
-    Parameters
-    ----------
-    kernel : ndarray, shape (n, n)
-        Symmetric positive semidefinite.
-    penalties : array_like
-        Ridge penalties, none negative.
-    intercept : bool
-        Whether the regression has an unpenalised intercept.
-
-    Returns
-    -------
-    KernelSolver
-        Holds ``n_penalties * n**2`` numbers. A penalty too small to make a singular kernel invertible (zero, as a rule)
-        is dropped, with a warning that is also kept in `notes`.
-
-    Raises
-    ------
-    ValueError
-        If the kernel is not square, symmetric and finite, a penalty is negative, or no penalty is left.
+    `kernel` (n, n): symmetric positive semidefinite. `penalties`: ridge penalties, none negative. `intercept`: whether
+    the regression has an unpenalised intercept. Returns: holds ``n_penalties * n**2`` numbers. A penalty too small to
+    make a singular kernel invertible (zero, as a rule) is dropped, with a warning that is also kept in `notes`. Raises
+    ValueError: if the kernel is not square, symmetric and finite, a penalty is negative, or no penalty is left.
     """
     grid = check_penalties(penalties)
     _check_kernel(kernel)
@@ -184,27 +144,13 @@ def factorise_kernel(kernel: FloatArray, penalties: ArrayLike, intercept: bool =
 
 @dataclass(frozen=True, eq=False)
 class KernelPenalties:
-    """A kernel for which all inverses together are too large: one penalty after the other, `KernelSolver` each.
+    """A kernel for which all inverses together are too large: one penalty after the other, `KernelSolver` each."""
 
-    Attributes
-    ----------
-    kernel : ndarray, shape (n, n)
-        Symmetric positive semidefinite.
-    penalties : ndarray, shape (n_penalties,)
-        The grid, without those that the kernel does not allow.
-    intercept : bool
-        Whether the regression has an unpenalised intercept.
-    notes : tuple of str
-        Penalties that were dropped.
-    dense : Dense
-        Who inverts.
-    """
-
-    kernel: FloatArray
-    penalties: FloatArray
-    intercept: bool = True
-    notes: tuple[str, ...] = ()
-    dense: Dense = HOST
+    kernel: FloatArray  # (n, n): symmetric positive semidefinite
+    penalties: FloatArray  # (n_penalties,): the grid, without those that the kernel does not allow
+    intercept: bool = True  # whether the regression has an unpenalised intercept
+    notes: tuple[str, ...] = ()  # penalties that were dropped
+    dense: Dense = HOST  # who inverts
 
     def parts(self) -> Iterator[Solver]:
         """One regression per penalty; keep no more than one."""
@@ -279,26 +225,16 @@ class SubsetSolver:
     """A kernel on all people whose block of the training rows is decomposed in every fold, once for all penalties.
 
     The predictions are those of `ridge.KernelSolver`. With ``U diag(s) U'`` the block, centred where there is an
-    intercept and without the direction of the ones then, C of the training rows (see there) is
-    ``U diag(1 / (s + l)) U'``. The weights are ``a = C y``, and a test row with kernel values k is predicted as
-    ``mean(y) - mean(K a) + k'a``.
-
-    Attributes
-    ----------
-    kernel : ndarray, shape (n, n)
-        Symmetric positive semidefinite.
-    penalties : ndarray, shape (n_penalties,)
-        The grid; a penalty that suits the kernel of all people suits every block of it.
-    intercept : bool
-        Whether the regression has an unpenalised intercept.
-    notes : tuple of str
-        Notes about the grid, for the sidecar.
+    intercept and without the direction of the ones then, C of the training rows (see there) is ``U diag(1 / (s + l))
+    U'``. The weights are ``a = C y``, and a test row with kernel values k is predicted as ``mean(y) - mean(K a) +
+    k'a``.
     """
 
-    kernel: FloatArray
+    kernel: FloatArray  # (n, n): symmetric positive semidefinite
+    # (n_penalties,): the grid; a penalty that suits the kernel of all people suits every block of it
     penalties: FloatArray
-    intercept: bool = True
-    notes: tuple[str, ...] = ()
+    intercept: bool = True  # whether the regression has an unpenalised intercept
+    notes: tuple[str, ...] = ()  # notes about the grid, for the sidecar
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing here depends on the targets alone."""
@@ -333,20 +269,12 @@ class FoldSolver:
     """A regression on features that are themselves fitted to the training people of every fold.
 
     The inner folds share the fit to their outer training rows, which holds no test person.
-
-    Attributes
-    ----------
-    make : callable
-        From training rows and penalties to the regression on everyone's features as fitted to these rows.
-    penalties : ndarray, shape (n_penalties,)
-        The grid.
-    notes : tuple of str
-        Notes about the grid, for the sidecar.
     """
 
+    # from training rows and penalties to the regression on everyone's features as fitted to these rows
     make: Callable[[Rows, FloatArray], Solver]
-    penalties: FloatArray
-    notes: tuple[str, ...] = ()
+    penalties: FloatArray  # (n_penalties,): the grid
+    notes: tuple[str, ...] = ()  # notes about the grid, for the sidecar
 
     def prepare(self, targets: FloatArray) -> Sides:
         """Nothing here depends on the targets alone."""
@@ -360,12 +288,8 @@ class FoldSolver:
 class FoldKernels:
     """Kernels of features that are fitted to the training rows of a fold, the latest kept for further targets.
 
-    Parameters
-    ----------
-    compute : callable
-        From training rows to the kernel of everyone, shape (n, n).
-    memory : float, optional
-        Bytes up to which kernels are kept; by default half of what one large array may take.
+    `compute`: from training rows to the kernel of everyone, shape (n, n). `memory`: bytes up to which kernels are kept;
+    by default half of what one large array may take.
     """
 
     def __init__(self, compute: Callable[[Rows], FloatArray], memory: float | None = None) -> None:

@@ -21,24 +21,14 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class NewPredictions:
-    """Predictions for new scans, and whether these are like the scans that the model was fitted on.
+    """Predictions for new scans, and whether these are like the scans that the model was fitted on."""
 
-    Attributes
-    ----------
-    predicted : ndarray, shape (n, m)
-        In the unit of the targets.
-    similarity : ndarray, shape (n,)
-        Correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
-    familiar : ndarray of bool, shape (n,)
-        Whether `similarity` lies in the range that the training scans have among themselves.
-    within_range : ndarray of bool, shape (n, m)
-        Whether the prediction lies in the range of the training targets.
-    """
-
-    predicted: FloatArray
+    predicted: FloatArray  # (n, m): in the unit of the targets
+    # (n,): correlation kernel: mean correlation with the training scans. Linear kernel: mean squared z-score.
     similarity: FloatArray
+    # (n,): whether `similarity` lies in the range that the training scans have among themselves
     familiar: NDArray[np.bool_]
-    within_range: NDArray[np.bool_]
+    within_range: NDArray[np.bool_]  # (n, m): whether the prediction lies in the range of the training targets
 
 
 def ridge_model_arrays(
@@ -47,32 +37,12 @@ def ridge_model_arrays(
     """Fit a kernel ridge regression on all rows and describe it by arrays.
 
     Both kernels are linear in the (row-normalised or z-scored) features, so the model is one weight per feature: small,
-    and without the data of any single person.
-
-    Parameters
-    ----------
-    features : array_like, shape (n, E)
-        One scan per row.
-    targets : array_like, shape (n,) or (n, m)
-        None missing.
-    penalty : float or array_like, shape (m,)
-        Ridge penalty of each target, above 0.
-    kind : str
-        "correlation" (rows centred and of unit norm) or "linear" (columns z-scored).
-    intercept : bool
-        Whether there is an unpenalised intercept.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``kind``, ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m),
-        ``similarity_range`` (2,), ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale``
-        (E,). Plain types, for ``numpy.savez``.
-
-    Raises
-    ------
-    ValueError
-        If the kind is unknown, a value is missing, or a penalty is not positive.
+    and without the data of any single person. `features` (n, E): one scan per row. `targets` (n,) or (n, m): none
+    missing. `penalty` (m,): ridge penalty of each target, above 0. `kind`: "correlation" (rows centred and of unit
+    norm) or "linear" (columns z-scored). `intercept`: whether there is an unpenalised intercept. Returns ``kind``,
+    ``penalty`` (m,), ``weights`` (E, m), ``intercept`` (m,), ``target_range`` (2, m), ``similarity_range`` (2,),
+    ``n_train``; "correlation": ``mean_features`` (E,); "linear": ``centre``, ``scale`` (E,). Plain types, for
+    ``numpy.savez``. Raises ValueError: if the kind is unknown, a value is missing, or a penalty is not positive.
     """
     y = np.asarray(targets, dtype=float)
     y = y[:, None] if y.ndim == 1 else y
@@ -109,17 +79,8 @@ def ridge_model_arrays(
 def predict_from_arrays(arrays: Mapping[str, NDArray[np.generic]], features: ArrayLike) -> NewPredictions:
     """Predict new scans from the arrays of `ridge_model_arrays`.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        As written; an open ``.npz`` file will do.
-    features : array_like, shape (n, E)
-        One scan per row, made as the training features were.
-
-    Raises
-    ------
-    ValueError
-        If the number of features differs, or one is missing.
+    `arrays`: as written; an open ``.npz`` file will do. `features` (n, E): one scan per row, made as the training
+    features were. Raises ValueError: if the number of features differs, or one is missing.
     """
     x = np.asarray(features, dtype=float)
     model = {name: np.asarray(arrays[name]) for name in arrays}
@@ -151,21 +112,9 @@ def fit_weights(
 ) -> tuple[FloatArray, FloatArray]:
     """Weights and intercept of a ridge regression, by way of the smaller of the two Gram matrices.
 
-    Parameters
-    ----------
-    rows : ndarray, shape (n, E)
-        Features, already normalised or z-scored.
-    y : ndarray, shape (n, m)
-        Targets.
-    penalties : ndarray, shape (m,)
-        Ridge penalty of each target, above 0.
-    intercept : bool
-        Whether there is an unpenalised intercept.
-
-    Returns
-    -------
-    weights : ndarray, shape (E, m)
-    intercept : ndarray, shape (m,)
+    `rows` (n, E): features, already normalised or z-scored. `y` (n, m): targets. `penalties` (m,): ridge penalty of
+    each target, above 0. `intercept`: whether there is an unpenalised intercept. Returns `weights` (E, m); `intercept`
+    (m,).
     """
     centre = rows.mean(axis=0) if intercept else np.zeros(rows.shape[1])
     level = y.mean(axis=0) if intercept else np.zeros(y.shape[1])

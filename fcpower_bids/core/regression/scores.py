@@ -74,12 +74,7 @@ def auc(observed: FloatArray, predicted: FloatArray, train: Training) -> FloatAr
     """Area under the ROC curve of 0/1 targets, ties counted half (Mann-Whitney); NaN where only one class is present.
 
     Residuals of classes (`targets.remove_probability`) weigh by their size, so that it is the area among people of the
-    same covariates.
-
-    Raises
-    ------
-    ValueError
-        If a target is neither 0 nor 1, nor the residual of such.
+    same covariates. Raises ValueError: if a target is neither 0 nor 1, nor the residual of such.
     """
     positive, weight = _classes(observed)
     if (weight == 1).all():
@@ -141,27 +136,12 @@ def score_predictions(
 ) -> FloatArray:
     """Score predictions by name; rows whose target is missing (NaN) are left out, target by target.
 
-    Parameters
-    ----------
-    name : str
-        Key of `SCORES`.
-    observed : array_like, shape (n,) or (n, m)
-        Measured values, NaN where missing.
-    predicted : array_like, shape (..., n, m), or (n,)
-        Predicted values.
-    train : Training, optional
-        Mean and standard deviation of the training targets, one per target or one per row (predictions pooled over
-        folds). Needed by the measures in `NEEDS_TRAINING`.
-
-    Returns
-    -------
-    ndarray, shape (..., m), or () for one target given as (n,)
-        NaN where the score is not defined: constant target or prediction, one class only, fewer than two rows.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, a prediction is NaN, `train` is needed and missing, or shapes do not match.
+    `name`: key of `SCORES`. `observed` (n,) or (n, m): measured values, NaN where missing. `predicted` (..., n, m), or
+    (n,): predicted values. `train`: mean and standard deviation of the training targets, one per target or one per row
+    (predictions pooled over folds). Needed by the measures in `NEEDS_TRAINING`. Returns (..., m), or () for one target
+    given as (n,): NaN where the score is not defined: constant target or prediction, one class only, fewer than two
+    rows. Raises ValueError: if the name is unknown, a prediction is NaN, `train` is needed and missing, or shapes do
+    not match.
     """
     metric = find_score(name)
     y, f = np.asarray(observed, dtype=float), np.asarray(predicted, dtype=float)
@@ -201,28 +181,12 @@ def selection_scores(
 ) -> FloatArray:
     """Score each penalty by its inner predictions; more is always better (losses change sign).
 
-    Parameters
-    ----------
-    selection : str
-        ``pooled_<score>`` scores the predictions of all inner folds together; ``mean_<score>`` averages the scores of
-        the inner folds, leaving out folds without one (single class, constant target).
-    observed : sequence of ndarray, shape (n_v, m)
-        Targets of each inner validation set, none missing.
-    predicted : sequence of ndarray, shape (n_penalties, n_v, m)
-        Predictions of each inner validation set.
-    train : sequence of Training, optional
-        Mean and standard deviation of the inner training targets, each of shape (m,). Needed by the measures in
-        `NEEDS_TRAINING`.
-
-    Returns
-    -------
-    ndarray, shape (n_penalties, m)
-        NaN where no inner fold can be scored.
-
-    Raises
-    ------
-    ValueError
-        If the selection score is unknown, or `train` is needed and missing.
+    `selection`: ``pooled_<score>`` scores the predictions of all inner folds together; ``mean_<score>`` averages the
+    scores of the inner folds, leaving out folds without one (single class, constant target). `observed` (n_v, m):
+    targets of each inner validation set, none missing. `predicted` (n_penalties, n_v, m): predictions of each inner
+    validation set. `train`: mean and standard deviation of the inner training targets, each of shape (m,). Needed by
+    the measures in `NEEDS_TRAINING`. Returns (n_penalties, m): NaN where no inner fold can be scored. Raises
+    ValueError: if the selection score is unknown, or `train` is needed and missing.
     """
     how, _, name = selection.partition("_")
     if how not in ("pooled", "mean"):
@@ -247,12 +211,8 @@ def pool_training(train: Sequence[Training], n_rows: Sequence[int]) -> Training:
 def best_penalty(scores: FloatArray, penalties: FloatArray) -> NDArray[np.intp]:
     """Index of the first best penalty of each target; the largest penalty where none could be scored.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (n_penalties, m)
-        More is better; NaN is worse than anything.
-    penalties : ndarray, shape (n_penalties,)
-        The grid. Without a score nothing is known, and the largest penalty predicts nearest to the training mean.
+    `scores` (n_penalties, m): more is better; NaN is worse than anything. `penalties` (n_penalties,): the grid. Without
+    a score nothing is known, and the largest penalty predicts nearest to the training mean.
     """
     best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)
     return np.where(np.isnan(scores).all(axis=0), int(np.argmax(penalties)), best)

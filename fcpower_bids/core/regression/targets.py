@@ -24,22 +24,13 @@ EXPLAINED = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Composite:
-    """First principal component of several measures, as fitted on some rows.
+    """First principal component of several measures, as fitted on some rows."""
 
-    Attributes
-    ----------
-    mean, scale : ndarray, shape (q,)
-        Mean (also the value imputed for a missing measure) and standard deviation of each measure.
-    loadings : ndarray, shape (q,)
-        Unit-norm weights of the z-scored measures; the sign makes the large ones positive.
-    explained : float
-        Share of the variance of the imputed, z-scored measures.
-    """
-
+    # mean, scale: (q,): mean (also the value imputed for a missing measure) and standard deviation of each measure
     mean: FloatArray
     scale: FloatArray
-    loadings: FloatArray
-    explained: float
+    loadings: FloatArray  # (q,): unit-norm weights of the z-scored measures; the sign makes the large ones positive
+    explained: float  # share of the variance of the imputed, z-scored measures
 
     def apply(self, measures: FloatArray) -> FloatArray:
         """Composite of each row, shape (n,); NaN where a person has none of the measures."""
@@ -50,19 +41,8 @@ def fit_composite(measures: FloatArray, train: Rows) -> Composite:
     """Impute by the mean, z-score and take the first principal component, all on the training rows.
 
     The sign of a principal component is arbitrary and would differ between folds: here the sum of the cubed loadings is
-    positive, so that the measures that load most load positively.
-
-    Parameters
-    ----------
-    measures : ndarray, shape (n, q)
-        NaN where a measure is missing.
-    train : ndarray of int
-        The rows to fit on.
-
-    Raises
-    ------
-    ValueError
-        If a measure is missing or constant in all training rows.
+    positive, so that the measures that load most load positively. `measures` (n, q): NaN where a measure is missing.
+    `train`: the rows to fit on. Raises ValueError: if a measure is missing or constant in all training rows.
     """
     mean, scale, standard = _standardise(measures, train)
     eigenvalues, eigenvectors = np.linalg.eigh(standard.T @ standard)
@@ -197,27 +177,12 @@ def _fit_logistic(design: FloatArray, classes: FloatArray) -> FloatArray:
 def remove_covariates(targets: ArrayLike, covariates: ArrayLike, train: Rows, demean_rest: bool = False) -> FloatArray:
     """Residuals of the targets after a linear regression on covariates, fitted on the training rows.
 
-    Parameters
-    ----------
-    targets : array_like, shape (n, m)
-        NaN where missing; each target is fitted on the training rows in which it is known.
-    covariates : array_like, shape (n, c)
-        Age, sex, motion, site indicators, ...; none missing. Collinear columns do no harm.
-    train : ndarray of int
-        The rows to fit on.
-    demean_rest : bool
-        Centre the covariates of the other rows by their own mean instead of the training mean. This uses the test set
-        as a whole; CBIG did so before mid-2022 and it exists only to reproduce its published numbers.
-
-    Returns
-    -------
-    ndarray, shape (n, m)
-        Residuals of all rows, NaN where the target is missing. The intercept is removed too.
-
-    Raises
-    ------
-    ValueError
-        If a covariate is missing.
+    `targets` (n, m): NaN where missing; each target is fitted on the training rows in which it is known. `covariates`
+    (n, c): age, sex, motion, site indicators, ...; none missing. Collinear columns do no harm. `train`: the rows to fit
+    on. `demean_rest`: centre the covariates of the other rows by their own mean instead of the training mean. This uses
+    the test set as a whole; CBIG did so before mid-2022 and it exists only to reproduce its published numbers. Returns
+    (n, m): residuals of all rows, NaN where the target is missing. The intercept is removed too. Raises ValueError: if
+    a covariate is missing.
     """
     y = np.asarray(targets, dtype=float)
     x = np.asarray(covariates, dtype=float).reshape(y.shape[0], -1)
@@ -257,22 +222,9 @@ def leave_nothing(targets: ArrayLike, covariates: ArrayLike, train: Rows) -> boo
 def encode_binary(labels: ArrayLike, positive: object | None = None) -> FloatArray:
     """Encode two classes as 0 and 1.
 
-    Parameters
-    ----------
-    labels : array_like, shape (n,)
-        Strings or numbers; None, NaN, "" and "n/a" are missing.
-    positive : object, optional
-        The class that becomes 1. By default the later one in sorted order.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        0, 1 or NaN.
-
-    Raises
-    ------
-    ValueError
-        If there are not exactly two classes, or `positive` is neither.
+    `labels` (n,): strings or numbers; None, NaN, "" and "n/a" are missing. `positive`: the class that becomes 1. By
+    default the later one in sorted order. Returns (n,): 0, 1 or NaN. Raises ValueError: if there are not exactly two
+    classes, or `positive` is neither.
     """
     names = np.asarray(labels, dtype=object)
     known = np.array([name is not None and name == name and name not in ("", "n/a") for name in names])
@@ -293,28 +245,11 @@ def permuted_rows(
     """Row orders for permutation tests; families are exchanged whole, and only with families of the same size.
 
     With sites, people change places within their site only, so that a target that goes with the site keeps doing so.
-
-    Parameters
-    ----------
-    n : int
-        Number of people. For targets with missing values permute the people who have them.
-    n_permutations : int
-        Number of orders.
-    seed : int
-        Seed of the orders.
-    families : array_like, shape (n,), optional
-        Family of each person. Members change places within their family too.
-    sites : array_like, shape (n,), optional
-        Site of each person; relatives at two sites are two families here.
-
-    Returns
-    -------
-    ndarray of int, shape (n_permutations, n)
-        ``targets[order]`` is a permuted target.
-
-    Notes
-    -----
-    Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and between blocks.
+    `n`: number of people. For targets with missing values permute the people who have them. `n_permutations`: number of
+    orders. `families` (n,): family of each person. Members change places within their family too. `sites` (n,): site of
+    each person; relatives at two sites are two families here. Returns (n_permutations, n): ``targets[order]`` is a
+    permuted target. Exchangeability blocks as in Winkler et al. 2015 (doi:10.1016/j.neuroimage.2015.05.092), within and
+    between blocks.
     """
     family = family_numbers(families, n)
     site = np.zeros(n, dtype=np.intp) if sites is None else family_numbers(sites, n)

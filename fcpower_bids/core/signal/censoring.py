@@ -16,29 +16,12 @@ MIN_SPLINE_VOLUMES = 4
 def censor_mask(framewise_displacement: ArrayLike, threshold: float | None, dummy_scans: int = 0) -> NDArray[np.bool_]:
     """Say which volumes are kept: not a dummy scan, and not more displaced than the threshold.
 
-    Parameters
-    ----------
-    framewise_displacement : array_like, shape (T,)
-        Displacement of each volume against the one before, in mm. The first has none and is NaN.
-    threshold : float or None
-        Volumes with a displacement above it, in mm, are censored; None or 0 censors none.
-    dummy_scans : int
-        Volumes at the start that are never kept.
-
-    Returns
-    -------
-    ndarray of bool, shape (T,)
-        True where the volume is kept.
-
-    Raises
-    ------
-    ValueError
-        If the threshold or the number of dummy scans is impossible, or if a displacement after the first is NaN while
-        a threshold is set: such a volume can be neither trusted nor censored.
-
-    References
-    ----------
-    Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
+    `framewise_displacement` (T,): displacement of each volume against the one before, in mm. The first has none and is
+    NaN. `threshold`: volumes with a displacement above it, in mm, are censored; None or 0 censors none. `dummy_scans`:
+    volumes at the start that are never kept. Returns (T,): true where the volume is kept. Raises ValueError: if the
+    threshold or the number of dummy scans is impossible, or if a displacement after the first is NaN while a threshold
+    is set: such a volume can be neither trusted nor censored. Power et al. (2012),
+    doi:10.1016/j.neuroimage.2011.10.018.
     """
     displacement = np.asarray(framewise_displacement, dtype=np.float64)
     if dummy_scans < 0 or (threshold is not None and not threshold >= 0):

@@ -12,33 +12,17 @@ LONGEST_SPLINE = 7
 
 
 class Convention(NamedTuple):
-    """The choices within interpolation, filter and regression.
+    """The choices within interpolation, filter and regression."""
 
-    Attributes
-    ----------
-    order : int
-        Order of the Butterworth filter, before its two passes.
-    padding : {"even", "constant", "odd"}
-        See `fcpower_bids.core.signal.filtering.butterworth`.
-    longest_spline : int or None
-        Longest gap in volumes that a cubic spline fills; None for all.
-    hold_ends : bool
-        Whether censored volumes at the start and the end repeat the nearest kept one, and the whole series is filtered,
-        instead of being cut off.
-    always_detrend : bool
-        Whether the straight line is removed even where no high-pass follows.
-    intercept : bool
-        Whether the regression has an intercept.
-    unknown_first : {"repeat", "zero"}
-        First value of a confound whose table lacks it: its second value, or 0.
-    """
-
-    order: int = 2
-    padding: Padding = "even"
-    longest_spline: int | None = LONGEST_SPLINE
+    order: int = 2  # order of the Butterworth filter, before its two passes
+    padding: Padding = "even"  # one of "even", "constant", "odd": see `fcpower_bids.core.signal.filtering.butterworth`
+    longest_spline: int | None = LONGEST_SPLINE  # longest gap in volumes that a cubic spline fills; None for all
+    # whether censored volumes at the start and the end repeat the nearest kept one, and the whole series is filtered,
+    # instead of being cut off
     hold_ends: bool = False
-    always_detrend: bool = False
-    intercept: bool = True
+    always_detrend: bool = False  # whether the straight line is removed even where no high-pass follows
+    intercept: bool = True  # whether the regression has an intercept
+    # one of "repeat", "zero": first value of a confound whose table lacks it: its second value, or 0
     unknown_first: Literal["repeat", "zero"] = "repeat"
 
 

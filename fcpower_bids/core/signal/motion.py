@@ -19,21 +19,8 @@ PER_MINUTE = 60.0
 def framewise_displacement(parameters: ArrayLike, radius: float = HEAD_RADIUS) -> NDArray[np.float64]:
     """Return how far the head moved from each volume to the next, as arcs on a sphere and translations.
 
-    Parameters
-    ----------
-    parameters : array_like, shape (T, 6)
-        Three translations in mm, then three rotations in radians.
-    radius : float
-        Of the sphere, in mm.
-
-    Returns
-    -------
-    ndarray, shape (T,)
-        In mm; NaN for the first volume.
-
-    References
-    ----------
-    Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
+    `parameters` (T, 6): three translations in mm, then three rotations in radians. `radius`: of the sphere, in mm.
+    Returns (T,): in mm; NaN for the first volume. Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
     """
     steps = np.abs(np.diff(np.asarray(parameters, dtype=np.float64), axis=0))
     return np.concatenate([[np.nan], steps[:, :3].sum(axis=1) + radius * steps[:, 3:].sum(axis=1)])
@@ -44,34 +31,14 @@ def filter_motion(
 ) -> NDArray[np.float64]:
     """Take breathing out of motion parameters, as XCP-D does.
 
-    Parameters
-    ----------
-    parameters : array_like, shape (T, 6)
-        Without NaN.
-    repetition_time : float
-        Seconds between volumes.
-    kind : {"notch", "lp"}
-        A band-stop around the middle of ``stop`` as wide as it, or a low-pass at its lower edge.
-    stop : tuple of float
-        Lower and upper edge in breaths per minute; the upper one is not used by "lp". What is above the Nyquist
-        frequency is put where it appears in the data (`aliased`).
-    order : int
-        Of the whole filter: the low-pass of half that order runs forwards and backwards; the notch, of second order,
-        runs forwards and backwards ``order // 4`` times.
-
-    Returns
-    -------
-    ndarray, shape (T, 6)
-
-    Raises
-    ------
-    Unfit
-        If the repetition time leaves no such filter.
-
-    References
-    ----------
-    Fair et al. (2020), doi:10.1016/j.neuroimage.2019.116400 (notch); Gratton et al. (2020),
-    doi:10.1016/j.neuroimage.2020.116866 (low-pass); XCP-D, ``utils/confounds.py`` (coefficients and padding).
+    `parameters` (T, 6): without NaN. `repetition_time`: seconds between volumes. `kind`: one of "notch", "lp"; a
+    band-stop around the middle of ``stop`` as wide as it, or a low-pass at its lower edge. `stop`: lower and upper edge
+    in breaths per minute; the upper one is not used by "lp". What is above the Nyquist frequency is put where it
+    appears in the data (`aliased`). `order`: of the whole filter: the low-pass of half that order runs forwards and
+    backwards; the notch, of second order, runs forwards and backwards ``order // 4`` times. Returns (T, 6). Raises
+    Unfit: if the repetition time leaves no such filter. Fair et al. (2020), doi:10.1016/j.neuroimage.2019.116400
+    (notch); Gratton et al. (2020), doi:10.1016/j.neuroimage.2020.116866 (low-pass); XCP-D, ``utils/confounds.py``
+    (coefficients and padding).
     """
     values, rate = np.asarray(parameters, dtype=np.float64), 1 / repetition_time
     edges = [aliased(edge / PER_MINUTE, repetition_time) for edge in stop if edge is not None]

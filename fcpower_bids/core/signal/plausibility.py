@@ -55,24 +55,12 @@ SCALED = 3.0
 
 
 class StrayVolumes(NamedTuple):
-    """Volumes (T,) and parcels (P,) that cannot be signal; no volume is in two kinds.
+    """Volumes (T,) and parcels (P,) that cannot be signal; no volume is in two kinds."""
 
-    Attributes
-    ----------
-    empty : ndarray of bool, shape (T,)
-        One value in every parcel, zero as a rule.
-    copied : ndarray of bool, shape (T,)
-        The same as an earlier volume.
-    stray : ndarray of bool, shape (T,)
-        A voxel, a parcel or the whole brain is far away from all other volumes.
-    parcels : ndarray of bool, shape (P,)
-        Constant for long, or without its level for long.
-    """
-
-    empty: Volumes
-    copied: Volumes
-    stray: Volumes
-    parcels: NDArray[np.bool_]
+    empty: Volumes  # (T,): one value in every parcel, zero as a rule
+    copied: Volumes  # (T,): the same as an earlier volume
+    stray: Volumes  # (T,): a voxel, a parcel or the whole brain is far away from all other volumes
+    parcels: NDArray[np.bool_]  # (P,): constant for long, or without its level for long
 
     @property
     def volumes(self) -> Volumes:
@@ -81,37 +69,20 @@ class StrayVolumes(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How a series fits the table that came with it; NaN where unknown.
+    """How a series fits the table that came with it; NaN where unknown."""
 
-    Attributes
-    ----------
-    global_signal, dvars : float
-        Correlation with the column of the table: of the changes from volume to volume, and of DVARS.
-    lag : int
-        Volumes by which the table must be shifted to fit; 0 when it fits as it is, or nowhere.
-    level : float
-        Median of the series over that of the global signal of the table.
-    """
-
+    # global_signal, dvars: correlation with the column of the table: of the changes from volume to volume, and of DVARS
     global_signal: float
     dvars: float
-    lag: int
-    level: float
+    lag: int  # volumes by which the table must be shifted to fit; 0 when it fits as it is, or nowhere
+    level: float  # median of the series over that of the global signal of the table
 
 
 def find_stray(series: ArrayLike, farthest: ArrayLike | None = None) -> StrayVolumes:
     """Find volumes and parcels that cannot be signal.
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Parcel means before any cleaning, in any unit; NaN columns are not looked at.
-    farthest : array_like, shape (T,), or None
-        Largest change of any voxel against the first volume, in the same unit.
-
-    Returns
-    -------
-    StrayVolumes
+    `series` (T, P): parcel means before any cleaning, in any unit; NaN columns are not looked at. `farthest` (T,), or
+    None: largest change of any voxel against the first volume, in the same unit.
     """
     series = np.asarray(series, dtype=np.float64)
     seen = np.isfinite(series).all(axis=0)
@@ -136,16 +107,8 @@ def find_copies(series: ArrayLike) -> Volumes:
     """Say of each volume whether it is a copy of an earlier one.
 
     Neighbours in time differ by noise, so a distance below 1e-4 of the usual one is no coincidence. Volumes that are
-    near each other are near each other along any direction: only neighbours along one are compared.
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Without NaN.
-
-    Returns
-    -------
-    ndarray of bool, shape (T,)
+    near each other are near each other along any direction: only neighbours along one are compared. `series` (T, P):
+    without NaN. Returns (T,).
     """
     series = np.asarray(series, dtype=np.float64)
     copied = np.zeros(len(series), dtype=bool)
@@ -170,16 +133,8 @@ def find_copies(series: ArrayLike) -> Volumes:
 def find_like(series: ArrayLike) -> Volumes:
     """Say of each volume whether it is in a stretch that repeats an earlier one but for a little noise, or its gain.
 
-    Distances are first looked at along some directions, at every lag; those that are small are then measured.
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Without NaN.
-
-    Returns
-    -------
-    ndarray of bool, shape (T,)
+    Distances are first looked at along some directions, at every lag; those that are small are then measured. `series`
+    (T, P): without NaN. Returns (T,).
     """
     series = np.asarray(series, dtype=np.float64)
     like = np.zeros(len(series), dtype=bool)
@@ -270,21 +225,9 @@ def gain_step(series: ArrayLike, usable: ArrayLike) -> tuple[float, int]:
     Blood and breath change the whole brain by a few per cent within ten seconds, motion for as long as it lasts; a gain
     changes it at once and for good. So a step counts when one volume makes at least 2.5 % of it, and its size is that
     of the median of eight volumes after it over the median of eight before, where their quartiles do not overlap (those
-    of spikes do).
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Parcel means before any cleaning.
-    usable : array_like of bool, shape (T,)
-        Volumes that are looked at.
-
-    Returns
-    -------
-    size : float
-        As a share: 0.1 for 10 % up or down; 0 without a step, or where there is no level.
-    volume : int
-        The first volume after it; -1 without.
+    of spikes do). `series` (T, P): parcel means before any cleaning. `usable` (T,): volumes that are looked at. Returns
+    `size`: as a share: 0.1 for 10 % up or down; 0 without a step, or where there is no level; `volume`: the first
+    volume after it; -1 without.
     """
     series, rows = np.asarray(series, dtype=np.float64), np.flatnonzero(usable)
     known = series[np.ix_(rows, np.flatnonzero(np.isfinite(series).all(axis=0)))]
@@ -313,20 +256,9 @@ def compare_with_table(
     """Compare what was measured on a series with what its table says, also with the table shifted.
 
     Changes from volume to volume are compared, clipped at five standard deviations: two recordings have the same drift
-    and the same bright beginning, but not the same changes.
-
-    Parameters
-    ----------
-    global_signal, dvars : array_like, shape (T,)
-        Mean of the brain, and root mean square change of its voxels; NaN where unknown.
-    table : (array_like, array_like), both of shape (T,)
-        The same two as the table has them; NaN where it has none.
-    usable : array_like of bool, shape (T,)
-        Volumes that are looked at.
-
-    Returns
-    -------
-    Agreement
+    and the same bright beginning, but not the same changes. `global_signal`, `dvars` (T,): mean of the brain, and root
+    mean square change of its voxels; NaN where unknown. `table` (T,): the same two as the table has them; NaN where it
+    has none. `usable` (T,): volumes that are looked at.
     """
     good = np.asarray(usable, dtype=bool)
     pairs = [(_changes(global_signal), _changes(table[0])), (np.asarray(dvars, float), np.asarray(table[1], float))]
@@ -341,17 +273,8 @@ def times_of_cosines(cosines: ArrayLike) -> tuple[float, float]:
     """Return the shortest and the longest repetition time with which fMRIPrep makes so many cosines.
 
     Of N volumes it makes the cosines slower than 128 s, floor(2 N TR / 128) - 1 (one more is allowed for), each with a
-    height of sqrt(2 / N).
-
-    Parameters
-    ----------
-    cosines : array_like, shape (T, K)
-        All columns of a table, of which rows may be missing at the end.
-
-    Returns
-    -------
-    (float, float)
-        In seconds; the second itself is too long.
+    height of sqrt(2 / N). `cosines` (T, K): all columns of a table, of which rows may be missing at the end. Returns:
+    in seconds; the second itself is too long.
     """
     values = np.asarray(cosines, dtype=np.float64)
     volumes, number = 2 / float(np.nanmax(np.abs(values))) ** 2, values.shape[1]

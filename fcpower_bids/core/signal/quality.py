@@ -14,21 +14,9 @@ def power_spectrum(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Estimate power spectral densities by Welch's method (Hann window, half-overlapping segments).
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Evenly sampled; NaN columns stay NaN.
-    repetition_time : float
-        Seconds between volumes.
-    segment : float or None
-        Seconds per segment; None takes the whole series as one.
-
-    Returns
-    -------
-    frequencies : ndarray, shape (F,)
-        In Hz.
-    power : ndarray, shape (F, P)
-        In squared units of the series per Hz.
+    `series` (T, P): evenly sampled; NaN columns stay NaN. `repetition_time`: seconds between volumes. `segment`:
+    seconds per segment; None takes the whole series as one. Returns `frequencies` (F,): in Hz; `power` (F, P): in
+    squared units of the series per Hz.
     """
     series = np.asarray(series, dtype=np.float64)
     volumes = len(series) if segment is None else min(len(series), max(2, round(segment / repetition_time)))
@@ -51,30 +39,13 @@ def band_leakage(
     Removed volumes are filled by a cubic spline and one Hann-windowed periodogram is taken of the whole series. A
     Lomb-Scargle periodogram would need no filling, but spreads the power of every gap over all frequencies: with one
     volume in ten removed at random, a series without any power outside 0.01-0.08 Hz (300 volumes, 2 s) shows 8 % there,
-    against 0.02 % after the spline.
-
-    Parameters
-    ----------
-    series : array_like, shape (T_kept, P)
-        Cleaned series; NaN columns stay NaN.
-    repetition_time : float
-        Seconds between volumes.
-    high_pass, low_pass : float or None
-        Edges of the pass-band in Hz; None or 0 for no limit.
-    kept : array_like of bool, shape (T,), or of int, shape (T_kept,), or None
-        Which volumes the rows are: a mask over all volumes, or their indices; None if they are consecutive.
-
-    Returns
-    -------
-    ndarray, shape (P,)
-        Between 0 and 1. A second-order Butterworth filter has soft edges (half the amplitude passes at the edges
-        themselves): white noise filtered to 0.01-0.08 Hz shows 5 to 6 %, 1/f noise 3 to 4 %, the same noise
-        unfiltered 72 % and 60 % at a repetition time of 2 s.
-
-    Raises
-    ------
-    ValueError
-        If the number of kept volumes and of rows differ.
+    against 0.02 % after the spline. `series` (T_kept, P): cleaned series; NaN columns stay NaN. `repetition_time`:
+    seconds between volumes. `high_pass`, `low_pass`: edges of the pass-band in Hz; None or 0 for no limit. `kept` (T,),
+    or of int, shape (T_kept,), or None: which volumes the rows are: a mask over all volumes, or their indices; None if
+    they are consecutive. Returns (P,): between 0 and 1. A second-order Butterworth filter has soft edges (half the
+    amplitude passes at the edges themselves): white noise filtered to 0.01-0.08 Hz shows 5 to 6 %, 1/f noise 3 to 4 %,
+    the same noise unfiltered 72 % and 60 % at a repetition time of 2 s. Raises ValueError: if the number of kept
+    volumes and of rows differ.
     """
     series = np.asarray(series, dtype=np.float64)
     rows = np.arange(len(series)) if kept is None else np.asarray(kept)
@@ -96,19 +67,8 @@ def band_leakage(
 def dvars(series: ArrayLike) -> NDArray[np.float64]:
     """Measure the change of the whole brain from volume to volume: root mean square of the differences over parcels.
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        NaN columns are left out.
-
-    Returns
-    -------
-    ndarray, shape (T,)
-        In the unit of the series; the first is NaN because nothing precedes it.
-
-    References
-    ----------
-    Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
+    `series` (T, P): NaN columns are left out. Returns (T,): in the unit of the series; the first is NaN because nothing
+    precedes it. Power et al. (2012), doi:10.1016/j.neuroimage.2011.10.018.
     """
     series = np.asarray(series, dtype=np.float64)
     covered = series[:, np.isfinite(series).all(axis=0)]

@@ -20,33 +20,18 @@ RANK_TOLERANCE = 1e-9
 
 
 class CleanedSeries(NamedTuple):
-    """Result of `clean_series`.
+    """Result of `clean_series`."""
 
-    Attributes
-    ----------
-    series : ndarray, shape (T_kept, P)
-        Mean 0 and standard deviation 1 (``ddof=1``) per parcel, so ``series.T @ series / (T_kept - 1)`` is the Pearson
-        correlation; NaN columns for uncovered and flat parcels.
-    kept : ndarray of int, shape (T_kept,)
-        Volume of the input that each row comes from.
-    n_regressors : int
-        Rank of the regressed confounds.
-    degrees_of_freedom : int
-        Remaining degrees of freedom per parcel, see `clean_series`.
-    band : tuple of float or None
-        The pass-band in Hz that was applied.
-    dropped_confounds : tuple of int
-        Columns of the confounds without variance in the kept volumes and the pass-band; they were not regressed.
-    flat_parcels : tuple of int
-        Parcels with values but without variance, before or after cleaning; their columns are NaN.
-    """
-
+    # (T_kept, P): mean 0 and standard deviation 1 (``ddof=1``) per parcel, so ``series.T @ series / (T_kept - 1)`` is
+    # the Pearson correlation; NaN columns for uncovered and flat parcels
     series: NDArray[np.float64]
-    kept: NDArray[np.intp]
-    n_regressors: int
-    degrees_of_freedom: int
-    band: Band
+    kept: NDArray[np.intp]  # (T_kept,): volume of the input that each row comes from
+    n_regressors: int  # rank of the regressed confounds
+    degrees_of_freedom: int  # remaining degrees of freedom per parcel, see `clean_series`
+    band: Band  # the pass-band in Hz that was applied
+    # columns of the confounds without variance in the kept volumes and the pass-band; they were not regressed
     dropped_confounds: tuple[int, ...]
+    # parcels with values but without variance, before or after cleaning; their columns are NaN
     flat_parcels: tuple[int, ...]
 
 
@@ -69,39 +54,18 @@ def clean_series(
     4. The confounds and an intercept are regressed from the series (`regress_confounds`).
     5. Each series is z-scored over the volumes that are left.
 
-    The order of 2 and 4 matters: a confound that is not filtered puts back what the filter took out.
-
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        One column per parcel; a column with NaN in a kept volume is uncovered and stays NaN throughout.
-    confounds : array_like, shape (T, K), or None
-        One column per regressor, without NaN in kept volumes; None or K = 0 regresses the mean only.
-    kept : array_like of bool, shape (T,)
-        True where the volume is kept (see `fcpower_bids.core.signal.censoring.censor_mask`).
-    repetition_time : float
-        Seconds between volumes.
-    high_pass, low_pass : float or None
-        Edges of the pass-band in Hz; None for no limit. With neither, no volume is interpolated.
-    convention : Convention
-        Differences between programs in these steps.
-
-    Returns
-    -------
-    CleanedSeries
-        Its ``degrees_of_freedom`` are the kept volumes, less what the filter takes from as many volumes
-        (`filter_degrees_of_freedom`), less the rank of the confounds, less one for the mean. Interpolated volumes bring
-        none. It is the count for white noise; autocorrelation within the pass-band makes the effective number smaller.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, a confound is NaN, the band is impossible, or too few volumes or degrees of freedom remain.
-
-    References
-    ----------
-    Lindquist et al. (2019), doi:10.1002/hbm.24528: filter data and confounds alike. Power et al. (2014),
-    doi:10.1016/j.neuroimage.2013.08.048: interpolate before, censor after filtering.
+    The order of 2 and 4 matters: a confound that is not filtered puts back what the filter took out. `series` (T, P):
+    one column per parcel; a column with NaN in a kept volume is uncovered and stays NaN throughout. `confounds` (T, K),
+    or None: one column per regressor, without NaN in kept volumes; None or K = 0 regresses the mean only. `kept` (T,):
+    true where the volume is kept (see `fcpower_bids.core.signal.censoring.censor_mask`). `repetition_time`: seconds
+    between volumes. `high_pass`, `low_pass`: edges of the pass-band in Hz; None for no limit. With neither, no volume
+    is interpolated. `convention`: differences between programs in these steps. Returns: its ``degrees_of_freedom`` are
+    the kept volumes, less what the filter takes from as many volumes (`filter_degrees_of_freedom`), less the rank of
+    the confounds, less one for the mean. Interpolated volumes bring none. It is the count for white noise;
+    autocorrelation within the pass-band makes the effective number smaller. Raises ValueError: if shapes disagree, a
+    confound is NaN, the band is impossible, or too few volumes or degrees of freedom remain. Lindquist et al. (2019),
+    doi:10.1002/hbm.24528: filter data and confounds alike. Power et al. (2014), doi:10.1016/j.neuroimage.2013.08.048:
+    interpolate before, censor after filtering.
     """
     series, design, kept = _checked(series, confounds, kept)
     check_band(repetition_time, high_pass, low_pass)
@@ -132,21 +96,9 @@ def regress_confounds(
 ) -> tuple[NDArray[np.float64], int]:
     """Remove the mean and everything that a linear combination of the confounds explains.
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        Without NaN.
-    confounds : array_like, shape (T, K)
-        Without NaN; columns may be collinear, and K may be 0.
-    intercept : bool
-        Whether the means of both are removed first.
-
-    Returns
-    -------
-    residuals : ndarray, shape (T, P)
-        Orthogonal to every confound; mean 0 with an intercept.
-    rank : int
-        Number of independent confounds besides the mean.
+    `series` (T, P): without NaN. `confounds` (T, K): without NaN; columns may be collinear, and K may be 0.
+    `intercept`: whether the means of both are removed first. Returns `residuals` (T, P): orthogonal to every confound;
+    mean 0 with an intercept; `rank`: number of independent confounds besides the mean.
     """
     series, design = np.asarray(series, dtype=np.float64), np.asarray(confounds, dtype=np.float64)
     residuals = series - series.mean(axis=0) if intercept else series
@@ -162,14 +114,7 @@ def regress_confounds(
 def z_score(series: ArrayLike) -> NDArray[np.float64]:
     """Centre each column and divide it by its standard deviation (``ddof=1``).
 
-    Parameters
-    ----------
-    series : array_like, shape (T, P)
-        No column may be constant.
-
-    Returns
-    -------
-    ndarray, shape (T, P)
+    `series` (T, P): no column may be constant. Returns (T, P).
     """
     series = np.asarray(series, dtype=np.float64)
     centred = series - series.mean(axis=0)

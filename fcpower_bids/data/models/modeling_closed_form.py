@@ -21,12 +21,7 @@ from safetensors.numpy import load_file
 class ClosedForm:
     """Edges of FC^alpha, centred and of unit norm, less their mean, times weights.
 
-    Parameters
-    ----------
-    config : dict
-        The content of ``config.json``.
-    mean : ndarray, shape (E,)
-    weights : ndarray, shape (E, d)
+    `config`: the content of ``config.json``. `mean` (E,). `weights` (E, d).
     """
 
     def __init__(self, config: dict[str, Any], mean: np.ndarray, weights: np.ndarray) -> None:

@@ -23,10 +23,7 @@ from torch import Tensor, nn
 class FBert(nn.Module):
     """One token per timepoint, ``[CLS]``, a transformer encoder, the ``[CLS]`` output.
 
-    Parameters
-    ----------
-    config : dict
-        The content of ``config.json``.
+    `config`: the content of ``config.json``.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:

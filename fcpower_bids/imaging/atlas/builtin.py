@@ -73,10 +73,7 @@ def builtin_atlas(space: str, cache: Path) -> Atlas:
 
 
 def parcellate_grey_matter() -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Cut the grey-matter template into parcels.
-
-    Returns labels (99, 117, 95), affine (4, 4).
-    """
+    """Cut the grey-matter template into parcels. Returns labels (99, 117, 95), affine (4, 4)."""
     from nilearn.datasets import load_mni152_gm_template  # slow to load
 
     template = load_mni152_gm_template(resolution=1)

@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 
 
 def parcel_centroids(image: Path, labels: Sequence[int]) -> NDArray[np.float64]:
-    """Return the centre of mass of every parcel, in the millimetres of the image's space.
-
-    Returns (P, 3).
-    """
+    """Return the centre of mass of every parcel, in the millimetres of the image's space. Returns (P, 3)."""
     places, values = _voxels(nib.load(image))
     order = np.argsort(labels)
     which = np.searchsorted(np.asarray(labels)[order], values)

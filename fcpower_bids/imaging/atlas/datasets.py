@@ -60,10 +60,7 @@ def stem_of(path: Path) -> str:
 
 
 def parse_selector(selector: str) -> dict[str, str]:
-    """Read ``Schaefer2018_seg-7n_scale-400``, with or without ``atlas-`` in front.
-
-    Raises UsageError.
-    """
+    """Read ``Schaefer2018_seg-7n_scale-400``, with or without ``atlas-`` in front. Raises UsageError."""
     first, *others = selector.split("_")
     chunks = [first if "-" in first else f"atlas-{first}", *others]
     if not all(re.fullmatch(r"[A-Za-z]+-[A-Za-z0-9]+", chunk) for chunk in chunks):
@@ -82,10 +79,7 @@ def find_files(folder: Path, selector: Mapping[str, str], space: str, cifti: boo
 
 
 def pick_file(folder: Path, selector: Mapping[str, str], space: str, cifti: bool) -> AtlasFile:
-    """Return the one label image of a dataset that matches.
-
-    Raises UsageError.
-    """
+    """Return the one label image of a dataset that matches. Raises UsageError."""
     found = find_files(folder, selector, space, cifti)
     if len(found) == 1:
         return found[0]

@@ -13,45 +13,22 @@ from fcpower_bids.records import Entities
 
 @dataclass(frozen=True)
 class Declaration:
-    """Declaration of one short name in ``data/atlases/*.json``.
+    """Declaration of one short name in ``data/atlases/*.json``."""
 
-    Attributes
-    ----------
-    name : str
-        Spelling of the user.
-    entities : Entities
-        How outputs and BIDS-Atlas folders name it.
-    templateflow : mapping
-        ``atlas`` and ``desc`` in TemplateFlow; empty where it has none.
-    spaces : tuple of str
-        Templates in which TemplateFlow has it.
-    parts : tuple of str
-        Short names to merge, in order; empty for an atlas of its own.
-    network : str
-        Network of every parcel, where the table of the atlas knows none; or "n/a".
-    licence, citation : str
-        As stated by the authors.
-    where : str
-        How to get an atlas that TemplateFlow does not have.
-    also : mapping
-        Entities of the same atlas in the folders of other programs.
-    dlabel : str
-        File name under which its authors give it in fsLR; empty where it has none.
-    address : str
-        Folder of the web in which that file is, at a commit that cannot change; empty where there is none.
-    """
-
-    name: str
-    entities: Entities
+    name: str  # spelling of the user
+    entities: Entities  # how outputs and BIDS-Atlas folders name it
+    # ``atlas`` and ``desc`` in TemplateFlow; empty where it has none
     templateflow: Mapping[str, str] = field(default_factory=dict)
-    spaces: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    network: str = "n/a"
+    spaces: tuple[str, ...] = ()  # templates in which TemplateFlow has it
+    parts: tuple[str, ...] = ()  # short names to merge, in order; empty for an atlas of its own
+    network: str = "n/a"  # network of every parcel, where the table of the atlas knows none; or "n/a"
+    # licence, citation: as stated by the authors
     licence: str = "n/a"
     citation: str = "n/a"
-    where: str = ""
-    also: Mapping[str, str] = field(default_factory=dict)
-    dlabel: str = ""
+    where: str = ""  # how to get an atlas that TemplateFlow does not have
+    also: Mapping[str, str] = field(default_factory=dict)  # entities of the same atlas in the folders of other programs
+    dlabel: str = ""  # file name under which its authors give it in fsLR; empty where it has none
+    # folder of the web in which that file is, at a commit that cannot change; empty where there is none
     address: str = ""
 
     @property

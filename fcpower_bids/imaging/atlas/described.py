@@ -40,10 +40,7 @@ def describe_atlas(atlas: Atlas, folder: Path) -> Path:
 
 
 def open_atlas(path: Path) -> Atlas:
-    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table.
-
-    Raises UsageError.
-    """
+    """Return the atlas of a file of :func:`describe_atlas`, or of a label image with its table. Raises UsageError."""
     stat = Path(path).stat()
     return _open(Path(path), stat.st_size, stat.st_mtime_ns)
 

@@ -25,10 +25,7 @@ def is_cifti_labels(path: Path) -> bool:
 
 
 def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read a 3-D label image.
-
-    Returns labels (X, Y, Z), affine (4, 4). Raises UsageError.
-    """
+    """Read a 3-D label image. Returns labels (X, Y, Z), affine (4, 4). Raises UsageError."""
     image = _load(path)
     if not hasattr(image, "affine"):
         raise UsageError(f"The atlas {path} is CIFTI, not NIfTI: name the file *.dlabel.nii if it is a label image.")
@@ -43,10 +40,7 @@ def read_volume_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
 def read_grayordinate_labels(
     path: Path, map_name: str | None = None
 ) -> tuple[np.ndarray, BrainModelAxis, dict[int, str]]:
-    """Read one map of a CIFTI ``dlabel``.
-
-    Returns labels (G,). Raises UsageError.
-    """
+    """Read one map of a CIFTI ``dlabel``. Returns labels (G,). Raises UsageError."""
     image = _load(path)
     axes = [image.header.get_axis(i) for i in range(len(image.shape))] if hasattr(image, "nifti_header") else []
     if [type(axis) for axis in axes] != [LabelAxis, BrainModelAxis]:

@@ -59,10 +59,7 @@ class _Request(NamedTuple):
 def load_atlas(
     spec: str, space: str, atlas_dirs: Sequence[Path] = (), cache: Path | None = None, cifti: bool = False
 ) -> Atlas:
-    """Find an atlas in the space of a recording.
-
-    Raises UsageError, DatasetError.
-    """
+    """Find an atlas in the space of a recording. Raises UsageError, DatasetError."""
     folders = tuple(Path(folder).expanduser().absolute() for folder in atlas_dirs)
     return _resolve(spec.strip(), _Request(space, folders, cache and Path(cache), cifti))
 

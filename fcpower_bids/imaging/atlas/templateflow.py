@@ -44,10 +44,7 @@ def templateflow_home() -> Path:
 def templateflow_atlas(
     query: Mapping[str, str], space: str, cache: Path | None = None, also_in: Sequence[Path] = ()
 ) -> tuple[Path, Path]:
-    """Return the label image and the table of an atlas, fetching what is not there.
-
-    Raises DatasetError.
-    """
+    """Return the label image and the table of an atlas, fetching what is not there. Raises DatasetError."""
     home = templateflow_home()
     folders = [home] if cache is None else [home, cache / "templateflow"]
     image_names, table_names = file_names(query, space)
@@ -66,10 +63,7 @@ def file_names(query: Mapping[str, str], space: str) -> tuple[list[str], list[st
 def prefetch_files(
     queries: Sequence[tuple[Mapping[str, str], str]], folder: Path, addresses: Sequence[str] = ()
 ) -> Path:
-    """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums.
-
-    Raises DatasetError.
-    """
+    """Put atlases into a folder that can serve as ``TEMPLATEFLOW_HOME``, with their checksums. Raises DatasetError."""
     recorded = _read_checksums(folder)
     paths = [_obtain(names, space, [folder]) for query, space in queries for names in file_names(query, space)]
     for path in (*paths, *(_obtain_address(address, folder / "tpl-fsLR") for address in addresses)):

@@ -28,27 +28,13 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class MotionTreatment:
-    """How motion parameters become displacement and regressors.
+    """How motion parameters become displacement and regressors."""
 
-    Attributes
-    ----------
-    repetition_time : float
-        Seconds between volumes.
-    kind : {"notch", "lp"} or None
-        Filter of the parameters; None for none.
-    stop : tuple of float
-        Its edges in breaths per minute.
-    order : int
-        Its order.
-    radius : float or None
-        Radius of the head in mm; None takes the displacement of the table where there is one.
-    """
-
-    repetition_time: float
-    kind: MotionFilter | None = None
-    stop: tuple[float, float | None] = (0.0, None)
-    order: int = 4
-    radius: float | None = None
+    repetition_time: float  # seconds between volumes
+    kind: MotionFilter | None = None  # one of "notch", "lp": filter of the parameters; None for none
+    stop: tuple[float, float | None] = (0.0, None)  # its edges in breaths per minute
+    order: int = 4  # its order
+    radius: float | None = None  # radius of the head in mm; None takes the displacement of the table where there is one
 
     @property
     def needs_parameters(self) -> bool:
@@ -97,10 +83,7 @@ class MotionTreatment:
 
 
 def motion_treatment(recording: Recording, settings: Method) -> MotionTreatment:
-    """Return what the settings ask for, with the radius of this head.
-
-    Raises RecordingError.
-    """
+    """Return what the settings ask for, with the radius of this head. Raises RecordingError."""
     return MotionTreatment(
         recording.repetition_time,
         cast("MotionFilter | None", settings.motion_filter_type),

@@ -32,36 +32,19 @@ SHOWN = 8
 
 
 class Plausibility(NamedTuple):
-    """Findings in one recording, and their consequences.
+    """Findings in one recording, and their consequences."""
 
-    Attributes
-    ----------
-    stray : ndarray of bool, shape (T,)
-        Volumes to leave out.
-    parcels : list of ndarray of bool, shape (P,)
-        Parcels to leave out, one array per atlas.
-    excluded : str
-        Why the recording cannot be used; empty when it can.
-    notes : tuple of str
-        Sentences for the page.
-    figures : dict
-        For the quality table.
-    """
-
-    stray: np.ndarray
-    parcels: list[np.ndarray]
-    excluded: str
-    notes: tuple[str, ...]
-    figures: dict[str, Any]
+    stray: np.ndarray  # (T,): volumes to leave out
+    parcels: list[np.ndarray]  # (P,): parcels to leave out, one array per atlas
+    excluded: str  # why the recording cannot be used; empty when it can
+    notes: tuple[str, ...]  # sentences for the page
+    figures: dict[str, Any]  # for the quality table
 
 
 def judge_series(
     means: Sequence[np.ndarray], measured: VolumeFigures | None, confounds: Confounds, kept: np.ndarray, in_use: bool
 ) -> Plausibility:
-    """Judge the parcel means of one recording.
-
-    Shapes and units: means (T, P), kept (T,).
-    """
+    """Judge the parcel means of one recording. Shapes and units: means (T, P), kept (T,)."""
     stacked = np.hstack(means)
     found = find_stray(stacked, None if measured is None else measured.farthest)
     found = found._replace(stray=found.stray & kept)  # motion that was censored is no damage

@@ -31,33 +31,16 @@ FIRST_COMPONENTS = 6
 
 
 class Confounds(NamedTuple):
-    """Result of `load_confounds`.
+    """Result of `load_confounds`."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        One per column, in fMRIPrep's present spelling.
-    values : ndarray, shape (T, K)
-        Without NaN.
-    framewise_displacement : ndarray, shape (T,)
-        In mm; NaN where the table has none (the first volume, or everywhere).
-    dvars : ndarray, shape (T,)
-        Root mean square change of the signal as fMRIPrep wrote it; NaN likewise.
-    global_signal : ndarray, shape (T,)
-        Mean over the brain as fMRIPrep wrote it; NaN likewise.
-    n_dummy : int
-        Volumes at the start that fMRIPrep marked as not in steady state.
-    notes : tuple of str
-        Differences from the columns of the table, as sentences.
-    """
-
-    names: tuple[str, ...]
-    values: NDArray[np.float64]
+    names: tuple[str, ...]  # one per column, in fMRIPrep's present spelling
+    values: NDArray[np.float64]  # (T, K): without NaN
+    # (T,): in mm; NaN where the table has none (the first volume, or everywhere)
     framewise_displacement: NDArray[np.float64]
-    dvars: NDArray[np.float64]
-    global_signal: NDArray[np.float64]
-    n_dummy: int
-    notes: tuple[str, ...]
+    dvars: NDArray[np.float64]  # (T,): root mean square change of the signal as fMRIPrep wrote it; NaN likewise
+    global_signal: NDArray[np.float64]  # (T,): mean over the brain as fMRIPrep wrote it; NaN likewise
+    n_dummy: int  # volumes at the start that fMRIPrep marked as not in steady state
+    notes: tuple[str, ...]  # differences from the columns of the table, as sentences
 
 
 def load_confounds(

@@ -15,31 +15,16 @@ STRATEGIES = Path(__file__).parents[2] / "data" / "strategies"
 
 @dataclass(frozen=True)
 class Strategy:
-    """A set of confounds and how to describe it.
+    """A set of confounds and how to describe it."""
 
-    Attributes
-    ----------
-    name : str
-        As on the command line.
-    methods : str
-        The sentence for the methods section.
-    columns : tuple of str
-        Columns that must be there, by fMRIPrep's present names, or regular expressions anchored with ``^`` and ``$``
-        of which each must match something.
-    optional : tuple of str
-        The same, taken where they exist.
-    acompcor : int
-        aCompCor components from white matter, and as many from cerebrospinal fluid.
-    references : tuple of str
-        DOIs of what to cite.
-    """
-
-    name: str
-    methods: str
+    name: str  # as on the command line
+    methods: str  # the sentence for the methods section
+    # columns that must be there, by fMRIPrep's present names, or regular expressions anchored with ``^`` and ``$`` of
+    # which each must match something
     columns: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    acompcor: int = 0
-    references: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()  # the same, taken where they exist
+    acompcor: int = 0  # aCompCor components from white matter, and as many from cerebrospinal fluid
+    references: tuple[str, ...] = ()  # DOIs of what to cite
 
 
 def strategy_names() -> tuple[str, ...]:
@@ -48,10 +33,7 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def load_strategy(name_or_path: str | Path) -> Strategy:
-    """Load a shipped strategy by name, or the user's own from a YAML file.
-
-    Raises UsageError.
-    """
+    """Load a shipped strategy by name, or the user's own from a YAML file. Raises UsageError."""
     shipped = STRATEGIES / f"{name_or_path}.yml"
     path = shipped if str(name_or_path) in strategy_names() else Path(name_or_path)
     if not path.is_file():

@@ -58,10 +58,7 @@ LARGEST, LARGEST_DISPLACEMENT = 1e15, 1e3
 
 
 def read_header(table: Path) -> dict[str, str]:
-    """Return today's names of the columns and, for each, the name in the file.
-
-    Raises RecordingError.
-    """
+    """Return today's names of the columns and, for each, the name in the file. Raises RecordingError."""
     if table.name in MOTION_FILES:
         return {name: name for name in (*MOTION_FILES[table.name][0], "framewise_displacement")}
     try:
@@ -92,10 +89,7 @@ def translate(name: str) -> str:
 
 
 def read_columns(table: Path, spelling: Mapping[str, str]) -> Columns:
-    """Read the named columns only.
-
-    Raises RecordingError.
-    """
+    """Read the named columns only. Raises RecordingError."""
     if table.name in MOTION_FILES:
         made = read_motion(table)
         return {name: made[name] for name in spelling}

@@ -79,10 +79,7 @@ class _Sample:
 
 
 def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of whole series, a few MB at a time.
-
-    Returns block (rows, T). Raises RecordingError.
-    """
+    """Yield blocks of whole series, a few MB at a time. Returns block (rows, T). Raises RecordingError."""
     n_volumes, n_grayordinates = header.shape
     at_once = max(1, BLOCK_BYTES // (n_volumes * header.dtype.itemsize))
     stored = np.empty((at_once, n_volumes), dtype=header.dtype)
@@ -100,10 +97,7 @@ def read_grayordinates(path: Path, header: HeaderSummary) -> Iterator[tuple[slic
 
 
 def check_grayordinates(bold: Path, header: HeaderSummary, atlas: Atlas) -> None:
-    """Refuse an atlas that is of voxels, or of other surfaces than the recording.
-
-    Raises RecordingError.
-    """
+    """Refuse an atlas that is of voxels, or of other surfaces than the recording. Raises RecordingError."""
     if not is_cifti_labels(atlas.image):
         raise RecordingError(
             f"{bold} is CIFTI but the atlas {atlas.image} is not: give a dlabel file, "
@@ -138,10 +132,7 @@ def _membership(bold: Path, axis: Any, atlas: Atlas) -> tuple[Any, np.ndarray]:
 
 
 def read_parcellated(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Read a parcellated CIFTI file.
-
-    Returns values (T, P). Raises RecordingError.
-    """
+    """Read a parcellated CIFTI file. Returns values (T, P). Raises RecordingError."""
     import nibabel  # slow to load
     from nibabel.cifti2 import ParcelsAxis
 

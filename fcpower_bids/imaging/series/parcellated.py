@@ -18,10 +18,7 @@ STORED = np.float32
 
 
 def encode_ptseries(series: np.ndarray, atlas: Atlas, repetition_time: float) -> bytes:
-    """Return parcel series as a CIFTI ``ptseries``.
-
-    Shapes and units: series (T, P), repetition_time (seconds).
-    """
+    """Return parcel series as a CIFTI ``ptseries``. Shapes and units: series (T, P), repetition_time (seconds)."""
     return _encode(series, (SeriesAxis(0, repetition_time, len(series), unit="SECOND"), _parcels(atlas)))
 
 

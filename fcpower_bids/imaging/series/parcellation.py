@@ -24,30 +24,14 @@ UNDECLARED = ("n/a", "unknown")
 
 
 class Parcellation(NamedTuple):
-    """The series of one recording in one atlas; every parcel of the atlas has a column, always.
+    """The series of one recording in one atlas; every parcel of the atlas has a column, always."""
 
-    Attributes
-    ----------
-    series : ndarray of shape (T, P), float64
-        Mean over the covered voxels of each parcel; NaN for a parcel without any.
-    coverage : ndarray of shape (P,)
-        Covered share of each parcel, 0 to 1: inside field of view and mask, and with signal.
-    n_voxels : ndarray of shape (P,), int
-        Voxels (grayordinates) of the parcel on the grid of the recording, covered or not.
-    n_covered : ndarray of shape (P,), int
-        Those that the mean is made of.
-    figures : VolumeFigures
-        Measurements of every volume, the same for all atlases of one pass.
-    slices : Slices or None
-        Slices for the page.
-    """
-
-    series: np.ndarray
-    coverage: np.ndarray
-    n_voxels: np.ndarray
-    n_covered: np.ndarray
-    figures: VolumeFigures
-    slices: Slices | None = None
+    series: np.ndarray  # (T, P), float64: mean over the covered voxels of each parcel; NaN for a parcel without any
+    coverage: np.ndarray  # (P,): covered share of each parcel, 0 to 1: inside field of view and mask, and with signal
+    n_voxels: np.ndarray  # (P,), int: voxels (grayordinates) of the parcel on the grid of the recording, covered or not
+    n_covered: np.ndarray  # (P,), int: those that the mean is made of
+    figures: VolumeFigures  # measurements of every volume, the same for all atlases of one pass
+    slices: Slices | None = None  # slices for the page
 
 
 def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> list[Parcellation]:
@@ -82,10 +66,7 @@ def parcellate(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy:
 
 
 def check_request(bold: Path, mask: Path | None, atlases: Sequence[Atlas], n_dummy: int = 0) -> HeaderSummary:
-    """Refuse what the headers alone show to be impossible, and return that of the recording.
-
-    Raises RecordingError.
-    """
+    """Refuse what the headers alone show to be impossible, and return that of the recording. Raises RecordingError."""
     header = header_summary(bold)
     _check_counts(bold, header, atlases, n_dummy)
     for atlas in atlases:

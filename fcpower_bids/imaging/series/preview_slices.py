@@ -79,10 +79,7 @@ class SliceSums:
         self.squares += np.square(values, out=values)
 
     def finish(self, placed: Sequence[np.ndarray], scaling: tuple[float, float]) -> list[Slices | None]:
-        """Return the slices under each atlas; None where the grid is oblique.
-
-        Shapes and units: placed (X * Y * Z,).
-        """
+        """Return the slices under each atlas; None where the grid is oblique. Shapes and units: placed (X * Y * Z,)."""
         if not self.plan.is_aligned:
             return [None] * len(placed)
         slope, intercept = scaling

@@ -24,38 +24,17 @@ LONGEST_PLAUSIBLE_TR = 30.0
 
 
 class HeaderSummary(NamedTuple):
-    """Facts from the header of a recording; no data are read.
+    """Facts from the header of a recording; no data are read."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        As in the file: (X, Y, Z, T) for NIfTI, (T, G) for CIFTI.
-    zooms : tuple of float
-        Voxel sizes in mm; empty for CIFTI.
-    n_volumes : int
-        T.
-    repetition_time : float or None
-        Seconds; None where the header does not say.
-    dtype : numpy.dtype
-        Of the stored values, with their byte order.
-    affine : ndarray of shape (4, 4) or None
-        Voxel to mm; None for CIFTI.
-    offset : int
-        Bytes before the first stored value.
-    scaling : tuple of float
-        (slope, intercept): value = slope * stored + intercept.
-    grayordinates : nibabel.cifti2.BrainModelAxis or None
-        Axis of the rows of a CIFTI file (parsing it twice would cost as much as the data); None for NIfTI.
-    """
-
-    shape: tuple[int, ...]
-    zooms: tuple[float, ...]
-    n_volumes: int
-    repetition_time: float | None
-    dtype: np.dtype
-    affine: np.ndarray | None
-    offset: int
-    scaling: tuple[float, float]
+    shape: tuple[int, ...]  # as in the file: (X, Y, Z, T) for NIfTI, (T, G) for CIFTI
+    zooms: tuple[float, ...]  # voxel sizes in mm; empty for CIFTI
+    n_volumes: int  # T
+    repetition_time: float | None  # seconds; None where the header does not say
+    dtype: np.dtype  # of the stored values, with their byte order
+    affine: np.ndarray | None  # (4, 4) or None: voxel to mm; None for CIFTI
+    offset: int  # bytes before the first stored value
+    scaling: tuple[float, float]  # (slope, intercept): value = slope * stored + intercept
+    # axis of the rows of a CIFTI file (parsing it twice would cost as much as the data); None for NIfTI
     grayordinates: BrainModelAxis | None = None
 
     @property
@@ -65,21 +44,12 @@ class HeaderSummary(NamedTuple):
 
 
 class VolumeFigures(NamedTuple):
-    """Measurements of every volume while it streams by, to be compared with the table of the recording.
+    """Measurements of every volume while it streams by, to be compared with the table of the recording."""
 
-    Attributes
-    ----------
-    global_signal : ndarray of shape (T,)
-        Mean over the brain; NaN where it has no finite value.
-    dvars : ndarray of shape (T,)
-        Root mean square change of the voxels of the brain from the volume before; NaN for the first.
-    farthest : ndarray of shape (T,)
-        Largest change of any voxel of a parcel against the first volume.
-    """
-
-    global_signal: np.ndarray
+    global_signal: np.ndarray  # (T,): mean over the brain; NaN where it has no finite value
+    # (T,): root mean square change of the voxels of the brain from the volume before; NaN for the first
     dvars: np.ndarray
-    farthest: np.ndarray
+    farthest: np.ndarray  # (T,): largest change of any voxel of a parcel against the first volume
 
     def add(self, number: int, deviation: np.ndarray, sampled: np.ndarray, before: np.ndarray) -> None:
         """Write down one volume: changes of voxels against the first, and values of a sample now and before."""
@@ -96,10 +66,7 @@ class VolumeFigures(NamedTuple):
 
 
 def load_header(path: Path) -> Any:
-    """Return the nibabel image of a file, its data unread.
-
-    Raises RecordingError.
-    """
+    """Return the nibabel image of a file, its data unread. Raises RecordingError."""
     try:
         return nibabel.load(path)
     except FileNotFoundError:
@@ -215,10 +182,7 @@ def open_stored(path: Path) -> BufferedIOBase:
 
 
 def fill(stream: BufferedIOBase, values: np.ndarray) -> None:
-    """Read exactly as many bytes as the contiguous array holds: one ``readinto`` may return fewer.
-
-    Raises EOFError.
-    """
+    """Read exactly as many bytes as the contiguous array holds: one ``readinto`` may return fewer. Raises EOFError."""
     window = values.view(np.uint8).reshape(-1).data
     filled = 0
     while filled < len(window):

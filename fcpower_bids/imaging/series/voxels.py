@@ -188,10 +188,7 @@ def _place_labels(
 
 
 def check_volumetric(bold: Path, atlas: Atlas) -> None:
-    """Refuse an atlas of grayordinates for a recording of voxels.
-
-    Raises RecordingError.
-    """
+    """Refuse an atlas of grayordinates for a recording of voxels. Raises RecordingError."""
     if is_cifti_labels(atlas.image):
         raise RecordingError(
             f"{bold} is NIfTI but the atlas {atlas.image} is CIFTI: give a NIfTI label image "

@@ -34,30 +34,15 @@ SPACING, SMOOTHING = 4, 1.0
 
 @dataclass(frozen=True)
 class Brain:
-    """Content of one brain: numbers of parcels, or of connections between them, the largest first.
+    """Content of one brain: numbers of parcels, or of connections between them, the largest first."""
 
-    Attributes
-    ----------
-    parcels : tuple of str
-        Their names.
-    places : tuple of (float, float, float)
-        Where they are, in mm of MNI space.
-    ends : tuple of (int, int)
-        Which parcels each connection joins; empty where the numbers are those of the parcels themselves.
-    values : tuple of float
-        One per connection, or per parcel.
-    column : Column
-        Meaning of the numbers.
-    grid : Grid
-        The same as a table, a row per number in the same order.
-    """
-
-    parcels: tuple[str, ...]
-    places: tuple[Place, ...]
+    parcels: tuple[str, ...]  # their names
+    places: tuple[Place, ...]  # where they are, in mm of MNI space
+    # which parcels each connection joins; empty where the numbers are those of the parcels themselves
     ends: tuple[tuple[int, int], ...]
-    values: tuple[float, ...]
-    column: Column
-    grid: Grid
+    values: tuple[float, ...]  # one per connection, or per parcel
+    column: Column  # meaning of the numbers
+    grid: Grid  # the same as a table, a row per number in the same order
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,7 @@ def spaced(places: np.ndarray) -> list[float]:
 def draw_gains(
     matrices: Mapping[str, tuple[np.ndarray, np.ndarray]], rows: Sequence[str], columns: Sequence[str]
 ) -> str:
-    """Draw gains as cells with their numbers; blue is a gain, red a loss.
-
-    Shapes and units: matrices (R, C).
-    """
+    """Draw gains as cells with their numbers; blue is a gain, red a loss. Shapes and units: matrices (R, C)."""
     digits = 3 if len(columns) * len(matrices) <= FEW_COLUMNS else 2
     limit = max(float(np.nanmax(np.abs(gains), initial=1e-3)) for gains, _ in matrices.values())
     table = colour_table("RdBu_r")[::-1]

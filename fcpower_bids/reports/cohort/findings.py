@@ -30,27 +30,13 @@ FEW_PEOPLE, FEW_FOLDS = 100, 10
 class Finding:
     """The finding about one target.
 
-    Attributes
-    ----------
-    target : str
-    score, label : str
-        ``r`` or ``auc``, and how a sentence calls it.
-    summary : pandas.DataFrame
-        Rows of ``prediction_summary``, without those of encoders that were trained on these people, the best
-        representation first.
-    leading : str
-        The column of ``summary`` that says which is the best.
-    state : str
-        Whether the best of the permutation tests, corrected for the number of representations and targets, is
-        significant; not decided where the permutations are too few.
-    p : float
-        That p, corrected by the best of each permutation; NaN where there was none.
-    comparison : pandas.Series or None
-        The row of ``comparisons`` that sets FC^alpha against FC.
-    site : mapping
-        ``Columns`` of sites that the target goes with, and the ``Score`` of the site alone; empty where it does not.
-    questions : int
-        Targets that were tested together.
+    `score`, `label`: ``r`` or ``auc``, and how a sentence calls it. `summary`: rows of ``prediction_summary``, without
+    those of encoders that were trained on these people, the best representation first. `leading`: the column of
+    ``summary`` that says which is the best. `state`: whether the best of the permutation tests, corrected for the
+    number of representations and targets, is significant; not decided where the permutations are too few. `p`: that p,
+    corrected by the best of each permutation; NaN where there was none. `comparison`: the row of ``comparisons`` that
+    sets FC^alpha against FC. `site`: ``Columns`` of sites that the target goes with, and the ``Score`` of the site
+    alone; empty where it does not. `questions`: targets that were tested together.
     """
 
     target: str

@@ -37,24 +37,15 @@ SHOWN = ("criterion", "transform", "representation", "participant_id", "alpha", 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Facts of the text about one table of a finished analysis.
-
-    Attributes
-    ----------
-    analysis, table : str
-    template : Path
-        Jinja; it sees ``one``, the facts of the paragraph, with ``chosen``, ``prediction`` and ``identification``.
-    facts : callable, optional
-        Takes the `GroupTables` and the name of the table; returns ``one``.
-    heading : bool
-        Whether it brings a heading of its own, or is a part of the further analyses.
-    """
+    """Facts of the text about one table of a finished analysis."""
 
     analysis: str
     table: str
+    # jinja; it sees ``one``, the facts of the paragraph, with ``chosen``, ``prediction`` and ``identification``
     template: Path
+    # takes the `GroupTables` and the name of the table; returns ``one``
     facts: Callable[[GroupTables, str], Mapping[str, Any]]
-    heading: bool = False
+    heading: bool = False  # whether it brings a heading of its own, or is a part of the further analyses
 
 
 def read_choices(tables: GroupTables) -> dict[str, Any]:

@@ -102,49 +102,26 @@ class Section:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the page: maker of its sections, and their share in the first lines of the page.
+    """A part of the page: maker of its sections, and their share in the first lines of the page."""
 
-    Attributes
-    ----------
-    make : callable
-        Takes the `GroupTables`; returns the sections, the first with the anchor and the title of the part.
-    anchor, title : str
-    place : int
-        Parts with smaller numbers stand before it.
-    quoted : bool
-        Whether the first lines quote its first sentence.
-    answers : tuple of str
-        Beginnings of a first sentence that belongs in the headline.
-    """
-
+    # takes the `GroupTables`; returns the sections, the first with the anchor and the title of the part
     make: Callable[[GroupTables], Sequence[Section]]
     anchor: str
     title: str
-    place: int
-    quoted: bool = False
-    answers: tuple[str, ...] = ()
+    place: int  # parts with smaller numbers stand before it
+    quoted: bool = False  # whether the first lines quote its first sentence
+    answers: tuple[str, ...] = ()  # beginnings of a first sentence that belongs in the headline
 
 
 @dataclass(frozen=True, eq=False)
 class GroupTables:
-    """The tables of ``group/``, read when they are asked for; one that is not there is None.
+    """The tables of ``group/``, read when they are asked for; one that is not there is None."""
 
-    Attributes
-    ----------
-    settings : Places
-        Where the outputs are.
-    problems : dict of str to str
-        Broken tables with their faults; their content is left out.
-    failures : dict of str to str
-        Parts of the page that a mistake of the program has stopped, and where its traceback is.
-    causes : list of Exception
-        Those mistakes.
-    """
-
-    settings: Places
-    problems: dict[str, str] = field(default_factory=dict)
+    settings: Places  # where the outputs are
+    problems: dict[str, str] = field(default_factory=dict)  # broken tables with their faults; their content is left out
+    # parts of the page that a mistake of the program has stopped, and where its traceback is
     failures: dict[str, str] = field(default_factory=dict)
-    causes: list[Exception] = field(default_factory=list)
+    causes: list[Exception] = field(default_factory=list)  # those mistakes
     _frames: dict[str, pd.DataFrame | None] = field(default_factory=dict)
 
     @property

@@ -37,39 +37,19 @@ FEW_IDENTIFIED = 20
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """First lines of the page.
+    """First lines of the page."""
 
-    Attributes
-    ----------
-    level : str
-        ``ok``, ``caution`` or ``stop``.
-    headline : str
-        One or two sentences.
-    facts : tuple of (str, str)
-        Label and value.
-    findings : tuple of (str, tuple of str, str)
-        A question, the sentences that answer it, the anchor of the section behind it.
-    further : tuple of (str, str, str)
-        Of each further analysis: title, first sentence, anchor.
-    cautions : tuple of str
-        Limits of the findings.
-    overview : Grid or None
-        Targets against representations.
-    figures : tuple of Panel
-        Figures of prediction and identification.
-    mark : str
-        Mark of the results in the index: ``ok`` where something was found, ``caution`` where the check
-        alarms or a part failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing.
-    """
-
-    level: str
-    headline: str
-    facts: tuple[tuple[str, str], ...]
+    level: str  # ``ok``, ``caution`` or ``stop``
+    headline: str  # one or two sentences
+    facts: tuple[tuple[str, str], ...]  # label and value
+    # a question, the sentences that answer it, the anchor of the section behind it
     findings: tuple[tuple[str, tuple[str, ...], str], ...]
-    further: tuple[tuple[str, str, str], ...]
-    cautions: tuple[str, ...]
-    overview: Grid | None = None
-    figures: tuple[Panel, ...] = ()
+    further: tuple[tuple[str, str, str], ...]  # of each further analysis: title, first sentence, anchor
+    cautions: tuple[str, ...]  # limits of the findings
+    overview: Grid | None = None  # targets against representations
+    figures: tuple[Panel, ...] = ()  # figures of prediction and identification
+    # mark of the results in the index: ``ok`` where something was found, ``caution`` where the check alarms or a part
+    # failed, ``open`` where nothing was found or tested, ``stop`` where there is nothing
     mark: str = "stop"
 
 

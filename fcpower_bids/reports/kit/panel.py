@@ -8,39 +8,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a page.
+    """One part of a page."""
 
-    Attributes
-    ----------
-    title, text : str
-        Heading and how to read it.
-    svg, alt : str
-        A drawing and its description.
-    matrices : dict
-        For the script of the page: names, networks, encoded matrices.
-    rows : tuple of (str, str)
-        A table of two columns.
-    sources : tuple of (str, str)
-        Name and address of the data behind it.
-    wide, folded : bool
-        Over the whole width; closed at first.
-    paper : str
-        Its place on the printed sheet of a recording: ``whole``, ``left`` or ``right``; empty: on the screen alone.
-    failure : str
-        Why the program failed to make it.
-    leads : bool
-        Whether it comes first, as what calls for caution does.
-    """
-
+    # title, text: heading and how to read it
     title: str
     text: str
+    # svg, alt: a drawing and its description
     svg: str = ""
     alt: str = ""
+    # for the script of the page: names, networks, encoded matrices
     matrices: dict[str, Any] = field(default_factory=dict)
-    rows: tuple[tuple[str, str], ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()  # a table of two columns
+    sources: tuple[tuple[str, str], ...] = ()  # name and address of the data behind it
+    # wide, folded: over the whole width; closed at first
     wide: bool = False
     folded: bool = False
+    # its place on the printed sheet of a recording: ``whole``, ``left`` or ``right``; empty: on the screen alone
     paper: str = ""
-    failure: str = ""
-    leads: bool = False
+    failure: str = ""  # why the program failed to make it
+    leads: bool = False  # whether it comes first, as what calls for caution does

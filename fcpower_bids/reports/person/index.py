@@ -69,10 +69,7 @@ def renew_index(output_dir: Path) -> None:
 
 
 def write_index(output_dir: Path) -> Path | None:
-    """Write the page of all recordings that have a status; none where there are none.
-
-    Raises DatasetError.
-    """
+    """Write the page of all recordings that have a status; none where there are none. Raises DatasetError."""
     statuses = [one for one in read_statuses(output_dir) if one.stage != COMBINED]
     pictures = len(statuses) <= MOST_PICTURES
     rows = [row for accounts in _everybody(output_dir, statuses) for row in _rows(accounts, pictures)]

@@ -68,10 +68,7 @@ class Written:
 
 
 def write_participant_reports(settings: ParticipantOutputs, subjects: Sequence[str]) -> list[Path]:
-    """Write ``sub-X.html`` for every participant, and the methods text of all.
-
-    Raises Incomplete.
-    """
+    """Write ``sub-X.html`` for every participant, and the methods text of all. Raises Incomplete."""
     written = write_pages(settings, subjects)
     write_methods(settings, set(written.atlases))
     if written.failures:

@@ -73,10 +73,7 @@ def _write_slices(path: Path, slices: Slices) -> None:
 
 
 def read_slices(path: Path) -> Slices | None:
-    """Read the slices of a recording under an atlas; None where none were kept.
-
-    Raises DatasetError.
-    """
+    """Read the slices of a recording under an atlas; None where none were kept. Raises DatasetError."""
     if not path.exists():
         return None
     found = Slices(**_read(path, Slices._fields))
@@ -86,10 +83,7 @@ def read_slices(path: Path) -> Slices | None:
 
 
 def read_preview(path: Path) -> Preview | None:
-    """Read a preview; None where none was kept.
-
-    Raises DatasetError.
-    """
+    """Read a preview; None where none was kept. Raises DatasetError."""
     if not path.exists():
         return None
     found = _read(path, ("carpet", "frequencies", "power"))

@@ -31,18 +31,10 @@ JUDGED_BY = ("bold", "timeseries")
 
 @dataclass(frozen=True, eq=False)
 class Parcellation:
-    """The parcels of an atlas copy in ``sourcedata/atlases``.
+    """The parcels of an atlas copy in ``sourcedata/atlases``."""
 
-    Attributes
-    ----------
-    image : Path
-        Label image.
-    table : pandas.DataFrame
-        ``index``, ``name``, ``network``, ``hemisphere``, in the order of the outputs.
-    """
-
-    image: Path
-    table: pd.DataFrame
+    image: Path  # label image
+    table: pd.DataFrame  # ``index``, ``name``, ``network``, ``hemisphere``, in the order of the outputs
 
     @cached_property
     def names(self) -> list[str]:
@@ -78,28 +70,16 @@ def network_order(networks: list[str] | tuple[str, ...]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One recording seen through one atlas.
+    """One recording seen through one atlas."""
 
-    Attributes
-    ----------
-    about : dict
-        Facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``.
-    sidecars : dict of str to dict
-        Tables that were read already, by suffix.
-    tables : dict of str to Path
-        By suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``.
-    connectomes, embeddings : list of Path
-        FC first, then its transforms.
-    files : list of Path
-        Every other table, whatever its suffix.
-    """
-
-    about: Mapping[str, Any]
-    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)
+    about: Mapping[str, Any]  # facts about the atlas from the sidecars: ``Name``, ``Space``, ``Source``, ``License``
+    sidecars: dict[str, dict[str, Any]] = field(default_factory=dict)  # tables that were read already, by suffix
+    # by suffix: ``bold`` (coverage), ``timeseries``, ``eigenvalues``
     tables: dict[str, Path] = field(default_factory=dict)
+    # connectomes, embeddings: FC first, then its transforms
     connectomes: list[Path] = field(default_factory=list)
     embeddings: list[Path] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)  # every other table, whatever its suffix
 
     @property
     def atlas(self) -> str:
@@ -129,24 +109,12 @@ def _parcellation(output_dir: Path, atlas: str, space: str) -> Parcellation:
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """Everything written about one recording.
+    """Everything written about one recording."""
 
-    Attributes
-    ----------
-    status : Status
-        Its status.
-    tables : dict of str to Path
-        By suffix: ``design``, ``outliers``, ``qc``.
-    views : list of View
-        One per atlas.
-    broken : list of str
-        Which of its files are missing or cannot be read.
-    """
-
-    status: Status
-    tables: dict[str, Path]
-    views: list[View]
-    broken: list[str] = field(default_factory=list)
+    status: Status  # its status
+    tables: dict[str, Path]  # by suffix: ``design``, ``outliers``, ``qc``
+    views: list[View]  # one per atlas
+    broken: list[str] = field(default_factory=list)  # which of its files are missing or cannot be read
 
     @property
     def name(self) -> str:
@@ -295,10 +263,7 @@ def _check_quality(path: Path) -> None:
 
 
 def read_columns(path: Path, spec: TableSpec) -> pd.DataFrame:
-    """Read the columns of numbers of a table, by their keys.
-
-    Raises DatasetError.
-    """
+    """Read the columns of numbers of a table, by their keys. Raises DatasetError."""
     table = read_declared(path, spec)
     keys = [key for key in spec.needed if not spec.columns[key].is_text]
     lacking = [spec.columns[key].written for key in keys if key not in table.columns]

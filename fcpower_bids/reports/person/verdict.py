@@ -45,24 +45,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdict:
-    """First lines of a page.
+    """First lines of a page."""
 
-    Attributes
-    ----------
-    level : str
-        ``ok``, ``caution`` or ``stop``.
-    headline : str
-        One sentence.
-    facts : tuple of (str, str)
-        Label and value.
-    problems : tuple of Problem
-        Every recording that is not used, and every caution.
-    """
-
-    level: str
-    headline: str
-    facts: tuple[tuple[str, str], ...]
-    problems: tuple[Problem, ...]
+    level: str  # ``ok``, ``caution`` or ``stop``
+    headline: str  # one sentence
+    facts: tuple[tuple[str, str], ...]  # label and value
+    problems: tuple[Problem, ...]  # every recording that is not used, and every caution
 
 
 def judge(accounts: Sequence[Account], embeddings: Sequence[Status], configuration: str) -> Verdict:

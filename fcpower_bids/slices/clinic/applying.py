@@ -31,87 +31,54 @@ NEAR, FEW_NEAR = 0.1, 5
 
 @dataclass(frozen=True)
 class NewScan:
-    """Facts about a scan besides its connectome; NaN where unknown.
-
-    Attributes
-    ----------
-    seconds, mean_fd, degrees_of_freedom, repetition_time : float
-    age, female, known : float
-        From a phenotype table of the new people; 1 for female, 0 for male; the target itself where a table has it.
-    in_training : bool
-        Whether the model was fitted on this very connectome.
-    """
+    """Facts about a scan besides its connectome; NaN where unknown."""
 
     seconds: float = math.nan
     mean_fd: float = math.nan
     degrees_of_freedom: float = math.nan
     repetition_time: float = math.nan
+    # age, female, known: from a phenotype table of the new people; 1 for female, 0 for male; the target itself where a
+    # table has it
     age: float = math.nan
     female: float = math.nan
     known: float = math.nan
-    in_training: bool = False
+    in_training: bool = False  # whether the model was fitted on this very connectome
 
 
 @dataclass(frozen=True)
 class AppliedModel:
-    """Result of a fitted model for one scan.
+    """Result of a fitted model for one scan."""
 
-    Attributes
-    ----------
-    prediction : float
-        In the unit of the target; for two classes a score between the classes 0 and 1.
-    low, high : float
-        Interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes.
-    low_new_site, high_new_site : float
-        The cautious interval for a site that is unlike the others; NaN without several sites.
-    classes : tuple of str
-        For two classes those that cannot be ruled out; empty for numbers.
-    gap, gap_corrected, gap_error : float
-        Prediction minus known value; prediction minus that expected of a person of this value, since predictions are
-        drawn to the mean; and its standard error. NaN where the value is not known or the scan was in the training.
-    similarity : float
-        How like the training people the scan is.
-    compared : tuple of mapping
-        Rows of the comparison with the reference.
-    warnings : tuple of str
-        Properties outside of the model's training, the gravest first; empty when there are none.
-    """
-
-    prediction: float
+    prediction: float  # in the unit of the target; for two classes a score between the classes 0 and 1
+    # low, high: interval with the coverage and for the people that ``facts["Interval"]`` states; NaN for classes
     low: float
     high: float
+    # low_new_site, high_new_site: the cautious interval for a site that is unlike the others; NaN without several sites
     low_new_site: float
     high_new_site: float
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # for two classes those that cannot be ruled out; empty for numbers
+    # gap, gap_corrected, gap_error: prediction minus known value; prediction minus that expected of a person of this
+    # value, since predictions are drawn to the mean; and its standard error. NaN where the value is not known or the
+    # scan was in the training.
     gap: float
     gap_corrected: float
     gap_error: float
-    similarity: float
-    compared: tuple[Mapping[str, Any], ...] = ()
+    similarity: float  # how like the training people the scan is
+    compared: tuple[Mapping[str, Any], ...] = ()  # rows of the comparison with the reference
+    # properties outside of the model's training, the gravest first; empty when there are none
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Correction by local people of known target.
+    """Correction by local people of known target."""
 
-    Attributes
-    ----------
-    people : int
-        How many there were.
-    offset : float
-        Offset that is subtracted from predictions, shrunken to zero by the spread of offsets between sites.
-    bias, mean_error_before : float
-        Mean and mean absolute residual of these people before.
-    radius : Radius
-        Half the width of the interval afterwards.
-    """
-
-    people: int
-    offset: float
+    people: int  # how many there were
+    offset: float  # offset that is subtracted from predictions, shrunken to zero by the spread of offsets between sites
+    # bias, mean_error_before: mean and mean absolute residual of these people before
     bias: float
     mean_error_before: float
-    radius: Radius
+    radius: Radius  # half the width of the interval afterwards
 
 
 def apply_model(
@@ -121,10 +88,7 @@ def apply_model(
     scan: NewScan | None = None,
     recalibration: Recalibration | None = None,
 ) -> AppliedModel:
-    """Predict the target of one scan from its Pearson FC.
-
-    Shapes and units: connectome (P, P). Raises Unfit.
-    """
+    """Predict the target of one scan from its Pearson FC. Shapes and units: connectome (P, P). Raises Unfit."""
     facts, told = model.facts, scan or NewScan()
     fc = _in_order(np.asarray(connectome, dtype=float), parcels, facts["Parcels"])
     matrix = spectral_power(fc, float(facts["Alpha"])) if facts["Representation"] == FC_POWER else fc

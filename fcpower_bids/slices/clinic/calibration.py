@@ -162,28 +162,14 @@ FEWEST_TRAINING = 4
 
 @dataclass(frozen=True, eq=False)
 class Ingredients:
-    """Parts of a fold of the model.
+    """Parts of a fold of the model."""
 
-    Attributes
-    ----------
-    features, single : ndarray, shape (n, E), (n_scans, E)
-        Of the people, and of their single scans.
-    person : ndarray of int, shape (n_scans,)
-        Row of the person of each single scan.
-    mean_fd : ndarray, shape (n_scans,)
-        Motion of each single scan; NaN where unknown.
-    known : ndarray of int
-        People whose target is known.
-    penalty : float
-    kernel : str
-    intercept : bool
-    """
-
+    # features, single: (n, E), (n_scans, E): of the people, and of their single scans
     features: FloatArray
     single: FloatArray
-    person: Rows
-    mean_fd: FloatArray
-    known: Rows
+    person: Rows  # (n_scans,): row of the person of each single scan
+    mean_fd: FloatArray  # (n_scans,): motion of each single scan; NaN where unknown
+    known: Rows  # people whose target is known
     penalty: float
     kernel: str
     intercept: bool
@@ -191,24 +177,16 @@ class Ingredients:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions of models for scans that they have not seen.
+    """Predictions of models for scans that they have not seen."""
 
-    Attributes
-    ----------
-    residuals : pandas.DataFrame
-        One row per scan and way of holding out; it is not written. ``held_out`` a site or a fold, its name ``group``,
-        the ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess`` (error of the mean of the
-        training people), ``observed_class``, ``mean_fd``.
-    similarity : ndarray, shape (n_scans,)
-        Of each scan to the training people of the fold that held it out.
-    scores : mapping
-        How well each site was predicted by the others, and each fold: scans, mean error, its standard deviation, mean
-        absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were
-        observed equal. Without sites and folds of fewer than `FEWEST_SHOWN` people.
-    """
-
+    # one row per scan and way of holding out; it is not written. ``held_out`` a site or a fold, its name ``group``, the
+    # ``person`` by number, ``predicted``, ``observed``, ``residual``, ``guess`` (error of the mean of the training
+    # people), ``observed_class``, ``mean_fd``.
     residuals: pd.DataFrame
-    similarity: FloatArray
+    similarity: FloatArray  # (n_scans,): of each scan to the training people of the fold that held it out
+    # how well each site was predicted by the others, and each fold: scans, mean error, its standard deviation, mean
+    # absolute error, and r or, for two classes, scans and the area under the curve alone; NaN where all were observed
+    # equal. Without sites and folds of fewer than `FEWEST_SHOWN` people.
     scores: dict[str, dict[str, dict[str, float]]]
 
 
@@ -273,16 +251,9 @@ def _splits(study: Study, known: Rows, seed: int) -> Iterator[tuple[str, str, Ro
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The residuals that speak for a person to come: of held-out sites, else of held-out people of the same sites.
+    """The residuals that speak for a person to come: of held-out sites, else of held-out people of the same sites."""
 
-    Attributes
-    ----------
-    rows : pandas.DataFrame
-        `RESIDUALS`.
-    by_site : bool
-    """
-
-    rows: pd.DataFrame
+    rows: pd.DataFrame  # `RESIDUALS`
     by_site: bool
 
     @classmethod

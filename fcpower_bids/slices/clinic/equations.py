@@ -14,21 +14,11 @@ from fcpower_bids.core.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Radius:
-    """Half the width of an interval.
+    """Half the width of an interval."""
 
-    Attributes
-    ----------
-    value : float
-        In the unit of the target.
-    level : float
-        The coverage that it claims: the nominal one, or less where the groups are too few for that.
-    groups : int
-        Groups that it comes from.
-    """
-
-    value: float
-    level: float
-    groups: int
+    value: float  # in the unit of the target
+    level: float  # the coverage that it claims: the nominal one, or less where the groups are too few for that
+    groups: int  # groups that it comes from
 
 
 def group_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9) -> Radius:
@@ -106,18 +96,10 @@ def cautious_radius(residuals: ArrayLike, groups: ArrayLike, level: float = 0.9,
 
 @dataclass(frozen=True)
 class Radii:
-    """Half the width of an interval, by the predicted value: Mondrian bins with an interval of their own each.
+    """Half the width of an interval, by the predicted value: Mondrian bins with an interval of their own each."""
 
-    Attributes
-    ----------
-    edges : tuple of float
-        Predicted values between the bins; none where there is one bin.
-    each : tuple of Radius
-        One more than edges.
-    """
-
-    edges: tuple[float, ...]
-    each: tuple[Radius, ...]
+    edges: tuple[float, ...]  # predicted values between the bins; none where there is one bin
+    each: tuple[Radius, ...]  # one more than edges
 
     def at(self, predicted: ArrayLike) -> FloatArray:
         """Radius at predicted values (n,): array (n,)."""
@@ -179,23 +161,14 @@ def by_third(inside: ArrayLike, values: ArrayLike) -> list[float]:
 
 @dataclass(frozen=True)
 class Regression:
-    """Predicted values as a line of the known ones: predictions are drawn to the mean.
+    """Predicted values as a line of the known ones: predictions are drawn to the mean."""
 
-    Attributes
-    ----------
-    slope, intercept : float
-        Of the expected prediction at a known value.
-    sd : float
-        Standard deviation of predictions around the line.
-    n : int
-    mean, spread : float
-        Mean of the known values, and the sum of their squared distances from it.
-    """
-
+    # slope, intercept: of the expected prediction at a known value
     slope: float
     intercept: float
-    sd: float
+    sd: float  # standard deviation of predictions around the line
     n: int
+    # mean, spread: mean of the known values, and the sum of their squared distances from it
     mean: float
     spread: float
 
@@ -316,21 +289,13 @@ FEWEST = 10
 
 @dataclass(frozen=True)
 class Verification:
-    """Meaning of a score.
+    """Meaning of a score."""
 
-    Attributes
-    ----------
-    false_match : float
-        Share of pairs of different people with at least this score: how often two people pass for one here.
-    false_non_match : float
-        Share of pairs of one person with at most this score.
-    likelihood_ratio : float
-        Density of the score among pairs of one person over that among pairs of different people, never beyond what as
-        many pairs can show; NaN with fewer than `FEWEST` pairs of either kind.
-    """
-
+    # share of pairs of different people with at least this score: how often two people pass for one here
     false_match: float
-    false_non_match: float
+    false_non_match: float  # share of pairs of one person with at most this score
+    # density of the score among pairs of one person over that among pairs of different people, never beyond what as
+    # many pairs can show; NaN with fewer than `FEWEST` pairs of either kind
     likelihood_ratio: float
 
 

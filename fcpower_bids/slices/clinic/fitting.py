@@ -52,21 +52,12 @@ MODEL_REPRESENTATIONS = (FC, FC_POWER)
 
 @dataclass(frozen=True, eq=False)
 class FinalModel:
-    """A model that can be handed on.
+    """A model that can be handed on."""
 
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-        See `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``.
-    facts : dict
-        Facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals.
-    reference : pandas.DataFrame
-        `calibration.REFERENCE`.
-    """
-
-    arrays: ModelArrays
+    arrays: ModelArrays  # see `core.regression.ridge_model.ridge_model_arrays`; plain types, for ``numpy.savez``
+    # facts for the user of the model, JSON-ready: parcels, exponent, target, cohort, its ranges, intervals
     facts: dict[str, Any]
-    reference: pd.DataFrame
+    reference: pd.DataFrame  # `calibration.REFERENCE`
 
 
 def fit_final_model(

@@ -81,10 +81,7 @@ def save_model(
 def load_model(
     path: Path, specs: Iterable[TableSpec] = ()
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], list[pd.DataFrame]]:
-    """Read a fitted model: arrays, facts, and the tables that are asked for.
-
-    Raises DatasetError.
-    """
+    """Read a fitted model: arrays, facts, and the tables that are asked for. Raises DatasetError."""
     if not (path / CARD).is_file():
         older = " This one is of an earlier version: make it again." if path.suffix == ".npz" else ""
         raise DatasetError(f"There is no model in {path}. {WHERE}{older}")
@@ -208,10 +205,7 @@ def save_models(cohort: Cohort, attempts: Attempts) -> None:
 def write_model(
     cohort: Cohort, settings: Settings, target: str, representation: str, tested: Mapping[str, Any]
 ) -> Path:
-    """Fit a model of one target and write its folder.
-
-    Raises Unfit, DatasetError.
-    """
+    """Fit a model of one target and write its folder. Raises Unfit, DatasetError."""
     model = fit_final_model(cohort, settings, target, representation, tested)
     refuse_without_skill(model.facts, cast(ModelChoices, settings).accept_no_skill)
     places = set(zip(cohort.scans["participant_id"].astype(str), cohort.scans["session"].astype(str), strict=True))

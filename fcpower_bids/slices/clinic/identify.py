@@ -73,10 +73,7 @@ def identify_scans(
 
 
 def _refuse_single(chosen: list[Connectome], asked: set[str], output_dir: Path) -> None:
-    """Refuse people with one scan: a comparison needs another under the same name.
-
-    Raises DatasetError.
-    """
+    """Refuse people with one scan: a comparison needs another under the same name. Raises DatasetError."""
     sessions = {name: {one.session for one in chosen if one.participant == name} for name in _names(chosen)}
     apart = any(len(each) > 1 for each in sessions.values())  # then scans of one session are not compared
     counts = (

@@ -18,10 +18,7 @@ from fcpower_bids.slices.clinic.calibration import SEX, is_female
 
 
 def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str, float]]:
-    """Return ``age`` and ``female`` by person, as far as they are known.
-
-    Raises DatasetError.
-    """
+    """Return ``age`` and ``female`` by person, as far as they are known. Raises DatasetError."""
     found: dict[str, dict[str, float]] = {"age": {}, "female": {}}
     for path in people_tables(output_dir):
         table = _read(path)
@@ -34,10 +31,7 @@ def read_people(output_dir: Path, phenotypes: Path | None) -> dict[str, dict[str
 
 
 def read_column(path: Path, name: str) -> dict[str, float]:
-    """Read one column of numbers by person; its case does not matter.
-
-    Raises DatasetError.
-    """
+    """Read one column of numbers by person; its case does not matter. Raises DatasetError."""
     table = _read(path)
     if name.lower() not in (str(column).lower() for column in table.columns):
         raise DatasetError(f"{path} has no column '{name}'. Columns: {', '.join(map(str, table.columns))}.")
@@ -78,22 +72,15 @@ RARE = 0.01
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Predictions of people whose value is known, none of whom the model has seen.
+    """Predictions of people whose value is known, none of whom the model has seen."""
 
-    Attributes
-    ----------
-    people, inside : int
-        How many, and of how many the value lies in the interval.
-    mean_error, mean_absolute_error : float
-        Predicted minus known.
-    fails : bool
-        Whether so few inside would come of the claimed coverage in less than 1 of 100 cases, were people independent.
-    """
-
+    # people, inside: how many, and of how many the value lies in the interval
     people: int
     inside: int
+    # mean_error, mean_absolute_error: predicted minus known
     mean_error: float
     mean_absolute_error: float
+    # whether so few inside would come of the claimed coverage in less than 1 of 100 cases, were people independent
     fails: bool
 
 

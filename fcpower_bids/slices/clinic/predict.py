@@ -97,70 +97,34 @@ TABLES = (PREDICTED, UNUSUAL)
 
 @dataclass(frozen=True)
 class Request:
-    """Request of a user besides the model.
+    """Request of a user besides the model."""
 
-    Attributes
-    ----------
-    output_dir : Path
-        Of the participant level.
-    participants : tuple of str
-        Labels; all where empty.
-    phenotypes : Path or None
-        Table with the age of the new people, and their sex; else that of the dataset is taken where it is there.
-    local : Path or None
-        Table with the known target of some of them, to recalibrate.
-    accept_differences : bool
-        Whether to predict although the scans were made otherwise.
-    accept_no_skill : bool
-        Whether to use a model that does no better than a guess.
-    pages : bool
-        Whether to write a page per person.
-    command : callable
-        From a person to what was asked in words, for the foot of their page.
-    """
-
-    output_dir: Path
-    participants: tuple[str, ...] = ()
+    output_dir: Path  # of the participant level
+    participants: tuple[str, ...] = ()  # labels; all where empty
+    # table with the age of the new people, and their sex; else that of the dataset is taken where it is there
     phenotypes: Path | None = None
-    local: Path | None = None
-    accept_differences: bool = False
-    accept_no_skill: bool = False
-    pages: bool = True
+    local: Path | None = None  # table with the known target of some of them, to recalibrate
+    accept_differences: bool = False  # whether to predict although the scans were made otherwise
+    accept_no_skill: bool = False  # whether to use a model that does no better than a guess
+    pages: bool = True  # whether to write a page per person
+    # from a person to what was asked in words, for the foot of their page
     command: Callable[[str], str] = lambda person: ""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Results of one model.
+    """Results of one model."""
 
-    Attributes
-    ----------
-    frame : pandas.DataFrame
-        `PREDICTED`.
-    path : Path
-        Where it was written.
-    facts : mapping
-        Of the model.
-    recalibration : Recalibration or None
-    known : KnownValues or None
-        How it does with people whose value the dataset has.
-    broken : tuple of str
-        Why people have no page.
-    """
-
-    frame: pd.DataFrame
-    path: Path
-    facts: Mapping[str, Any]
+    frame: pd.DataFrame  # `PREDICTED`
+    path: Path  # where it was written
+    facts: Mapping[str, Any]  # of the model
     recalibration: Recalibration | None
-    known: KnownValues | None = None
-    broken: tuple[str, ...] = ()
+    known: KnownValues | None = None  # how it does with people whose value the dataset has
+    broken: tuple[str, ...] = ()  # why people have no page
 
 
 def open_model(path: Path) -> FinalModel:
-    """Read a model with its tables.
-
-    Raises DatasetError.
-    """
+    """Read a model with its tables. Raises DatasetError."""
     arrays, facts, (reference,) = load_model(path, (REFERENCE,))
     return FinalModel(arrays, facts, reference)
 

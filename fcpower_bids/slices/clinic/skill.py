@@ -142,10 +142,7 @@ def say_in_full(facts: Mapping[str, Any]) -> str:
 
 
 def refuse_without_skill(facts: Mapping[str, Any], accepted: bool) -> None:
-    """Refuse a model without skill, unless it is asked for by name.
-
-    Raises DatasetError.
-    """
+    """Refuse a model without skill, unless it is asked for by name. Raises DatasetError."""
     if facts["Skill"]["Found"] or accepted:
         return
     remedy = "do not use it" if tested(facts["Skill"]) else "test it (--analyses prediction, --permutations 1000)"

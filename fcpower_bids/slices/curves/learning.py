@@ -53,35 +53,19 @@ LARGEST = 1e9
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """Result of `fit_scaling_law`.
+    """Result of `fit_scaling_law`."""
 
-    Attributes
-    ----------
-    w0 : float
-        Score at infinitely many people and minutes.
-    w1 : float
-        People that halve the squared score even with endless scans.
-    w2 : float
-        The same in people times minutes.
-    se_w0, se_w1, se_w2 : float
-        Standard errors of the least-squares fit, as if the cells were independent; NaN where a parameter is at a limit.
-    rmse : float
-        Root mean squared difference between law and scores.
-    at_bound : bool
-        Whether a parameter lies at the limit of its range, so that the data do not determine it.
-    n_cells : int
-        Cells that entered.
-    """
-
-    w0: float
-    w1: float
-    w2: float
+    w0: float  # score at infinitely many people and minutes
+    w1: float  # people that halve the squared score even with endless scans
+    w2: float  # the same in people times minutes
+    # se_w0, se_w1, se_w2: standard errors of the least-squares fit, as if the cells were independent; NaN where a
+    # parameter is at a limit
     se_w0: float
     se_w1: float
     se_w2: float
-    rmse: float
-    at_bound: bool
-    n_cells: int
+    rmse: float  # root mean squared difference between law and scores
+    at_bound: bool  # whether a parameter lies at the limit of its range, so that the data do not determine it
+    n_cells: int  # cells that entered
 
 
 def scaling_law(n_people: ArrayLike, minutes: ArrayLike, w0: float, w1: float, w2: float) -> FloatArray:
@@ -356,10 +340,7 @@ def _shrink(fold: Fold, size: int, seed: int) -> Fold:
 
 
 def cross_validate_smaller(solver: Solver, kernel: FloatArray | None, study: Study) -> NestedResult:
-    """Predict all targets of a study whose folds train on some of the people.
-
-    Shapes and units: kernel (n, n).
-    """
+    """Predict all targets of a study whose folds train on some of the people. Shapes and units: kernel (n, n)."""
     size = max(fold.train.size for fold in study.folds)
     if kernel is not None and size <= WORTH_A_BLOCK * len(kernel):
         solver = regress_on_blocks(solver, kernel, study.preset)

@@ -122,10 +122,7 @@ def analyse_parcellations(cohorts: Mapping[str, Cohort], settings: Analysis) -> 
 
 
 def share_scans(cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
-    """Keep the scans (person and session) that every cohort has.
-
-    Raises Unfit.
-    """
+    """Keep the scans (person and session) that every cohort has. Raises Unfit."""
     keys = {
         atlas: pd.MultiIndex.from_frame(one.scans[["participant_id", "session"]].astype(str))
         for atlas, one in cohorts.items()

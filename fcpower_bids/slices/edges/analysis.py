@@ -56,10 +56,7 @@ def check_choices(cohort: Cohort, settings: EdgeAnalysis) -> None:
 
 
 def analyse_edges(cohort: Cohort, settings: EdgeAnalysis) -> dict[str, Table]:
-    """Test every edge against every target.
-
-    Raises Unfit, NotInCohort.
-    """
+    """Test every edge against every target. Raises Unfit, NotInCohort."""
     names, people = _choose(cohort, settings)
     exchange = plan_exchange(cohort, people, settings)
     questions = list(_ask(cohort, exchange, settings))

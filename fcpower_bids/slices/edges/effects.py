@@ -14,21 +14,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Statistic:
-    """The t of every edge, all arrays of shape (E,).
+    """The t of every edge, all arrays of shape (E,)."""
 
-    Attributes
-    ----------
-    t : ndarray
-        Welch's, or Student's with one variance group; NaN for an edge that does not vary.
-    df : ndarray
-        Its degrees of freedom, by Satterthwaite.
-    spread : ndarray
-        Its standard error over the one that equal variances would give.
-    """
-
-    t: FloatArray
-    df: FloatArray
-    spread: FloatArray
+    t: FloatArray  # welch's, or Student's with one variance group; NaN for an edge that does not vary
+    df: FloatArray  # its degrees of freedom, by Satterthwaite
+    spread: FloatArray  # its standard error over the one that equal variances would give
 
 
 def partial_correlation(found: Statistic, df: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -47,12 +37,8 @@ def partial_correlation(found: Statistic, df: int) -> tuple[FloatArray, FloatArr
 def cohens_d(found: Statistic, length: float) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Difference of two classes given the covariates, in residual standard deviations, with its 95 % interval.
 
-    Returns d (E,), low (E,), high (E,).
-
-    Notes
-    -----
-    t has a noncentral t distribution (Hedges and Olkin 1985); the limits are the two effects under which it is at its
-    97.5 and 2.5 per cent points.
+    Returns d (E,), low (E,), high (E,). t has a noncentral t distribution (Hedges and Olkin 1985); the limits are the
+    two effects under which it is at its 97.5 and 2.5 per cent points.
     """
     per_t = found.spread / length
     low, high = (special.nctdtrinc(found.df, (1 + sign * LEVEL) / 2, found.t) * per_t for sign in (1, -1))

@@ -18,10 +18,7 @@ from fcpower_bids.slices.edges.variances import Shrinkage, join_variances, learn
 
 
 def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
-    """Name the pairs of networks that have edges, and say of which pair each edge is.
-
-    Returns pair (E,).
-    """
+    """Name the pairs of networks that have edges, and say of which pair each edge is. Returns pair (E,)."""
     labels = list(dict.fromkeys(networks))
     place = np.array([labels.index(name) for name in networks])
     first, second = np.triu_indices(len(networks), 1)
@@ -32,10 +29,7 @@ def number_pairs(networks: Sequence[str]) -> tuple[list[tuple[str, str]], Rows]:
 
 
 def average_pairs(features: FeatureSource, pair: Rows) -> FloatArray:
-    """Mean of the edges of each pair of networks, shape (n, K).
-
-    Shapes and units: features (n, E), pair (E,).
-    """
+    """Mean of the edges of each pair of networks, shape (n, K). Shapes and units: features (n, E), pair (E,)."""
     sums = np.zeros((features.shape[0], int(pair.max()) + 1))
     for start in range(0, features.shape[1], PANEL):
         columns = slice(start, start + PANEL)
@@ -55,30 +49,14 @@ LEAST_REST = 1e-14
 
 @dataclass(frozen=True, eq=False)
 class EdgeModel:
-    """Edge = sites (or one mean) + covariates + target, for n people.
+    """Edge = sites (or one mean) + covariates + target, for n people."""
 
-    Attributes
-    ----------
-    tested : ndarray, shape (n,)
-        The target without what sites and covariates explain, of length 1.
-    length : float
-        Its length before: an edge that grows by b per unit of the target has b * length along ``tested``.
-    covariates : ndarray, shape (n, c)
-        Orthonormal basis of the covariates, without what sites explain.
-    sites : ndarray of int, shape (n,)
-        Number of the site of each person; 0 for everyone without sites.
-    groups : ndarray of int, shape (n,)
-        Number of the variance group of each person: those whose residuals are equally spread.
-    df : int
-        Residual degrees of freedom.
-    """
-
-    tested: FloatArray
-    length: float
-    covariates: FloatArray
-    sites: Rows
-    groups: Rows
-    df: int
+    tested: FloatArray  # (n,): the target without what sites and covariates explain, of length 1
+    length: float  # its length before: an edge that grows by b per unit of the target has b * length along ``tested``
+    covariates: FloatArray  # (n, c): orthonormal basis of the covariates, without what sites explain
+    sites: Rows  # (n,): number of the site of each person; 0 for everyone without sites
+    groups: Rows  # (n,): number of the variance group of each person: those whose residuals are equally spread
+    df: int  # residual degrees of freedom
 
     @cached_property
     def freedom(self) -> FloatArray:

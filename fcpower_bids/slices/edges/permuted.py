@@ -20,24 +20,12 @@ from fcpower_bids.slices.edges.equations import EdgeModel
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The connected networks that the edges above a threshold form, in one connectome or in many.
+    """The connected networks that the edges above a threshold form, in one connectome or in many."""
 
-    Attributes
-    ----------
-    label : ndarray of int, shape (m,)
-        Network of each edge above the threshold.
-    graph : ndarray of int, shape (k,)
-        Connectome that each network is of.
-    extent : ndarray of int, shape (k,)
-        Its edges.
-    intensity : ndarray, shape (k,)
-        Sum over its edges of what they have above the threshold.
-    """
-
-    label: Rows
-    graph: Rows
-    extent: Rows
-    intensity: FloatArray
+    label: Rows  # (m,): network of each edge above the threshold
+    graph: Rows  # (k,): connectome that each network is of
+    extent: Rows  # (k,): its edges
+    intensity: FloatArray  # (k,): sum over its edges of what they have above the threshold
 
 
 def find_components(graph: Rows, first: Rows, second: Rows, excess: FloatArray, n_parcels: int) -> Components:
@@ -82,45 +70,25 @@ TIES = 1 - 1e-9
 
 @dataclass(frozen=True, eq=False)
 class EdgeTests:
-    """Results of the model for every edge, and of its permutations.
+    """Results of the model for every edge, and of its permutations."""
 
-    Attributes
-    ----------
-    found : Statistic
-        NaN for edges that do not vary.
-    size : ndarray, shape (E,)
-        t at the degrees of freedom of the whole model, by which edges are compared with each other.
-    slope : ndarray, shape (E,)
-        Change of the edge per unit of the target.
-    p : ndarray, shape (E,)
-        Two-sided, by Student's t.
-    q : ndarray, shape (E,)
-        False discovery rate, against the t of all edges in all permutations; of ``p`` without permutations.
-    p_permutation, p_family_wise : ndarray, shape (E,)
-        Two-sided, of the edge by itself and against the largest |t| of all edges; NaN without permutations.
-    inflation : ndarray, shape (E,)
-        Spread of the t of the permutations over the one that Student's t has: above 1 where relatives are alike.
-    largest : ndarray, shape (B,)
-        Largest |t| of each permutation.
-    above : ndarray of int, shape (m,)
-        Edges with |t| above the threshold.
-    components : Components
-        The networks that these form, stronger (graph 1) and weaker ones (graph 0) apart.
-    extents, intensities : ndarray, shape (B,)
-        Of the largest network of each permutation, of either sign.
-    """
-
-    found: Statistic
+    found: Statistic  # NaN for edges that do not vary
+    # (E,): t at the degrees of freedom of the whole model, by which edges are compared with each other
     size: FloatArray
-    slope: FloatArray
-    p: FloatArray
+    slope: FloatArray  # (E,): change of the edge per unit of the target
+    p: FloatArray  # (E,): two-sided, by Student's t
+    # (E,): false discovery rate, against the t of all edges in all permutations; of ``p`` without permutations
     q: FloatArray
+    # p_permutation, p_family_wise: (E,): two-sided, of the edge by itself and against the largest |t| of all edges; NaN
+    # without permutations
     p_permutation: FloatArray
     p_family_wise: FloatArray
+    # (E,): spread of the t of the permutations over the one that Student's t has: above 1 where relatives are alike
     inflation: FloatArray
-    largest: FloatArray
-    above: Rows
-    components: Components
+    largest: FloatArray  # (B,): largest |t| of each permutation
+    above: Rows  # (m,): edges with |t| above the threshold
+    components: Components  # the networks that these form, stronger (graph 1) and weaker ones (graph 0) apart
+    # extents, intensities: (B,): of the largest network of each permutation, of either sign
     extents: FloatArray
     intensities: FloatArray
 
@@ -163,12 +131,8 @@ def permute_edges(
 ) -> EdgeTests:
     """Fit the model to every edge, and again after every permutation; each edge is read once.
 
-    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes).
-
-    Notes
-    -----
-    Largest statistic: Westfall and Young 1993; permutation within the linear model: Winkler et al. 2014
-    (doi:10.1016/j.neuroimage.2014.01.060).
+    Shapes and units: features (all people, E), people (n,), orders (B, n), memory (bytes). Largest statistic: Westfall
+    and Young 1993; permutation within the linear model: Winkler et al. 2014 (doi:10.1016/j.neuroimage.2014.01.060).
     """
     n_edges, n_orders = features.shape[1], len(orders)
     of_edges, largest, pooled = np.zeros((7, n_edges)), np.zeros(n_orders), PooledNull(LARGEST)

@@ -42,38 +42,19 @@ FEWEST_EDGES = 2
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A target, and the model that asks which edges go with it.
-
-    Attributes
-    ----------
-    target : str
-    positive : str or None
-        The class that is 1, for a target of two.
-    people : ndarray of int, shape (n,)
-        Those who have the target, as rows of the features.
-    model : EdgeModel
-    of_parts : EdgeModel
-        The same for parts of the spectrum, which are curved in covariates where edges are straight: of a class with the
-        probability that the covariates give it as one more.
-    orders : ndarray of int, shape (B, n)
-        Permutations of these people.
-    threshold : float
-        |t| above which edges form networks.
-    smallest_p : float
-        Least p of these permutations.
-    related : bool
-        Whether there are families.
-    """
+    """A target, and the model that asks which edges go with it."""
 
     target: str
-    positive: str | None
-    people: Rows
+    positive: str | None  # the class that is 1, for a target of two
+    people: Rows  # (n,): those who have the target, as rows of the features
     model: EdgeModel
+    # the same for parts of the spectrum, which are curved in covariates where edges are straight: of a class with the
+    # probability that the covariates give it as one more
     of_parts: EdgeModel
-    orders: Rows
-    threshold: float
-    smallest_p: float
-    related: bool
+    orders: Rows  # (B, n): permutations of these people
+    threshold: float  # |t| above which edges form networks
+    smallest_p: float  # least p of these permutations
+    related: bool  # whether there are families
 
     @property
     def measure(self) -> str:
@@ -93,24 +74,13 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """The answer of one representation.
-
-    Attributes
-    ----------
-    question : Question
-    representation : str
-    weight : float
-        Factor of the edges in the features.
-    edges : EdgeTests
-    pairs : EdgeTests or None
-        The same for means of edges between networks.
-    """
+    """The answer of one representation."""
 
     question: Question
     representation: str
-    weight: float
+    weight: float  # factor of the edges in the features
     edges: EdgeTests
-    pairs: EdgeTests | None
+    pairs: EdgeTests | None  # the same for means of edges between networks
 
     @property
     def keys(self) -> dict[str, str]:

@@ -17,18 +17,11 @@ LEAST_EXCESS = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Shrinkage:
-    """How far the variance of each of G groups goes by all edges, in each of B permutations.
+    """How far the variance of each of G groups goes by all edges, in each of B permutations."""
 
-    Attributes
-    ----------
-    own : ndarray, shape (G, B)
-        Share of an edge's own variance in it; the rest is what the variance of everyone makes likely.
-    ratio : ndarray, shape (G, B)
-        Variance of the group over that of everyone, common to all edges.
-    """
-
+    # (G, B): share of an edge's own variance in it; the rest is what the variance of everyone makes likely
     own: FloatArray
-    ratio: FloatArray
+    ratio: FloatArray  # (G, B): variance of the group over that of everyone, common to all edges
 
 
 def learn_shrinkage(rests: FloatArray, freedom: FloatArray) -> Shrinkage:

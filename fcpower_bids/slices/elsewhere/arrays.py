@@ -21,10 +21,7 @@ MISSING = frozenset({"", "n/a", "na", "nan", "none", "null"})
 
 
 def read_array(path: Path, key: str = "") -> Read:
-    """Read one array.
-
-    Raises DatasetError.
-    """
+    """Read one array. Raises DatasetError."""
     reader = next((reader for ending, reader in READERS.items() if path.name.lower().endswith(ending)), None)
     if reader is None:
         raise DatasetError(f"{path} has none of the endings that can be read: {' '.join(READERS)}. Save it as one.")

@@ -38,33 +38,20 @@ from fcpower_bids.workflows.sources import Source
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """One recording under one parcellation.
+    """One recording under one parcellation."""
 
-    Attributes
-    ----------
-    entities, atlas : Entities
-        For the names of the files.
-    parcels : tuple of P str
-    series : ndarray, shape (T, P), or None
-        Z-scored; None where the source has matrices only.
-    connectivity : ndarray, shape (P, P)
-        Pearson correlations.
-    volumes, seconds, mean_fd, repetition_time : float
-        NaN where unknown.
-    facts : mapping
-        Further entries of the sidecars: source, strategy, digits.
-    """
-
+    # entities, atlas: for the names of the files
     entities: Entities
     atlas: Entities
     parcels: tuple[str, ...]
-    series: np.ndarray | None
-    connectivity: np.ndarray
+    series: np.ndarray | None  # (T, P), or None: Z-scored; None where the source has matrices only
+    connectivity: np.ndarray  # (P, P): Pearson correlations
+    # volumes, seconds, mean_fd, repetition_time: NaN where unknown
     volumes: float
     seconds: float
     mean_fd: float
     repetition_time: float
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any]  # further entries of the sidecars: source, strategy, digits
 
 
 def path_of(output_dir: Path, entities: Entities, atlas: Entities, output: Output) -> Path:

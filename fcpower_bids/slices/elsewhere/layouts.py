@@ -24,46 +24,26 @@ SERIES, MATRIX = "series", "matrix"
 
 @dataclass(frozen=True)
 class Offered:
-    """One recording as another program left it.
+    """One recording as another program left it."""
 
-    Attributes
-    ----------
-    path : Path
-        Its series or matrix.
-    kind : str
-        ``series`` (T, P) or ``matrix``.
-    entities, atlas : Entities
-        For the names of what is written.
-    key : str
-        Variable of a file that holds several.
-    scale, order : str
-        Of a matrix, see `fcpower_bids.core.connectome.matrix_formats.correlations_from`.
-    parcels_first : bool
-        Whether a series is stored as (P, T).
-    repetition_time, seconds, mean_fd : float
-        NaN where unknown.
-    volumes : float
-        Volumes that the series or matrix was made from; NaN where unknown.
-    outliers : Path or None
-        Table with 1 for every volume that the source leaves out of its matrices though it is in the series.
-    strategy : str
-        Denoising as the source declares it.
-    """
-
-    path: Path
-    kind: str
+    path: Path  # its series or matrix
+    kind: str  # ``series`` (T, P) or ``matrix``
+    # entities, atlas: for the names of what is written
     entities: Entities
     atlas: Entities
-    key: str = ""
+    key: str = ""  # variable of a file that holds several
+    # scale, order: of a matrix, see `fcpower_bids.core.connectome.matrix_formats.correlations_from`
     scale: str = "r"
     order: str = "upper"
-    parcels_first: bool = False
+    parcels_first: bool = False  # whether a series is stored as (P, T)
+    # repetition_time, seconds, mean_fd: NaN where unknown
     repetition_time: float = math.nan
     seconds: float = math.nan
     mean_fd: float = math.nan
-    volumes: float = math.nan
+    volumes: float = math.nan  # volumes that the series or matrix was made from; NaN where unknown
+    # table with 1 for every volume that the source leaves out of its matrices though it is in the series
     outliers: Path | None = None
-    strategy: str = "unknown"
+    strategy: str = "unknown"  # denoising as the source declares it
 
     @property
     def name(self) -> str:
@@ -72,10 +52,7 @@ class Offered:
 
 
 def label_of(text: str, path: Path) -> str:
-    """Return a text as the label of a BIDS entity, which has letters and digits only.
-
-    Raises DatasetError.
-    """
+    """Return a text as the label of a BIDS entity, which has letters and digits only. Raises DatasetError."""
     label = re.sub(r"[^A-Za-z0-9]", "", text)
     if not label:
         raise DatasetError(f"{path}: '{text}' has no letter or digit, so it cannot name a participant or session.")
@@ -83,10 +60,7 @@ def label_of(text: str, path: Path) -> str:
 
 
 def check_names(offered: list[Offered]) -> None:
-    """Refuse two files that would be written under one name.
-
-    Raises DatasetError.
-    """
+    """Refuse two files that would be written under one name. Raises DatasetError."""
     seen: dict[tuple[Entities, Entities], Path] = {}
     for one in offered:
         other = seen.setdefault((one.entities, one.atlas), one.path)
@@ -105,37 +79,23 @@ ATLAS = "parcellation"
 
 @dataclass(frozen=True)
 class Layout:
-    """Files of a program.
+    """Files of a program."""
 
-    Attributes
-    ----------
-    name, about : str
-        As in ``--derivatives NAME=PATH``, and in words.
-    generated_by : tuple of str
-        Its name in ``GeneratedBy`` of the dataset.
-    bids : bool
-        Whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns.
-    series, matrices : tuple of dict
-        ``pattern`` (a regular expression for the end of the path), ``key``, ``scale``, ``order``, ``parcels_first``.
-    atlas_entities : tuple of str
-        Entities that name the parcellation.
-    outliers : str
-        Pattern of tables with 1 for every volume that is in the series but not in the matrices.
-    quality : dict
-        ``pattern`` of the tables with motion, and the columns for ``mean_fd``, ``volumes``, ``seconds``.
-    sidecar : dict
-        Keys of the JSON of a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``.
-    """
-
+    # name, about: as in ``--derivatives NAME=PATH``, and in words
     name: str
     about: str
-    generated_by: tuple[str, ...] = ()
+    generated_by: tuple[str, ...] = ()  # its name in ``GeneratedBy`` of the dataset
+    # whether names are ``key-value`` pairs; else participant, session and run are groups of the patterns
     bids: bool = True
+    # series, matrices: ``pattern`` (a regular expression for the end of the path), ``key``, ``scale``, ``order``,
+    # ``parcels_first``
     series: tuple[Mapping[str, Any], ...] = ()
     matrices: tuple[Mapping[str, Any], ...] = ()
-    atlas_entities: tuple[str, ...] = ("atlas", "seg")
-    outliers: str = ""
+    atlas_entities: tuple[str, ...] = ("atlas", "seg")  # entities that name the parcellation
+    outliers: str = ""  # pattern of tables with 1 for every volume that is in the series but not in the matrices
+    # ``pattern`` of the tables with motion, and the columns for ``mean_fd``, ``volumes``, ``seconds``
     quality: Mapping[str, Any] = field(default_factory=dict)
+    # keys of the JSON of a file for ``repetition_time``, ``frequency``, ``mean_fd``, ``strategy``
     sidecar: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -145,10 +105,7 @@ def layout_names() -> tuple[str, ...]:
 
 
 def load_layout(name: str) -> Layout:
-    """Load a shipped layout.
-
-    Raises UsageError.
-    """
+    """Load a shipped layout. Raises UsageError."""
     import yaml  # only where a source is named
 
     if name not in layout_names():

@@ -20,10 +20,7 @@ COLUMNS = (
 
 
 def read_list(table: Path) -> list[Offered]:
-    """Read a list of series or connectomes.
-
-    Raises DatasetError.
-    """
+    """Read a list of series or connectomes. Raises DatasetError."""
     sheet = read_spreadsheet(table)
     lacking = [name for name in ("participant_id", "path") if name not in sheet.names]
     unknown = [name for name in sheet.names if name not in COLUMNS]

@@ -66,10 +66,7 @@ def embed_where_missing(cohort: Cohort, settings: Analysis) -> Cohort:
 
 
 def missing_embeddings(cohort: Cohort) -> tuple[str, ...]:
-    """Encoders that are fitted here and of which nothing is stored.
-
-    Raises Unfit.
-    """
+    """Encoders that are fitted here and of which nothing is stored. Raises Unfit."""
     if cohort.refits and not has_series(cohort):
         raise Unfit(f"'{', '.join(cohort.refits)}' cannot be computed: the series of the scans are not there.")
     return tuple(label for label in cohort.refits if label not in cohort.embeddings)

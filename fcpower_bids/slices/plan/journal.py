@@ -23,28 +23,16 @@ NO_PART = ("plan", "name", "analyses")
 
 @dataclass(frozen=True)
 class Result:
-    """One analysis of one cohort by one set of choices.
+    """One analysis of one cohort by one set of choices."""
 
-    Attributes
-    ----------
-    results, analysis, key : str
-        Name of the results, the analysis, and the key of people, data and choices.
-    targets : tuple of str
-    planned : tuple of str
-        Targets that the plan has.
-    plan : str
-        Digest of the plan to whose other choices it keeps; empty where it was explored.
-    differs : tuple of str
-        Choices in which it differs from its plan.
-    """
-
+    # results, analysis, key: name of the results, the analysis, and the key of people, data and choices
     results: str
     analysis: str
     key: str
     targets: tuple[str, ...]
-    planned: tuple[str, ...] = ()
-    plan: str = ""
-    differs: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()  # targets that the plan has
+    plan: str = ""  # digest of the plan to whose other choices it keeps; empty where it was explored
+    differs: tuple[str, ...] = ()  # choices in which it differs from its plan
 
 
 def digest_plan(path: Path) -> str:

@@ -59,10 +59,7 @@ def spread_windows(
 
 
 def refuse_closed_form(output: Path) -> None:
-    """A folder has one model: a closed form is not replaced by a training.
-
-    Raises UsageError.
-    """
+    """A folder has one model: a closed form is not replaced by a training. Raises UsageError."""
     path = output / "model" / "config.json"
     try:
         kind = json.loads(path.read_text(encoding="utf-8")).get("model_type")

@@ -135,95 +135,54 @@ CHOICES = (
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Everything that decides a pretraining run, apart from the corpus.
+    """Everything that decides a pretraining run, apart from the corpus."""
 
-    Attributes
-    ----------
-    encoder : str
-        ``"fbert-1m"`` or ``"fbert-8m"``.
-    architecture : dict
-        Fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
-    loss : str
-        ``"cka"``, ``"kl"`` or ``"cka_debiased"``.
-    steps : int
-        Steps of the cosine schedule, and of the run.
-    batch_size : int
-        Recordings per step over all devices; reduced to the corpus if that is smaller.
-    window : int
-        Timepoints that the student sees.
-    sampling_unit : str
-        Unit drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``.
-    roi_labels : tuple of str
-        Names of the parcels of a corpus that does not say them.
-    learning_rate, warmup, weight_decay, clip : float, int, float, float
-        Peak rate of AdamW, steps of linear warm-up, its decay, largest norm of the gradient.
-    surrogates : bool
-        Replace every window by a phase surrogate with the same connectivity.
-    seed : int
-        Of the initial weights, the batches, the split and dropout.
-    precision : str
-        As in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``.
-    accelerator : str
-        Where to run.
-    devices, num_nodes : int or None
-        Processes per node, and nodes; None for as many as torchrun or srun started, else one.
-    compile : bool
-        Let ``torch.compile`` fuse the student: the same but for rounding (and for the masks of dropout).
-    resident_mb : int or None
-        Size of a corpus in MB up to which it is held on the device; a larger one is streamed from disk. See
-        `fcpower_bids.slices.pretraining.corpus.opened.Corpus.to`.
-    microbatch : int or None
-        Recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass).
-    held_out : float
-        Share of the families kept out of training: half of them select the checkpoint, the other half confirm it.
-    held_out_by : str
-        Unit held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets.
-    require : str
-        What the model must exceed to be proven: ``"random"`` weights, ``"fc"``, ``"fc_power"``, ``"pca"`` or
-        ``"closed-form"``.
-    checkpoint_every, log_every : int
-        Steps.
-    checkpoint_minutes : float
-        Minutes after which the run can be resumed at the latest; 0 for regular checkpoints only.
-    exclude_from_corpus : tuple of str
-        ``dataset`` or ``dataset/subject`` that must not be in the corpus.
-    purpose, licence : str
-        For the card of the model.
-    tensorboard : bool
-        Also log to TensorBoard (which has to be installed).
-    """
-
-    encoder: str = "fbert-1m"
+    encoder: str = "fbert-1m"  # ``"fbert-1m"`` or ``"fbert-8m"``
+    # fields of `FBertConfig` that differ from that size, e.g. ``{"d": 64, "layers": 2}``.
     architecture: Mapping[str, Any] = field(default_factory=dict)
-    loss: str = "cka"
-    steps: int = 300_000
-    batch_size: int = 1024
-    window: int = 80
-    sampling_unit: str = "windows"
-    roi_labels: tuple[str, ...] = ()
+    loss: str = "cka"  # ``"cka"``, ``"kl"`` or ``"cka_debiased"``
+    steps: int = 300_000  # steps of the cosine schedule, and of the run
+    batch_size: int = 1024  # recordings per step over all devices; reduced to the corpus if that is smaller
+    window: int = 80  # timepoints that the student sees
+    sampling_unit: str = "windows"  # unit drawn with equal chance: ``"windows"`` (the paper) or ``"recordings"``
+    roi_labels: tuple[str, ...] = ()  # names of the parcels of a corpus that does not say them
+    # learning_rate, warmup, weight_decay, clip: peak rate of AdamW, steps of linear warm-up, its decay, largest norm of
+    # the gradient
     learning_rate: float = 8.5e-4
     warmup: int = 100
     weight_decay: float = 1e-4
     clip: float = 1.0
-    surrogates: bool = False
-    seed: int = 0
-    precision: str = "32-true"
-    accelerator: str = "auto"
+    surrogates: bool = False  # replace every window by a phase surrogate with the same connectivity
+    seed: int = 0  # of the initial weights, the batches, the split and dropout
+    precision: str = "32-true"  # as in Lightning Fabric: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``, ``"64-true"``
+    accelerator: str = "auto"  # where to run
+    # devices, num_nodes: processes per node, and nodes; None for as many as torchrun or srun started, else one
     devices: int | None = None
     num_nodes: int | None = None
+    # let ``torch.compile`` fuse the student: the same but for rounding (and for the masks of dropout)
     compile: bool = False
+    # size of a corpus in MB up to which it is held on the device; a larger one is streamed from disk. See
+    # `fcpower_bids.slices.pretraining.corpus.opened.Corpus.to`.
     resident_mb: int | None = None
+    # recordings per device that are in memory at a time (GradCache: the same gradient, one more forward pass)
     microbatch: int | None = None
+    # share of the families kept out of training: half of them select the checkpoint, the other half confirm it
     held_out: float = 0.1
+    # unit held out whole: ``"family"`` or ``"dataset"``; the share is then one of the datasets
     held_out_by: str = "family"
+    # what the model must exceed to be proven: ``"random"`` weights, ``"fc"``, ``"fc_power"``, ``"pca"`` or
+    # ``"closed-form"``
     require: str = "random"
+    # checkpoint_every, log_every: steps
     checkpoint_every: int = 2000
+    # minutes after which the run can be resumed at the latest; 0 for regular checkpoints only
     checkpoint_minutes: float = 15.0
     log_every: int = 50
-    exclude_from_corpus: tuple[str, ...] = ()
+    exclude_from_corpus: tuple[str, ...] = ()  # ``dataset`` or ``dataset/subject`` that must not be in the corpus
+    # purpose, licence: for the card of the model
     purpose: str = "research"
     licence: str = "n/a"
-    tensorboard: bool = False
+    tensorboard: bool = False  # also log to TensorBoard (which has to be installed)
 
     def __post_init__(self) -> None:
         problems = []

@@ -38,28 +38,15 @@ def draw_batch(
 
 @dataclass(frozen=True)
 class Gradient:
-    """Computes gradients of one loss.
-
-    Attributes
-    ----------
-    fabric : lightning.fabric.Fabric
-    model : Module
-        As set up by `fabric`.
-    loss : Loss
-    chunk : int or None
-        Recordings in memory at a time, None for all.
-    """
+    """Computes gradients of one loss."""
 
     fabric: Any
-    model: nn.Module
+    model: nn.Module  # as set up by `fabric`
     loss: Loss
-    chunk: int | None = None
+    chunk: int | None = None  # recordings in memory at a time, None for all
 
     def accumulate(self, x: Tensor, K: Tensor, key: tuple[int, int]) -> Tensor:
-        """Add the gradient of the global loss to the parameters.
-
-        Shapes and units: x (b, T, P), K (B, B).
-        """
+        """Add the gradient of the global loss to the parameters. Shapes and units: x (b, T, P), K (B, B)."""
         if self.chunk is None or self.chunk >= len(x):
             value = self.loss(self._gather(self._embed(x, key, 0), with_gradient=True), K)
             self.fabric.backward(value)
@@ -149,28 +136,14 @@ def phase_surrogate(x: Tensor, phases: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches by step; each is a function of its step, so nothing has to be saved to resume.
+    """Batches by step; each is a function of its step, so nothing has to be saved to resume."""
 
-    Attributes
-    ----------
-    corpus : Corpus
-        On the device.
-    rows : ndarray of int, shape (n,)
-        Recordings of the training.
-    places : ndarray of int, shape (n,)
-        Windows that each of them has.
-    size : int
-        Recordings of a batch, over all processes.
-    config : PretrainConfig
-    rank, world : int
-        Which of how many processes this is.
-    """
-
-    corpus: Corpus
-    rows: NDArray[np.intp]
-    places: NDArray[np.intp]
-    size: int
+    corpus: Corpus  # on the device
+    rows: NDArray[np.intp]  # (n,): recordings of the training
+    places: NDArray[np.intp]  # (n,): windows that each of them has
+    size: int  # recordings of a batch, over all processes
     config: PretrainConfig
+    # rank, world: which of how many processes this is
     rank: int = 0
     world: int = 1
 

@@ -37,16 +37,10 @@ from fcpower_bids.slices.pretraining.selection import CONFIRM, HeldOut, Map, enc
 
 @dataclass(frozen=True, eq=False)
 class WhitenedComponents:
-    """Principal components of features, each of unit variance among those they were fitted to.
+    """Principal components of features, each of unit variance among those they were fitted to."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (E,)
-    loadings : ndarray, shape (E, d)
-    """
-
-    mean: FloatArray
-    loadings: FloatArray
+    mean: FloatArray  # (E,)
+    loadings: FloatArray  # (E, d)
 
     def __call__(self, features: ArrayLike) -> FloatArray:
         """Project features (n, E): array (n, d)."""
@@ -55,10 +49,7 @@ class WhitenedComponents:
 
 
 def fit_components(features: ArrayLike, d: int) -> WhitenedComponents:
-    """Fit the first `d` principal components, or as many as n people allow.
-
-    Shapes and units: features (n, E).
-    """
+    """Fit the first `d` principal components, or as many as n people allow. Shapes and units: features (n, E)."""
     features = np.asarray(features, np.float64)
     mean = features.mean(axis=0)
     centred = features - mean
@@ -80,26 +71,15 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Verdict:
-    """Worth of a model on people whom it never saw.
+    """Worth of a model on people whom it never saw."""
 
-    Attributes
-    ----------
-    proven : bool
-        Whether it is better than the bar, with `CONFIDENCE`.
-    sentence : str
-    bar : str
-        Row of the table that it must exceed.
-    difference, low : float or None
-        Debiased alignment of the model minus that of the bar, and its lower limit.
-    n_families, n_recordings : int
-        That it rests on.
-    """
-
-    proven: bool
+    proven: bool  # whether it is better than the bar, with `CONFIDENCE`
     sentence: str
-    bar: str = RANDOM
+    bar: str = RANDOM  # row of the table that it must exceed
+    # difference, low: debiased alignment of the model minus that of the bar, and its lower limit
     difference: float | None = None
     low: float | None = None
+    # n_families, n_recordings: that it rests on
     n_families: int = 0
     n_recordings: int = 0
 
@@ -119,22 +99,12 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """The held-out people and what is compared on them.
-
-    Attributes
-    ----------
-    held_out : HeldOut
-    rows : ndarray of int
-        Training recordings.
-    config : PretrainConfig
-    chosen : bool
-        Whether half of the held-out people chose the checkpoint: the verdict then rests on the other half.
-    """
+    """The held-out people and what is compared on them."""
 
     held_out: HeldOut
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # training recordings
     config: PretrainConfig
-    chosen: bool
+    chosen: bool  # whether half of the held-out people chose the checkpoint: the verdict then rests on the other half
 
     @property
     def possible(self) -> bool:

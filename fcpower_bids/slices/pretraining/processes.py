@@ -42,10 +42,7 @@ def peak_megabytes() -> float:
 
 
 class Clock:
-    """Speed since the last reading.
-
-    Shapes and units: limit (second).
-    """
+    """Speed since the last reading. Shapes and units: limit (second)."""
 
     def __init__(self, step: int, steps: int, flops: int, limit: float) -> None:
         self.step, self.steps, self.flops, self.limit = step, steps, flops, limit
@@ -65,10 +62,7 @@ class Clock:
 
 
 def open_tensorboard(folder: Path) -> Any:
-    """Writer of TensorBoard event files below the output folder.
-
-    Raises UsageError.
-    """
+    """Writer of TensorBoard event files below the output folder. Raises UsageError."""
     from lightning.fabric.loggers import TensorBoardLogger  # loads torch
 
     try:
@@ -118,10 +112,7 @@ class SlurmStep(SLURMEnvironment):
 
 
 def layout(config: PretrainConfig) -> tuple[int, int]:
-    """Processes per node, and nodes: as asked for, or as they were started.
-
-    Raises UsageError.
-    """
+    """Processes per node, and nodes: as asked for, or as they were started. Raises UsageError."""
     by = started()
     if by is None:
         if (config.num_nodes or 1) > 1:
@@ -171,15 +162,9 @@ def _environment(by: Started | None) -> ClusterEnvironment | None:
 
 @dataclass
 class Processes:
-    """The processes of this run, seen from one of them; made by all of them together.
+    """The processes of this run, seen from one of them; made by all of them together."""
 
-    Attributes
-    ----------
-    fabric : lightning.fabric.Fabric
-        Launched.
-    """
-
-    fabric: Any
+    fabric: Any  # launched
 
     def __post_init__(self) -> None:
         several = self.fabric.world_size > 1

@@ -21,10 +21,7 @@ CLIENTS = ("huggingface_hub", "httpx", "httpcore", "requests", "urllib3")
 
 
 def check_model(folder: Path) -> list[Path]:
-    """Return the files to publish, after the weights were compared with their proof.
-
-    Raises CheckpointError.
-    """
+    """Return the files to publish, after the weights were compared with their proof. Raises CheckpointError."""
     if missing := [name for name in FILES if not (folder / name).is_file()]:
         raise CheckpointError(f"{folder} lacks {', '.join(missing)}; give the folder 'model' of a pretraining run.")
     config, _ = read_config(folder)
@@ -37,10 +34,7 @@ def check_model(folder: Path) -> list[Path]:
 
 
 def require_token() -> str:
-    """Return the token of the hub that its own client has stored.
-
-    Raises UsageError.
-    """
+    """Return the token of the hub that its own client has stored. Raises UsageError."""
     from huggingface_hub import get_token  # slow to load
 
     token = get_token()
@@ -50,10 +44,7 @@ def require_token() -> str:
 
 
 def publish(folder: Path, name: str, token: str, *, public: bool = False) -> str:
-    """Upload a model and return its address.
-
-    Raises UsageError.
-    """
+    """Upload a model and return its address. Raises UsageError."""
     from huggingface_hub import HfApi  # slow to load
 
     try:

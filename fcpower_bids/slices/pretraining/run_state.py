@@ -186,19 +186,11 @@ COLUMNS = tuple(LOG.columns)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The output folder of one pretraining run.
-
-    Attributes
-    ----------
-    path : Path
-    fingerprint : str
-        Digest of everything that must be the same when the run is resumed.
-    precision : lightning.fabric.plugins.precision.Precision
-        Of the run; with 16-mixed it has the scale of the gradients as its state.
-    """
+    """The output folder of one pretraining run."""
 
     path: Path
-    fingerprint: str
+    fingerprint: str  # digest of everything that must be the same when the run is resumed
+    # of the run; with 16-mixed it has the scale of the gradients as its state
     precision: Precision = field(default_factory=Precision)
 
     def checkpoint(self, step: int) -> Path:
@@ -218,10 +210,7 @@ class RunFolder:
     def save(
         self, step: int, model: FBert, optimizer: Optimizer, card: ModelCard, steps: int, interim: bool = False
     ) -> None:
-        """Write the checkpoint of a step, whole or not at all; the ones before it stay.
-
-        Raises DatasetError.
-        """
+        """Write the checkpoint of a step, whole or not at all; the ones before it stay. Raises DatasetError."""
 
         def write(folder: Path) -> None:
             write_model(folder, model, model.config, card)

@@ -40,10 +40,7 @@ VIEWS = 8
 
 
 def split_families(families: ArrayLike, share: float, seed: int) -> NDArray[np.intp]:
-    """Assign whole families to training, selection and confirmation.
-
-    Shapes and units: families (n,); returns (n,).
-    """
+    """Assign whole families to training, selection and confirmation. Shapes and units: families (n,); returns (n,)."""
     unique, member = np.unique(np.asarray(families), return_inverse=True)
     role = np.full(len(unique), TRAIN)
     held_out = np.random.default_rng((seed, SPLIT)).permutation(len(unique))[: round(share * len(unique))]
@@ -54,25 +51,14 @@ def split_families(families: ArrayLike, share: float, seed: int) -> NDArray[np.i
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The recordings kept out of training, with fixed windows, so that scores of different steps are comparable.
-
-    Attributes
-    ----------
-    corpus : Corpus
-    rows : ndarray of int, shape (m,)
-    roles : ndarray of int, shape (m,)
-        `SELECT` or `CONFIRM`.
-    window, seed : int
-    probe : Probe or None
-        Downstream score; None for the debiased alignment with the teacher.
-    """
+    """The recordings kept out of training, with fixed windows, so that scores of different steps are comparable."""
 
     corpus: Corpus
-    rows: NDArray[np.intp]
-    roles: NDArray[np.intp]
+    rows: NDArray[np.intp]  # (m,)
+    roles: NDArray[np.intp]  # (m,): `SELECT` or `CONFIRM`
     window: int
     seed: int
-    probe: Probe | None = None
+    probe: Probe | None = None  # downstream score; None for the debiased alignment with the teacher
 
     @property
     def sufficient(self) -> bool:
@@ -127,22 +113,13 @@ def _batches(n: int, size: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen checkpoint.
+    """The chosen checkpoint."""
 
-    Attributes
-    ----------
-    position : int
-        Which of the checkpoints.
-    selected, confirmed : float
-        Its score on the half that chose it, and on the other half.
-    optimism : float
-        Mean, over both roles of the halves, of (score on the choosing half - score on the other half).
-    """
-
-    position: int
+    position: int  # which of the checkpoints
+    # selected, confirmed: its score on the half that chose it, and on the other half
     selected: float
     confirmed: float
-    optimism: float
+    optimism: float  # mean, over both roles of the halves, of (score on the choosing half - score on the other half)
 
 
 def choose_checkpoint(scores: ArrayLike) -> Choice:
@@ -164,25 +141,14 @@ READ_WINDOW = 200
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """Recordings that train and that are held out.
+    """Recordings that train and that are held out."""
 
-    Attributes
-    ----------
-    rows, held_out : ndarray of int
-        Positions in the table of the corpus.
-    roles : ndarray of int
-        Of each held-out recording: `SELECT` or `CONFIRM`.
-    places : ndarray of int
-        Windows that can be cut out of each recording of the corpus.
-    signatures : tuple of list of str
-        Of the recordings that train, and of those held out.
-    """
-
+    # rows, held_out: positions in the table of the corpus
     rows: NDArray[np.intp]
     held_out: NDArray[np.intp]
-    roles: NDArray[np.intp]
-    places: NDArray[np.intp]
-    signatures: tuple[list[str], list[str]]
+    roles: NDArray[np.intp]  # of each held-out recording: `SELECT` or `CONFIRM`
+    places: NDArray[np.intp]  # windows that can be cut out of each recording of the corpus
+    signatures: tuple[list[str], list[str]]  # of the recordings that train, and of those held out
 
     @property
     def n_short(self) -> int:
@@ -191,10 +157,7 @@ class Division:
 
 
 def divide(corpus: Corpus, config: PretrainConfig) -> Division:
-    """Hold out whole families or datasets; recordings without a window take no part.
-
-    Raises DatasetError.
-    """
+    """Hold out whole families or datasets; recordings without a window take no part. Raises DatasetError."""
     refuse_leakage(corpus.table, config.exclude_from_corpus)
     places = corpus.places(config.window)
     whole = corpus.families if config.held_out_by == "family" else corpus.table["dataset"]

@@ -35,38 +35,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Outcome of a run.
+    """Outcome of a run."""
 
-    Attributes
-    ----------
-    folder : Path
-        The model, for ``load_encoder("fbert", folder)``.
-    step : int
-        Step of the chosen checkpoint.
-    last_step : int
-    selected, confirmed, optimism : float or None
-        See `fcpower_bids.slices.pretraining.selection.Choice`; None where too few people were held out to choose.
-    diagonal_share : float
-        Of the teacher kernel of the first batch.
-    n_train, n_held_out : int
-        Recordings.
-    proven : bool
-        Whether the model is better than random weights on people whom it never saw.
-    verdict : str
-        Why, in a sentence.
-    """
-
-    folder: Path
-    step: int
+    folder: Path  # the model, for ``load_encoder("fbert", folder)``
+    step: int  # step of the chosen checkpoint
     last_step: int
+    # selected, confirmed, optimism: see `fcpower_bids.slices.pretraining.selection.Choice`; None where too few people
+    # were held out to choose
     selected: float | None
     confirmed: float | None
     optimism: float | None
-    diagonal_share: float
+    diagonal_share: float  # of the teacher kernel of the first batch
+    # n_train, n_held_out: recordings
     n_train: int
     n_held_out: int
-    proven: bool
-    verdict: str
+    proven: bool  # whether the model is better than random weights on people whom it never saw
+    verdict: str  # why, in a sentence
 
 
 def pretrain(
@@ -286,10 +270,7 @@ FEWEST = 4
 
 
 def solve(processes: Processes, corpus: Path, output: Path, config: PretrainConfig) -> Pretrained:
-    """Do the share of one process: the first does all.
-
-    Raises DatasetError, UsageError, Unfit.
-    """
+    """Do the share of one process: the first does all. Raises DatasetError, UsageError, Unfit."""
     return processes.first_only(lambda: _solve(processes, corpus, output, config))
 
 

@@ -145,10 +145,7 @@ def _atlases(output_dir: Path) -> set[str]:
 
 
 def choose_atlas(found: Iterable[str], settings: TrainingSettings) -> str:
-    """Return the one atlas to train on: the only one, or the one whose name contains ``--atlas``.
-
-    Raises UsageError.
-    """
+    """Return the one atlas to train on: the only one, or the one whose name contains ``--atlas``. Raises UsageError."""
     found = sorted(found)
     if len(found) == 1:
         return found[0]

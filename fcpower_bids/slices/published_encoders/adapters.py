@@ -29,70 +29,31 @@ Self = TypeVar("Self", bound="PublishedEncoder")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the authors of a model feed it.
+    """How the authors of a model feed it."""
 
-    Attributes
-    ----------
-    name : str
-        The registry entry.
-    licence : str
-        Of the weights, in words.
-    source : str
-        Where model and weights were published.
-    atlas : str
-        Its parcels, as for ``--atlas``.
-    n_parcels : int
-        How many they are.
-    n_dimensions : int
-        Length of the embedding.
-    repetition_time : float or None
-        Seconds between the volumes it was trained on; None if it takes any.
-    tolerance : float
-        Repetition times this close (relative) are taken as they are.
-    frames : int or None
-        Volumes of a window; None if it takes the whole recording.
-    band : tuple of float, or None
-        Pass-band of its training series in Hz, where it was filtered.
-    """
-
-    name: str
-    licence: str
-    source: str
-    atlas: str
-    n_parcels: int
-    n_dimensions: int
-    repetition_time: float | None = None
-    tolerance: float = 0.12
-    frames: int | None = None
-    band: tuple[float, float] | None = None
+    name: str  # the registry entry
+    licence: str  # of the weights, in words
+    source: str  # where model and weights were published
+    atlas: str  # its parcels, as for ``--atlas``
+    n_parcels: int  # how many they are
+    n_dimensions: int  # length of the embedding
+    repetition_time: float | None = None  # seconds between the volumes it was trained on; None if it takes any
+    tolerance: float = 0.12  # repetition times this close (relative) are taken as they are
+    frames: int | None = None  # volumes of a window; None if it takes the whole recording
+    band: tuple[float, float] | None = None  # pass-band of its training series in Hz, where it was filtered
 
 
 @dataclass(frozen=True)
 class PublishedEncoder:
-    """A published encoder with the weights the user supplied; one subclass per model.
-
-    Attributes
-    ----------
-    recipe : Recipe
-    model : Module
-        In evaluation mode.
-    source : mapping
-        Paths and sha256 of weights and auxiliary files.
-    protocol : {"own", "paper"}
-    allow_missing_parcels : bool
-        Whether parcels without data are filled with their mean, 0.
-    statistics : CohortStatistics or None
-        Where the model is fed relative to a cohort.
-    places : mapping of str to tuple of float
-        MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown.
-    """
+    """A published encoder with the weights the user supplied; one subclass per model."""
 
     recipe: Recipe
-    model: nn.Module
-    source: Mapping[str, Any] = field(default_factory=dict)
-    protocol: str = "own"
-    allow_missing_parcels: bool = False
-    statistics: CohortStatistics | None = None
+    model: nn.Module  # in evaluation mode
+    source: Mapping[str, Any] = field(default_factory=dict)  # paths and sha256 of weights and auxiliary files
+    protocol: str = "own"  # one of "own", "paper"
+    allow_missing_parcels: bool = False  # whether parcels without data are filled with their mean, 0
+    statistics: CohortStatistics | None = None  # where the model is fed relative to a cohort
+    # MNI centroids of the recording's parcels in mm, by name, to find those whose names are unknown
     places: Places = field(default_factory=dict)
 
     uses_statistics: ClassVar[bool] = False
@@ -251,10 +212,7 @@ class PublishedEncoder:
 
 
 def ready(encoder: Self, parcel_names: Sequence[str] | None, published: PublishedOptions = DEFAULTS) -> Self:
-    """Compare the parcels at loading, once, instead of at the first recording.
-
-    Raises CheckpointError.
-    """
+    """Compare the parcels at loading, once, instead of at the first recording. Raises CheckpointError."""
     encoder = replace(encoder, places=published.places)
     if parcel_names is not None:
         try:

@@ -34,10 +34,7 @@ FEWEST = 8
 
 
 def candidate_orders(columns: ArrayLike, names: Sequence[str], seed: int = 0) -> dict[str, Columns]:
-    """Orders to try, as positions in the recording.
-
-    Shapes and units: columns (P,).
-    """
+    """Orders to try, as positions in the recording. Shapes and units: columns (P,)."""
     declared = np.asarray(columns)
     present = np.flatnonzero(declared >= 0)
     taken = declared[present]
@@ -82,10 +79,7 @@ def audit_orders(
     repetition_time: float,
     candidates: Mapping[str, ArrayLike] | None = None,
 ) -> dict[str, float]:
-    """Score every candidate order.
-
-    Shapes and units: repetition_time (seconds). Raises RecordingError.
-    """
+    """Score every candidate order. Shapes and units: repetition_time (seconds). Raises RecordingError."""
     if len(series) < FEWEST:
         raise RecordingError(f"The audit needs at least {FEWEST} recordings to compare orders, not {len(series)}.")
     declared = encoder.columns(parcel_names)

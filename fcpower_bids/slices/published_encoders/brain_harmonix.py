@@ -146,10 +146,7 @@ class HarmonixEncoder(PublishedEncoder):
         return z_scored(series)
 
     def prepare(self, series: FloatArray, repetition_time: float) -> Tensor:
-        """Scale, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p).
-
-        Raises RecordingError.
-        """
+        """Scale, cut into patches of 35.28 s, pad the last with 0: (n, 400, patches, p). Raises RecordingError."""
         if not SHORTEST <= repetition_time <= LONGEST:
             raise RecordingError(
                 f"{self.recipe.name} takes repetition times from {SHORTEST} to {LONGEST} s, not {repetition_time:g} s."

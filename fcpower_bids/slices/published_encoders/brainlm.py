@@ -117,18 +117,10 @@ def published_keys(key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class BrainLMEncoder(PublishedEncoder):
-    """BrainLM with the rows of its image in the order of their coordinates, back to front.
+    """BrainLM with the rows of its image in the order of their coordinates, back to front."""
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (424,)
-        Label order to image order; ties keep the order of the labels.
-    side : int
-        Of the padded image.
-    """
-
-    rows: NDArray[np.intp] | None = None
-    side: int = 432
+    rows: NDArray[np.intp] | None = None  # (424,): label order to image order; ties keep the order of the labels
+    side: int = 432  # of the padded image
 
     uses_statistics = needs_statistics = True
 
@@ -153,10 +145,7 @@ class BrainLMEncoder(PublishedEncoder):
 
 
 def image_rows(path: Path) -> NDArray[np.intp]:
-    """Read the coordinates (index, x, y, z) and return the stable order of ascending y.
-
-    Raises CheckpointError.
-    """
+    """Read the coordinates (index, x, y, z) and return the stable order of ascending y. Raises CheckpointError."""
     try:
         table = np.loadtxt(path, dtype=np.float32, ndmin=2)
     except (OSError, ValueError) as error:

@@ -68,8 +68,6 @@ class BrainMass(nn.Module):
 def shrunk_correlation(series: FloatArray) -> FloatArray:
     """Correlation with Ledoit-Wolf shrinkage of the z-scored series (T, P); diagonal 1, undefined entries 0.
 
-    References
-    ----------
     Ledoit & Wolf (2004), doi:10.1016/S0047-259X(03)00096-4.
     """
     from sklearn.covariance import ledoit_wolf  # slow to load, and no other transform needs it

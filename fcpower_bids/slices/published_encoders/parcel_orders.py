@@ -33,20 +33,12 @@ Those of one parcel differ by up to 3.6 mm between MNI152NLin6Asym and MNI152NLi
 
 @dataclass(frozen=True)
 class ParcelOrder:
-    """Parcels of one atlas in one order.
+    """Parcels of one atlas in one order."""
 
-    Attributes
-    ----------
-    atlas : str
-        Short name of the atlas, as for ``--atlas``.
-    spellings : tuple of tuple of str
-        Complete lists of names, each in this order; a recording must use one list throughout.
-    coordinates : ndarray, shape (P, 3), or None
-        Centroids in MNI space (MNI152NLin6Asym) in mm, where known.
-    """
-
-    atlas: str
+    atlas: str  # short name of the atlas, as for ``--atlas``
+    # complete lists of names, each in this order; a recording must use one list throughout
     spellings: tuple[tuple[str, ...], ...]
+    # (P, 3), or None: centroids in MNI space (MNI152NLin6Asym) in mm, where known
     coordinates: NDArray[np.float64] | None = None
 
     @property
@@ -58,10 +50,7 @@ class ParcelOrder:
         return len(self.names)
 
     def match(self, names: Sequence[str], coordinates: ArrayLike | None = None) -> Columns:
-        """Position in `names` of each parcel of this order.
-
-        Raises RecordingError.
-        """
+        """Position in `names` of each parcel of this order. Raises RecordingError."""
         where = {name: i for i, name in enumerate(names)}
         if len(where) != len(names):
             raise RecordingError("The recording has two parcels of the same name; parcels are matched by name.")
@@ -98,10 +87,7 @@ class ParcelOrder:
 
 @cache
 def parcel_order(atlas: str) -> ParcelOrder:
-    """Return the order of a known atlas.
-
-    Raises UsageError.
-    """
+    """Return the order of a known atlas. Raises UsageError."""
     if atlas in ("Schaefer450", "Schaefer450x17"):
         return _merged(atlas, parcel_order("TianS3"), parcel_order(atlas.replace("450", "400")))
     if atlas == "Buckner7":

@@ -220,33 +220,15 @@ METHOD = 2
 
 @dataclass(frozen=True)
 class Merged:
-    """Summary of a combination.
+    """Summary of a combination."""
 
-    Attributes
-    ----------
-    recordings : int
-        How many the sources have.
-    spread : list of str
-        Participants whose recordings came from several sources, so that they have no page.
-    renamed : dict of str to str
-        By ``SITE:label``, the new label of people whose label another site has too.
-    copies : list of str
-        Files of no recording: copies that a client of a synchronised folder has made.
-    lost : list of str
-        Links to input datasets that lead nowhere from here.
-    early : list of str
-        People of sites whom a decision names, and who have no recording here.
-    places : int
-        Outputs that were found.
-    """
-
-    recordings: int
-    spread: list[str]
-    renamed: dict[str, str]
-    copies: list[str]
-    lost: list[str]
-    early: list[str]
-    places: int
+    recordings: int  # how many the sources have
+    spread: list[str]  # participants whose recordings came from several sources, so that they have no page
+    renamed: dict[str, str]  # by ``SITE:label``, the new label of people whose label another site has too
+    copies: list[str]  # files of no recording: copies that a client of a synchronised folder has made
+    lost: list[str]  # links to input datasets that lead nowhere from here
+    early: list[str]  # people of sites whom a decision names, and who have no recording here
+    places: int  # outputs that were found
 
 
 def merge_outputs(output_dir: Path, sources: Iterable[tuple[str, Path]]) -> Merged:

@@ -35,30 +35,14 @@ URI = re.compile(r'"bids:([^:"]*):([^"]*)"')
 
 @dataclass(frozen=True)
 class Source:
-    """The outputs of one job.
+    """The outputs of one job."""
 
-    Attributes
-    ----------
-    path : Path
-        A folder or a zip.
-    root : str
-        Where in it the outputs are: nothing, or a folder and a slash.
-    site : str
-        Name of the site; empty for one of several jobs of one dataset.
-    files : mapping of str to str
-        By the place in the outputs of all, the place in the folder or the zip.
-    copies : tuple of str
-        Files that are none of ours.
-    labels : mapping of str to str
-        By the label of a person here, that in the outputs of all.
-    """
-
-    path: Path
-    root: str
-    site: str
-    files: Mapping[str, str]
-    copies: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
+    path: Path  # a folder or a zip
+    root: str  # where in it the outputs are: nothing, or a folder and a slash
+    site: str  # name of the site; empty for one of several jobs of one dataset
+    files: Mapping[str, str]  # by the place in the outputs of all, the place in the folder or the zip
+    copies: tuple[str, ...] = ()  # files that are none of ours
+    labels: Mapping[str, str] = field(default_factory=dict)  # by the label of a person here, that in the outputs of all
 
     @property
     def recordings(self) -> list[str]:
@@ -71,10 +55,7 @@ class Source:
         return Source(self.path, self.root, self.site, files, self.copies, labels)
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Yield names and contents, people and datasets called as in the outputs of all.
-
-        Raises DatasetError.
-        """
+        """Yield names and contents, people and datasets called as in the outputs of all. Raises DatasetError."""
         try:
             if self.path.is_dir():
                 for name in names:

@@ -26,24 +26,15 @@ TOLERANCE, MOST_STEPS = 1e-10, 1000
 
 @dataclass(frozen=True, eq=False)
 class Combat:
-    """Site effects of E features, as estimated on some people.
+    """Site effects of E features, as estimated on some people."""
 
-    Attributes
-    ----------
-    sites : ndarray of str, shape (k,)
-        The sites that were estimated; k is 0 where there were not two of them, and nothing is adjusted then.
-    mean, scale : ndarray, shape (E,)
-        Mean over sites, weighted by people, and standard deviation within sites.
-    slopes : ndarray, shape (c, E)
-        Of what is kept.
-    shift, spread : ndarray, shape (k, E)
-        Shift of each site in units of the scale, and its standard deviation over the scale.
-    """
-
+    # (k,): the sites that were estimated; k is 0 where there were not two of them, and nothing is adjusted then
     sites: Labels
+    # mean, scale: (E,): mean over sites, weighted by people, and standard deviation within sites
     mean: FloatArray
     scale: FloatArray
-    slopes: FloatArray
+    slopes: FloatArray  # (c, E): of what is kept
+    # shift, spread: (k, E): shift of each site in units of the scale, and its standard deviation over the scale
     shift: FloatArray
     spread: FloatArray
 
@@ -165,10 +156,7 @@ RULE = (
 
 
 def check_harmonisation(settings: GroupLevel) -> None:
-    """Refuse a harmonisation that would give the target to the model, or that lacks sites.
-
-    Raises Unfit.
-    """
+    """Refuse a harmonisation that would give the target to the model, or that lacks sites. Raises Unfit."""
     if settings.site_column is None:
         raise Unfit("Harmonisation needs the column of sites; give --site-column.")
     measures = [name for text in settings.composite for name in text.partition("=")[2].split(",")]

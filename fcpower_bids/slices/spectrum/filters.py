@@ -185,10 +185,7 @@ def rbf_kernel(squared: FloatArray) -> FloatArray:
 
 
 def squared_distances(metric: str, family: PowerFamily, settings: Analysis) -> FloatArray:
-    """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`.
-
-    Raises Unfit.
-    """
+    """Squared distances (n, n) between the connectomes of all pairs under one of `METRICS`. Raises Unfit."""
     if metric in PAIRWISE:
         return _by_pair(metric, family.connectivity, settings)
     if metric not in EMBEDDED:

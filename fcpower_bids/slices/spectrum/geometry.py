@@ -110,24 +110,12 @@ FACTS = {
 
 @dataclass(frozen=True, eq=False)
 class Spectra:
-    """Eigenvalues of everyone.
+    """Eigenvalues of everyone."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        n people.
-    connectivity : AveragedEdges
-        Their FC.
-    eigenvalues : ndarray, shape (n, P)
-        Descending.
-    tolerance : float
-        Share of the largest up to which an eigenvalue counts as zero.
-    """
-
-    names: tuple[str, ...]
-    connectivity: AveragedEdges
-    eigenvalues: FloatArray
-    tolerance: float
+    names: tuple[str, ...]  # n people
+    connectivity: AveragedEdges  # their FC
+    eigenvalues: FloatArray  # (n, P): descending
+    tolerance: float  # share of the largest up to which an eigenvalue counts as zero
 
     def weights(self, alpha: float) -> FloatArray:
         """lambda^alpha of everyone, shape (n, P)."""

@@ -205,10 +205,7 @@ def draw_spectra(
     ranks: Mapping[float, np.ndarray],
     star: float,
 ) -> str:
-    """Draw where the eigenvalues lie, and their mean by rank, for several exponents.
-
-    Shapes and units: ranks (P, 2).
-    """
+    """Draw where the eigenvalues lie, and their mean by rank, for several exponents. Shapes and units: ranks (P, 2)."""
     sheet = Drawing(9.6, 3.0)
     left, right = lay_out(sheet, 1, 2, (46, 10, 20, 32), (58, 0))
     styles = exponent_styles([*histograms, *ranks], star)

@@ -30,15 +30,10 @@ PANEL_BYTES = 4e8
 
 @dataclass(frozen=True, eq=False)
 class FilterGrams:
-    """Inner products of the centred edges of all pairs of people, for every pair of B basis filters.
+    """Inner products of the centred edges of all pairs of people, for every pair of B basis filters."""
 
-    Attributes
-    ----------
-    packed : ndarray, shape (B (B + 1) / 2, n (n + 1) / 2)
-        Upper triangles; a pair of different filters holds its Gram matrix plus its transpose.
-    n_people, n_filters : int
-    """
-
+    # (B (B + 1) / 2, n (n + 1) / 2): upper triangles; a pair of different filters holds its Gram matrix plus its
+    # transpose
     packed: Floats
     n_people: int
     n_filters: int
@@ -86,10 +81,7 @@ def filter_grams(
     dtype: type[np.floating] = np.float64,
     panel_bytes: float = PANEL_BYTES,
 ) -> FilterGrams:
-    """Multiply the edges of everyone under every basis filter.
-
-    Shapes and units: weights (n, B, P).
-    """
+    """Multiply the edges of everyone under every basis filter. Shapes and units: weights (n, B, P)."""
     n, n_filters, n_parcels = weights.shape
     packed = np.zeros((n_filters * (n_filters + 1) // 2, n * (n + 1) // 2), dtype)
     totals, upper = np.zeros((n_filters, n)), np.triu_indices(n)
@@ -147,18 +139,11 @@ LIMIT = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Eigenvalues of n people in B bins of log lambda.
+    """Eigenvalues of n people in B bins of log lambda."""
 
-    Attributes
-    ----------
-    members : ndarray of int, shape (n, P)
-        Bin of each eigenvalue, from 0 for the smallest; -1 outside the range of the matrix.
-    centres : ndarray, shape (B,)
-        Mean of ln lambda in each bin.
-    """
-
+    # (n, P): bin of each eigenvalue, from 0 for the smallest; -1 outside the range of the matrix
     members: NDArray[np.intp]
-    centres: FloatArray
+    centres: FloatArray  # (B,): mean of ln lambda in each bin
 
 
 def bin_eigenvalues(eigenvalues: FloatArray, n_bins: int, tolerance: float) -> Bins:
@@ -305,10 +290,7 @@ FORMS = {"learned_bins": BinnedFilter, "learned_network": NetworkFilter}
 
 
 class LearnedFilters:
-    """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes.
-
-    Raises Unfit.
-    """
+    """Shared by all folds and targets: bins of the eigenvalues and the inner products of their modes. Raises Unfit."""
 
     def __init__(self, study: Study, family: PowerFamily) -> None:
         n = len(study.people.names)

@@ -19,10 +19,7 @@ GIGA = 1e9
 
 
 def check_folders(settings: Settings) -> None:
-    """Refuse an output folder of another program, and folders that cannot be written to.
-
-    Raises UsageError.
-    """
+    """Refuse an output folder of another program, and folders that cannot be written to. Raises UsageError."""
     check_dataset(settings.output_dir)
     for folder in (settings.output_dir, settings.work):
         home = _existing(folder)
@@ -34,10 +31,7 @@ def check_folders(settings: Settings) -> None:
 
 
 def check_room(todo: Sequence[tuple[Job, int]], settings: Settings) -> None:
-    """Refuse folders that have not the room for what is to be written at the least.
-
-    Raises UsageError.
-    """
+    """Refuse folders that have not the room for what is to be written at the least. Raises UsageError."""
     needed = {settings.output_dir: _table_bytes(todo, settings), settings.work: _work_bytes(todo)}
     sharing: dict[int, list[Path]] = {}
     for folder in needed:

@@ -37,32 +37,15 @@ ATLAS, INPUTS, BANDPASS, EMBED = "atlas", "inputs", "bandpass", "embed"
 
 @dataclass(frozen=True)
 class Ready:
-    """A recording that will be processed.
+    """A recording that will be processed."""
 
-    Attributes
-    ----------
-    job : Job
-        The recording and its atlases.
-    volumes : int
-        Volumes of its series.
-    kept : int
-        Volumes left after dummy scans and censoring.
-    regressors : int
-        Confounds that are regressed; 0 when excluded.
-    degrees_of_freedom : float
-        Volumes that the cleaning leaves; 0 when excluded.
-    excluded : str
-        Why quality control will exclude it; empty when it will not.
-    finished : bool
-        Whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again.
-    """
-
-    job: Job
-    volumes: int
-    kept: int = 0
-    regressors: int = 0
-    degrees_of_freedom: float = 0.0
-    excluded: str = ""
+    job: Job  # the recording and its atlases
+    volumes: int  # volumes of its series
+    kept: int = 0  # volumes left after dummy scans and censoring
+    regressors: int = 0  # confounds that are regressed; 0 when excluded
+    degrees_of_freedom: float = 0.0  # volumes that the cleaning leaves; 0 when excluded
+    excluded: str = ""  # why quality control will exclude it; empty when it will not
+    # whether it is finished already, with the same inputs, atlases and choices: nothing was looked at again
     finished: bool = False
 
     @property
@@ -73,27 +56,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a run.
+    """Plan of a run."""
 
-    Attributes
-    ----------
-    discovery : Discovery
-        Found recordings.
-    ready : tuple of Ready
-        Recordings that are processed.
-    refused : tuple of Status
-        Recordings that are not processed, as the run records them.
-    others : tuple of Status
-        Combinations of runs, and embeddings that there will not be, as the run will record them.
-    notes : tuple of str
-        Notes that need no action.
-    """
-
-    discovery: Discovery
-    ready: tuple[Ready, ...]
-    refused: tuple[Status, ...]
+    discovery: Discovery  # found recordings
+    ready: tuple[Ready, ...]  # recordings that are processed
+    refused: tuple[Status, ...]  # recordings that are not processed, as the run records them
+    # combinations of runs, and embeddings that there will not be, as the run will record them
     others: tuple[Status, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # notes that need no action
 
     @property
     def jobs(self) -> list[Job]:
@@ -117,10 +87,7 @@ class Plan:
 
 
 def plan_run(settings: Settings, atlases: Path) -> Plan:
-    """Say what a run of the participant level will do.
-
-    Raises UsageError, DatasetError.
-    """
+    """Say what a run of the participant level will do. Raises UsageError, DatasetError."""
     check_folders(settings)
     load_strategy(settings.strategy)
     for name in settings.transforms:
@@ -151,10 +118,7 @@ def _refused(problems: Iterable[Problem]) -> Iterator[Status]:
 def _with_atlases(
     found: Iterable[tuple[Recording, int]], settings: Settings, cache: Path
 ) -> tuple[list[tuple[Job, int]], list[Status]]:
-    """Give each recording its atlases.
-
-    Raises FcPowerError.
-    """
+    """Give each recording its atlases. Raises FcPowerError."""
     loaded: dict[Any, Atlas | FcPowerError] = {}
     jobs: list[tuple[Job, int]] = []
     refused: list[tuple[str, FcPowerError]] = []
@@ -246,10 +210,7 @@ def _combinations(ready: Iterable[Ready], settings: Settings) -> Iterator[Status
 
 
 def _embeddings(ready: Iterable[Ready], settings: Settings) -> Iterator[Status]:
-    """Embeddings that there will not be, because the encoder is not for the atlas.
-
-    Raises UsageError.
-    """
+    """Embeddings that there will not be, because the encoder is not for the atlas. Raises UsageError."""
     if settings.encoder is None:
         return
     from fcpower_bids.interfaces.embedding import refusals  # loads nipype, and then torch

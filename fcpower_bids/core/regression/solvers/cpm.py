@@ -26,14 +26,8 @@ class EdgeSums:
     In the training people every edge is correlated with the target. Those with p below the threshold are summed, the
     positive and the negative ones each, and the target is regressed on both sums and an intercept.
 
-    Source: Shen et al. 2017 (doi:10.1038/nprot.2016.178), with both sums in one model.
-
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-        One person per row.
-    threshold : float
-        Two-sided p below which an edge is selected.
+    Source: Shen et al. 2017 (doi:10.1038/nprot.2016.178), with both sums in one model. `features` (n, E): one person
+    per row. `threshold`: two-sided p below which an edge is selected.
     """
 
     penalties: FloatArray = np.array([np.nan])
@@ -83,21 +77,9 @@ def sum_selected(
     """Sums over the edges that go with each target in the training people of each fold.
 
     Correlations of all folds are one product with the standardised targets, which are 0 outside the training people.
-
-    Parameters
-    ----------
-    features : FeatureSource, shape (n, E)
-    trains : sequence of ndarray of int
-    targets : sequence of ndarray, shape (n, m)
-        Of each fold, known for its training people.
-    threshold : float
-        Two-sided p of the Pearson correlation.
-
-    Returns
-    -------
-    list of tuple of ndarray, shape (n, m)
-        Of each fold the positive and the negative sums of everyone, each edge about its mean over all people, which
-        an intercept takes up.
+    `features` (n, E). `targets` (n, m): of each fold, known for its training people. `threshold`: two-sided p of the
+    Pearson correlation. Returns (n, m): of each fold the positive and the negative sums of everyone, each edge about
+    its mean over all people, which an intercept takes up.
     """
     n, n_edges = features.shape
     folds = np.repeat(np.arange(len(trains)), [each.shape[1] for each in targets])

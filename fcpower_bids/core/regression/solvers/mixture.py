@@ -24,16 +24,9 @@ class KernelMixture:
     """A regression for every mixture of some kernels; to others it is the regression on their mean.
 
     Source: multiple-kernel ridge regression by random search over the simplex, as in Dupre la Tour et al. 2022
-    (doi:10.1016/j.neuroimage.2022.119728), with the mixtures of two kernels on a grid.
-
-    Parameters
-    ----------
-    make : callable
-        From weights, shape (k,), to the regression on the kernel that they mix.
-    weights : ndarray, shape (n_mixtures, k)
-        See `simplex_weights`; the first is the mean of the kernels.
-    keep : bool
-        Whether the regressions of all mixtures fit in memory.
+    (doi:10.1016/j.neuroimage.2022.119728), with the mixtures of two kernels on a grid. `make`: from weights, shape
+    (k,), to the regression on the kernel that they mix. `weights` (n_mixtures, k): see `simplex_weights`; the first is
+    the mean of the kernels. `keep`: whether the regressions of all mixtures fit in memory.
     """
 
     def __init__(self, make: Callable[[FloatArray], Solver], weights: FloatArray, keep: bool = True) -> None:
@@ -87,11 +80,7 @@ def simplex_weights(n_kernels: int, seed: int = 0) -> FloatArray:
 def choose_mixtures(results: Sequence[NestedResult], weights: FloatArray) -> NestedResult:
     """Take, for every fold and target, the result of the mixture whose inner folds score best, the first of equals.
 
-    Parameters
-    ----------
-    results : sequence of NestedResult
-        One per mixture, on the same folds and targets.
-    weights : ndarray, shape (n_mixtures, k)
+    `results`: one per mixture, on the same folds and targets. `weights` (n_mixtures, k).
     """
     scores = np.stack([each.best_scores for each in results])
     best = np.argmax(np.where(np.isnan(scores), -np.inf, scores), axis=0)

@@ -39,52 +39,30 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Scan:
-    """Content of a page about one scan.
+    """Content of a page about one scan."""
 
-    Attributes
-    ----------
-    title, file : str
-        Session, task and run; the name of its files.
-    result : str
-        Its own prediction, or why there is none.
-    sentences : tuple of str
-        Cautions about it alone.
-    facts : tuple of (str, str)
-        Label and value.
-    unusual : str
-        The connectome against the reference, in one sentence.
-    measures : tuple of mapping
-        Rows of the comparison with the reference.
-    """
-
+    # title, file: session, task and run; the name of its files
     title: str
     file: str
-    result: str
-    sentences: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    unusual: str = ""
-    measures: tuple[Row, ...] = ()
+    result: str  # its own prediction, or why there is none
+    sentences: tuple[str, ...] = ()  # cautions about it alone
+    facts: tuple[tuple[str, str], ...] = ()  # label and value
+    unusual: str = ""  # the connectome against the reference, in one sentence
+    measures: tuple[Row, ...] = ()  # rows of the comparison with the reference
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for one person.
+    """The answer for one person."""
 
-    Attributes
-    ----------
-    level, headline : str
-        ``ok``, ``caution`` or ``stop``; the result in one sentence, the interval first.
-    strip, alt : str
-        A drawing and its description; empty for classes and where there is no prediction.
-    sentences, trust : tuple of str
-        What must be known with it, the gravest first; of whom the interval holds, and what would make it hold.
-    scans : tuple of Scan
-    """
-
+    # level, headline: ``ok``, ``caution`` or ``stop``; the result in one sentence, the interval first
     level: str
     headline: str
+    # strip, alt: a drawing and its description; empty for classes and where there is no prediction
     strip: str
     alt: str
+    # sentences, trust: what must be known with it, the gravest first; of whom the interval holds, and what would make
+    # it hold
     sentences: tuple[str, ...]
     trust: tuple[str, ...]
     scans: tuple[Scan, ...]

@@ -57,10 +57,7 @@ def find_series(
     families: Mapping[str, str] | None = None,
     licence: str = "n/a",
 ) -> Iterator[Source]:
-    """Find every participant-level series below an output folder, for `pack_corpus`.
-
-    Raises DatasetError.
-    """
+    """Find every participant-level series below an output folder, for `pack_corpus`. Raises DatasetError."""
     families = families or {}
     place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     for path in sorted(path for kind in KINDS for path in folder.rglob(f"sub-*{SUFFIX}{kind}")):

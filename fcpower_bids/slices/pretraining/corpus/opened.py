@@ -61,29 +61,15 @@ C = TypeVar("C", bound="Corpus")
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus(ABC):
-    """Recordings that are open for training, wherever their windows lie.
+    """Recordings that are open for training, wherever their windows lie."""
 
-    Attributes
-    ----------
-    table : DataFrame
-        One row per recording: ``id, dataset, subject, session, family, licence, TR, T``.
-    parcel_names : tuple of str
-    alpha : float
-        Exponent of the teacher.
-    sha256 : str
-        Digest of the contents.
-    kernel : Tensor, shape (N, N)
-    atlas : str
-    resident : Tensor or None
-        All that windows are cut out of, on the device of the kernel; None where they are streamed.
-    """
-
-    table: pd.DataFrame
+    table: pd.DataFrame  # one row per recording: ``id, dataset, subject, session, family, licence, TR, T``
     parcel_names: tuple[str, ...]
-    alpha: float
-    sha256: str
-    kernel: Tensor
+    alpha: float  # exponent of the teacher
+    sha256: str  # digest of the contents
+    kernel: Tensor  # (N, N)
     atlas: str = "n/a"
+    # all that windows are cut out of, on the device of the kernel; None where they are streamed
     resident: Tensor | None = None
 
     def __len__(self) -> int:
@@ -113,10 +99,7 @@ class Corpus(ABC):
         """Signatures of whole recordings (`encoders.training_people`); none where only windows are left."""
 
     def to(self: C, device: torch.device, resident_mb: int | None = None) -> C:
-        """Hold the kernel on a device, and the windows too where they fit.
-
-        Shapes and units: resident_mb (MB).
-        """
+        """Hold the kernel on a device, and the windows too where they fit. Shapes and units: resident_mb (MB)."""
         moved = replace(self, kernel=self.kernel.to(device))
         if self.n_bytes > (_room(device) if resident_mb is None else resident_mb * 1_000_000):
             return moved

@@ -92,16 +92,10 @@ class Pack(Corpus):
     """Our own pack: whole recordings, so that a window begins at any volume.
 
     The table has where a recording is (``shard, position, offset``), its ``sha256`` and the ``rank`` of its FC.
-
-    Attributes
-    ----------
-    folder : Path
-    begins : ndarray of int, shape (n_shards + 1,)
-        First volume of each shard, were they all one file; at the end the sum of T.
     """
 
     folder: Path
-    begins: Indices
+    begins: Indices  # (n_shards + 1,): first volume of each shard, were they all one file; at the end the sum of T
 
     @property
     def n_bytes(self) -> int:
@@ -155,10 +149,7 @@ class Pack(Corpus):
 
 
 def load_corpus(folder: Path) -> Pack:
-    """Open a corpus pack.
-
-    Raises DatasetError.
-    """
+    """Open a corpus pack. Raises DatasetError."""
     _check_digests(folder)
     facts, table, kernel, volumes = _read(folder)
     _check_place_of_rows(folder, table, volumes)
@@ -264,10 +255,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_table(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Compare the table of a pack with its digest, where one is stated.
-
-    Raises ValueError.
-    """
+    """Compare the table of a pack with its digest, where one is stated. Raises ValueError."""
     digest = facts.get(DIGESTS, {}).get(TABLE)
     if digest and file_sha256(folder / TABLE) != digest:
         raise ValueError(f"{TABLE} is not as it was packed: its checksum differs")
@@ -280,10 +268,7 @@ def facts_digest(facts: Mapping[str, Any]) -> str:
 
 
 def read_table(folder: Path) -> pd.DataFrame:
-    """Read ``recordings.tsv`` of a pack.
-
-    Raises ValueError.
-    """
+    """Read ``recordings.tsv`` of a pack. Raises ValueError."""
     path = folder / TABLE
     table = pd.read_csv(
         path, sep="\t", dtype=dict.fromkeys(TEXT_COLUMNS, str), keep_default_na=False, na_values={"TR": [""]}
@@ -308,10 +293,7 @@ def _volumes(folder: Path, number: int, parcels: int) -> int:
 
 
 def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
-    """Refuse to train on recordings of the evaluation set.
-
-    Raises UsageError.
-    """
+    """Refuse to train on recordings of the evaluation set. Raises UsageError."""
     forbidden = set(evaluation)
     people = table["dataset"] + "/" + table["subject"]
     leaked = table["id"][table["dataset"].isin(forbidden) | people.isin(forbidden)].tolist()
@@ -325,20 +307,11 @@ def refuse_leakage(table: pd.DataFrame, evaluation: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """One recording that waits.
+    """One recording that waits."""
 
-    Attributes
-    ----------
-    row : dict
-        Its row of the table, without its place in a shard.
-    series : ndarray of float16, shape (T, P)
-    vector : ndarray of float32, shape (P (P - 1) / 2,)
-    path : Path
-    """
-
-    row: dict[str, Any]
-    series: NDArray[np.float16]
-    vector: NDArray[np.float32]
+    row: dict[str, Any]  # its row of the table, without its place in a shard
+    series: NDArray[np.float16]  # (T, P)
+    vector: NDArray[np.float32]  # (P (P - 1) / 2,)
     path: Path
 
 

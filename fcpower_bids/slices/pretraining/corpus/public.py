@@ -37,27 +37,13 @@ BLOCK = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class WindowCorpus(Corpus):
-    """Windows that were cut once, read from disk as they are drawn.
+    """Windows that were cut once, read from disk as they are drawn."""
 
-    Attributes
-    ----------
-    path : Path
-        Of the windows.
-    shape : tuple of int
-        (W, P, L).
-    order : ndarray of int, shape (W,)
-        Windows sorted by recording.
-    first : ndarray of int, shape (N,)
-        Where the windows of each recording begin in `order`.
-    known : tuple of str, length N or 0
-        Signatures of the recordings.
-    """
-
-    path: Path
-    shape: tuple[int, int, int]
-    order: Indices
-    first: Indices
-    known: tuple[str, ...] = ()
+    path: Path  # of the windows
+    shape: tuple[int, int, int]  # (W, P, L)
+    order: Indices  # (W,): windows sorted by recording
+    first: Indices  # (N,): where the windows of each recording begin in `order`
+    known: tuple[str, ...] = ()  # of length N or 0: signatures of the recordings
 
     @property
     def n_bytes(self) -> int:

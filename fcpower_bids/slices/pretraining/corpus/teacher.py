@@ -132,35 +132,18 @@ AHEAD = 4
 
 @dataclass(frozen=True)
 class Prepared:
-    """One recording, ready to be stored, or why it cannot be.
-
-    Attributes
-    ----------
-    metadata : dict
-    sha256 : str
-        Digest of series, name and repetition time.
-    rank : int
-        Of FC.
-    series : ndarray of float16, shape (T, P)
-        z-scored; empty where it is known already or left out.
-    vector : ndarray of float32, shape (P (P - 1) / 2,)
-    problem : str
-        Why it is left out, or nothing.
-    """
+    """One recording, ready to be stored, or why it cannot be."""
 
     metadata: Mapping[str, Any]
-    sha256: str
-    rank: int = 0
-    series: NDArray[np.float16] | None = None
-    vector: NDArray[np.float32] | None = None
-    problem: str = ""
+    sha256: str  # digest of series, name and repetition time
+    rank: int = 0  # of FC
+    series: NDArray[np.float16] | None = None  # (T, P): z-scored; empty where it is known already or left out
+    vector: NDArray[np.float32] | None = None  # (P (P - 1) / 2,)
+    problem: str = ""  # why it is left out, or nothing
 
 
 def prepare(source: Source, alpha: float, known: str | None = None) -> Prepared:
-    """Read, standardise and decompose one recording, unless its content is known.
-
-    Raises RecordingError.
-    """
+    """Read, standardise and decompose one recording, unless its content is known. Raises RecordingError."""
     metadata, load = source
     series = np.asarray(load())
     names = metadata["parcel_names"]
